@@ -91,7 +91,7 @@ TEST(MatMulInteger, HasOneSumWithAndWithoutInstructionsForDotProducts) {
   }
 }
 
-// Rows in three pieces; the first column's factor is no number, and the second's sums are beyond all codes.
+// Rows in three pieces; the first column's sums are beyond all codes, and the second's are small.
 TEST(IntegerTile, GivesTheSumsOfStripsAndTheirCodes) {
   const IntegerTile* tile = integer_tile();
   if (!tile) GTEST_SKIP() << "the library has faster products here, or there are no dot products of vectors";
@@ -109,8 +109,8 @@ TEST(IntegerTile, GivesTheSumsOfStripsAndTheirCodes) {
   const IntegerPieces rows{pieces.data(), most_tile_rows, kPieces, kBytes};
   std::vector<int32_t> addend(64, -700);
   std::vector<float> factor(64, 0.0021F), bias(64, 1.5F);
-  factor[0] = std::numeric_limits<float>::quiet_NaN();
-  factor[1] = 1e30F;
+  factor[0] = 1e12F;
+  factor[1] = 1e-38F;
   for (int64_t count = 1; count <= most_tile_rows; ++count) {
     std::vector<int32_t> sums(count * 64), expected(count * 64);
     tile->sums(count, rows, strip, sums.data());
@@ -121,17 +121,41 @@ TEST(IntegerTile, GivesTheSumsOfStripsAndTheirCodes) {
       constexpr int64_t kStride = 70;
       std::vector<std::byte> codes(count * kStride, std::byte{0xAB});
       tile->codes(count, rows, strip,
-                  {addend.data(), factor.data(), bias.data(), 0.37F, least, most, zero, codes.data(), kStride});
+                  {addend.data(), factor.data(), bias.data(), 0.37F, least, most, zero, least + zero < 0, codes.data(),
+                   kStride});
       for (int64_t i = 0; i < count; ++i)
         for (int64_t j = 0; j < kStride; ++j) {
           const float ratio =
               j < 64 ? (static_cast<float>(sums[i * 64 + j] + addend[j]) * factor[j] + bias[j]) / 0.37F : 0;
-          const int code =
-              std::isnan(ratio) ? 0 : static_cast<int>(std::nearbyint(std::clamp(ratio, least, most))) + zero;
+          const int code = static_cast<int>(std::nearbyint(std::clamp(ratio, least, most))) + zero;
           EXPECT_EQ(codes[i * kStride + j], j < 64 ? static_cast<std::byte>(code) : std::byte{0xAB}) << i << " " << j;
         }
     }
   }
+}
+
+// Ratios at and beside the borders between codes, in which a product by the reciprocal alone would err.
+TEST(IntegerTile, RoundsRatiosAsADivisionDoes) {
+  const IntegerTile* tile = integer_tile();
+  if (!tile) GTEST_SKIP() << "the library has faster products here, or there are no dot products of vectors";
+  const std::vector<int8_t> strip(64 * 4);
+  const std::vector<uint8_t> row(4);
+  const uint8_t* at = row.data();
+  const std::vector<int32_t> addend(64, 0);
+  const std::vector<float> factor(64, 1);
+  std::vector<float> bias(64);
+  for (const float scale : {0.37F, 0.1F, 1 / 3.0F, 0x1.fffffep-7F, 0x1.000002p3F, 0x1.23456p-39F, 0x1.fffffep39F, 1.0F})
+    for (int code = -128; code < 128; ++code) {
+      float border = (static_cast<float>(code) - 0.5F) * scale;
+      for (int i = 0; i < 32; ++i) border = std::nextafter(border, -std::numeric_limits<float>::infinity());
+      for (float& x : bias) x = border = std::nextafter(border, std::numeric_limits<float>::infinity());
+      std::vector<std::byte> codes(64);
+      tile->codes(1, {&at, 1, 1, 4}, strip.data(),
+                  {addend.data(), factor.data(), bias.data(), scale, -128, 127, 0, true, codes.data(), 64});
+      for (int64_t j = 0; j < 64; ++j)
+        EXPECT_EQ(static_cast<int8_t>(codes[j]), std::nearbyint(std::clamp(bias[j] / scale, -128.0F, 127.0F)))
+            << bias[j] << " / " << scale;
+    }
 }
 
 // A weight that lies turned is packed as it lies.

@@ -143,6 +143,36 @@ TEST(Groups, ConvolutionsOfIntegersCorrectTheirSums) {
           }
 }
 
+// Factors and biases that make a sum infinite, or no number.
+TEST(Groups, ConvolutionsOfIntegersTakeNumbersOfAnySize) {
+  constexpr float kNone = std::numeric_limits<float>::quiet_NaN(), kInfinite = std::numeric_limits<float>::infinity();
+  for (const DType type : {DType::uint8, DType::int8})
+    for (const auto& [by, factor, bias] : {std::tuple(1e-3F, 0.2F, 1e37F),
+                                           {1e-3F, 3e38F, 0.0F},
+                                           {1e-3F, 3e38F, -kInfinite},
+                                           {0.5F, kNone, 0.0F},
+                                           {0.5F, 0.0F, kNone},
+                                           {1e-39F, 1e-39F, 1e-38F},
+                                           {1e35F, 1e35F, 3e37F},
+                                           {kInfinite, 0.1F, 0.5F}}) {
+      SCOPED_TRACE(fmt::format("{}: sums by {}, and {}, over {}", name_of(type), factor, bias, by));
+      Builder b("ConvInteger, Cast, Mul, Add, QuantizeLinear");
+      const auto channels = [&](float all, float one) {
+        std::vector<float> numbers(66, all);
+        numbers[5] = one;
+        return b.constant(Tensor::of<float>(DType::float32, {66, 1, 1}, numbers));
+      };
+      Value* sums =
+          b.node("ConvInteger", {b.input("1 8 5 5", Fill::small, type), b.weight("66 8 3 3", Fill::small, DType::int8),
+                                 b.input("", Fill::small, type)});
+      Value* y = b.node("Mul", {b.node("Cast", {sums}, {{"to", int64_t{1}}}), channels(0.1F, factor)});
+      y = b.node("Add", {y, channels(0.5F, bias)});
+      Value* scale = b.constant(Tensor::of<float>(DType::float32, {}, {by}));
+      EXPECT_EQ(steps_of(b.output(b.node("QuantizeLinear", {y, scale, b.input("", Fill::small, type)})).done()).size(),
+                1u);
+    }
+}
+
 // Windows of all kinds, in tiles that do not come out even, are read where they lie, or gathered where they do not.
 TEST(Groups, ConvolutionsOfIntegersReadAllKindsOfWindows) {
   struct Windows {

@@ -262,8 +262,15 @@ class WindowProducts : public ImageKernel {
 
   CodesOfSums codes_of(const KernelArgs& args, const SumsEpilogue::Columns& of, int64_t image, int64_t place,
                        int64_t first) const {
-    return {of.addend + first, of.factor + first, of.bias + first, of.scale,
-            of.least,          of.most,           of.zero,         results_at(args, image, place, first),
+    return {of.addend + first,
+            of.factor + first,
+            of.bias + first,
+            of.scale,
+            of.least,
+            of.most,
+            of.zero,
+            shape_.y.dtype == DType::int8,
+            results_at(args, image, place, first),
             shape_.results};
   }
 

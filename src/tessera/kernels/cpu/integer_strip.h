@@ -27,12 +27,14 @@ struct IntegerPieces {
 constexpr int64_t most_tile_rows = 6;
 
 /// What becomes of a strip's sums: bytes round(((sum + addend) · factor + bias) / scale), cut to least … most, plus
-/// zero; 0 for NaN. Rows of them are `stride` apart.
+/// zero. Numbers are moderate, so that nothing overflows: |factor| < 2^40, |bias| < 2^80, 2^-40 < scale < 2^40. Rows of
+/// bytes are `stride` apart.
 struct CodesOfSums {
   const int32_t* addend;
   const float *factor, *bias;
   float scale, least, most;
   int32_t zero;
+  bool has_sign;  ///< of the codes
   std::byte* out;
   int64_t stride;
 };

@@ -1,6 +1,7 @@
 #include "tessera/kernels/cpu/sums_epilogue.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "tessera/base/error.h"
@@ -83,6 +84,14 @@ const T* for_columns(const void* operand, bool is_list, T otherwise, int64_t cou
   return scratch;
 }
 
+/// Whether nothing overflows on the way from sums to codes. Not so of NaN.
+bool are_moderate(const SumsEpilogue::Columns& columns, int64_t count) {
+  bool moderate = columns.scale > 0x1p-40F && columns.scale < 0x1p40F;
+  for (int64_t j = 0; j < count; ++j)
+    moderate &= std::abs(columns.factor[j]) < 0x1p40F && std::abs(columns.bias[j]) < 0x1p80F;
+  return moderate;
+}
+
 bool is_one(const Value* value) {
   return value && value->has_shape() && value->rank() <= 1 && product(value->shape()).is(1);
 }
@@ -154,6 +163,7 @@ SumsEpilogue::Columns SumsEpilogue::columns(const KernelArgs& args, int64_t coun
   columns.addend = list_of(Kind::add_integers, int32_t{0}, 0);
   columns.factor = list_of(Kind::mul, 1.0F, 1);
   columns.bias = list_of(Kind::add, 0.0F, 2);
+  if (!are_moderate(columns, count)) return {};
   if (!corrections) return columns;
   auto* own = reinterpret_cast<int32_t*>(scratch);
   for (int64_t j = 0; j < count; ++j)

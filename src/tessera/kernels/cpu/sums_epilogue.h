@@ -24,7 +24,8 @@ class SumsEpilogue {
   /// Bytes of an element of the result.
   int64_t element_bytes() const { return element_bytes_; }
 
-  /// Codes of ((sum + addend) · factor + bias) / scale, of one run. Without lists: it is of another form.
+  /// Codes of ((sum + addend) · factor + bias) / scale, of one run, with numbers as moderate as CodesOfSums wants them.
+  /// Without lists: it is of another form.
   struct Columns {
     const int32_t* addend = nullptr;
     const float *factor = nullptr, *bias = nullptr;
