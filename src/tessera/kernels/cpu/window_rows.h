@@ -20,6 +20,14 @@ struct WindowRows {
   /// image or, beyond it, `zeros`.
   void point(const uint8_t* image, int64_t begin, int64_t end, const uint8_t* zeros, const uint8_t** at,
              int64_t step) const;
+
+ private:
+  /// Calls visit(ranges along the first two dimensions, position along the third, whether all of the window is inside).
+  template <typename Visit>
+  void for_places(int64_t begin, int64_t end, const Visit& visit) const;
+  /// A row of a window of which pieces may be beyond the image, or not lie together.
+  void gather_pieces(const uint8_t* image, const WindowRange& r0, const WindowRange& r1, const WindowRange& r2,
+                     uint8_t zero, uint8_t* row) const;
 };
 
 }  // namespace tessera::kernels

@@ -41,6 +41,16 @@ struct SpatialLoop {
     const int64_t end = start >= in[dim] ? 0 : std::min(kernel[dim], (in[dim] - 1 - start) / step + 1);
     return {begin, std::max(begin, end), start + begin * step};
   }
+  /// Positions begin … end - 1 have windows that lie inside the image.
+  struct Positions {
+    int64_t begin = 0, end = 0;
+    bool has(int64_t position) const { return position >= begin && position < end; }
+  };
+  Positions inside(int dim) const {
+    const int64_t room =
+        in[dim] - 1 - (kernel[dim] - 1) * dilation[dim] + pad[dim];  // for the last one's first element
+    return {(std::max<int64_t>(pad[dim], 0) + stride[dim] - 1) / stride[dim], room < 0 ? 0 : room / stride[dim] + 1};
+  }
   /// Calls visit(tap, element) for what a window of these ranges has inside the image: numbers in the kernel, and in
   /// the image.
   template <typename Visit>
