@@ -126,6 +126,21 @@ TEST(Indexing, points_of_other_shards_are_left_out) {
   EXPECT_THAT(shard(2, 1), ElementsAre(1, 20));
 }
 
+TEST(Indexing, points_of_other_shards_are_zeros) {
+  const Tensor points = ints({4, 2}, {0, 1, -1, -1, 2, 0, 3, 1});  // of [4, 2]
+  auto shard = [&](const Tensor& table, int64_t row, int64_t column, const Tensor& at) {
+    return values_of<float>(run_kernel_one("GatherNDShard", {table, at, ints({2}, {row, column}), ints({2}, {4, 2})},
+                                           DType::float32, {at.dims[0]}, {.domain = "tessera"}));
+  };
+  const Tensor two = floats({2, 1}, {1, 2});
+  EXPECT_THAT(shard(two, 0, 1, points), ElementsAre(1, 0, 0, 0));
+  EXPECT_THAT(shard(two, 2, 0, points), ElementsAre(0, 0, 1, 0));
+  EXPECT_THAT(shard(two, 2, 1, points), ElementsAre(0, 2, 0, 2));
+  EXPECT_TRUE(std::signbit(shard(two, 2, 1, points)[0])) << "0 + -0 is 0, -0 + -0 is -0";
+  EXPECT_THAT(shard(floats({2, 0}, {}), 0, 2, points), testing::Each(0.0F));
+  EXPECT_THAT(user_error([&] { shard(two, 0, 0, ints({1, 2}, {0, 2})); }), HasSubstr("index 2 is outside [-2, 2)"));
+}
+
 TEST(Indexing, gather_nd_takes_tuples) {
   EXPECT_THAT(run_indexing("GatherND", {table, ints({2, 2}, {0, 1, 2, -2})}, {2}), ElementsAre(2, 5));
   EXPECT_THAT(run_indexing("GatherND", {table, ints({2, 1}, {1, -1})}, {2, 2}), ElementsAre(3, 4, 5, 6));

@@ -103,7 +103,9 @@ TEST(GatherND, PassesBatchPointsAndRest) {
   OneNode node("GatherND");
   node.operand("b x y h").operand("b p 2", DType::int64).set("batch_dims", int64_t{1});
   EXPECT_EQ(node.type(), "float32 [b, p, h]");
-  EXPECT_EQ(node.rule(), "a 1 1 c, a b 1 -> a b c");
+  EXPECT_EQ(node.rule(), "a v w c, a b 1 -> a b c | v: lookup, w: lookup");
+  EXPECT_EQ(node.localized("w", 2),
+            "GatherNDShard(A, B, [0, @x*floordiv(y + 1, 2)], [x, y]) -> float32 [b, p, h]\n");
 
   OneNode wrong("GatherND");
   wrong.operand("b x").operand("p 3", DType::int64);
@@ -159,13 +161,25 @@ TEST(OneHot, AddsTheDepth) {
   OneNode node("OneHot");
   node.operand("b s", DType::int64).ints({10}, true).operand("2");
   EXPECT_EQ(node.type(), "float32 [b, s, 10]");
-  EXPECT_EQ(node.rule(), "a b, , 1 -> a b 1");
+  EXPECT_EQ(node.rule(), "a b, , 1 -> a b v | v: index");
+  EXPECT_EQ(node.localized("v", 5),
+            "Add(A, const_1) -> int64 [b, s]\n"
+            "Less(A, const_2) -> bool [b, s]\n"
+            "Where(Y0.Less, Y0.Add, A) -> int64 [b, s]\n"
+            "Sub(Y0.Where, [2*@x]) -> int64 [b, s]\n"
+            "Less(Y0.Sub, const_4) -> bool [b, s]\n"
+            "Where(Y0.Less_1, const_3, Y0.Sub) -> int64 [b, s]\n"
+            "OneHot(Y0.Where_1, const_3, C) -> float32 [b, s, 2]\n")
+      << "const_1: 10, const_2 and const_4: 0, const_3: 2";
   OneNode first("OneHot");
   first.operand("b", DType::int64).ints({10}).operand("2").set("axis", int64_t{0});
-  EXPECT_EQ(first.rule(), "a, 1, 1 -> 1 a");
+  EXPECT_EQ(first.rule(), "a, 1, 1 -> v a | v: index");
   OneNode real("OneHot");
   real.operand("b", DType::int64).number(DType::float32, 7).operand("2");
   EXPECT_EQ(real.type(), "float32 [b, 7]");
+  OneNode fractions("OneHot");
+  fractions.operand("b").ints({10}).operand("2");
+  EXPECT_EQ(fractions.rule(), "a, 1, 1 -> a v | v: whole");
   OneNode unknown("OneHot");
   unknown.operand("b", DType::int64).operand("", DType::int64).operand("2");
   EXPECT_THAT(unknown.error(), HasSubstr("depth"));

@@ -80,6 +80,16 @@ TEST(LocalFunctions, elements_of_a_shard_are_those_that_are_here) {
   expect_same("GatherElementsShard", {floats({3, 3}), indices, number(4), number(10)}, {{"axis", int64_t{0}, ""}});
 }
 
+TEST(LocalFunctions, points_of_a_shard_are_those_that_are_here) {
+  const Tensor points = Tensor::of<int64_t>(DType::int64, {2, 3, 2}, {0, 5, -2, -4, 1, 1, 2, 9, -3, -6, 1, 4});
+  const Tensor offsets = Tensor::of<int64_t>(DType::int64, {2}, {1, 4}),
+               whole = Tensor::of<int64_t>(DType::int64, {2}, {3, 10});
+  for (int64_t columns : {3, 0}) {
+    expect_same("GatherNDShard", {floats({2, columns, 2}), points, offsets, whole}, {{"batch_dims", int64_t{0}, ""}});
+    expect_same("GatherNDShard", {floats({2, 2, columns}), points, offsets, whole}, {{"batch_dims", int64_t{1}, ""}});
+  }
+}
+
 TEST(LocalFunctions, a_shard_takes_its_updates) {
   const Tensor indices = Tensor::of<int64_t>(DType::int64, {2, 3}, {5, -4, 0, 9, -6, 4}), updates = floats({2, 3});
   for (const std::string reduction : {"none", "add"})

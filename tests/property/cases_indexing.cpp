@@ -59,6 +59,14 @@ void add_gathers(CaseList& list) {
              return {b.input("4 3 6"), b.indices("4 2 1", 0, 3)};
            },
            {{"batch_dims", int64_t{1}}});
+  list.add("GatherND", "symbolic, all dimensions indexed", [](Builder& b) -> Operands {
+    return {b.bind("v", 7).bind("n", 5).input("v 3"), b.indices("n 2", -3, 3, DType::int32)};
+  });
+  list.add("GatherND", "of integers, with a batch, by two",
+           [](Builder& b) -> Operands {
+             return {b.input("2 5 3 2", Fill::small, DType::int64), b.indices("2 4 2", -3, 3)};
+           },
+           {{"batch_dims", int64_t{1}}});
 }
 
 void add_cache(CaseList& list) {
@@ -143,6 +151,17 @@ void add_choices(CaseList& list) {
   list.add("OneHot", "last", [&](Builder& b) -> Operands {
     return {b.indices("4 3", -5, 5), b.integer(5), values(b)};
   });
+  list.add("OneHot", "in the middle, of a symbolic extent, indices beyond",
+           [&](Builder& b) -> Operands {
+             b.bind("b", 3);
+             return {b.indices("b 2", -9, 9), b.integer(7), values(b)};
+           },
+           {axis(1)});
+  list.add("OneHot", "of small integers",
+           [&](Builder& b) -> Operands {
+             return {b.input("5", Fill::small, DType::int8), b.integer(4), values(b)};
+           },
+           {axis(0)});
   list.add("OneHot", "first, values given",
            [&](Builder& b) -> Operands {
              return {b.indices("6", 0, 4), b.integer(4), b.input("2")};

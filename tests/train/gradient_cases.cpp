@@ -559,8 +559,8 @@ const std::map<OperatorKey, std::string>& without_gradient() {
     add("tessera", {"AttentionGradient"}, "second derivatives are not taken");
     add("tessera",
         {"Conv", "ConvInteger", "ConvTranspose", "Gemm", "MatMul", "ReduceL1", "ReduceMean", "ReduceSum",
-         "ReduceSumSquare", "GatherShard", "GatherElementsShard", "ScatterElementsShard", "ScatterNDShard",
-         "ExpertsShard", "AttentionShard", "AveragePool", "MaxPool", "Resize"},
+         "ReduceSumSquare", "GatherShard", "GatherElementsShard", "GatherNDShard", "ScatterElementsShard",
+         "ScatterNDShard", "ExpertsShard", "AttentionShard", "AveragePool", "MaxPool", "Resize"},
         "only the partitioner makes it, after differentiation");
     add(flow::kDomain, {"Loop", "Carry", "Item", "Next", "Again", "Last", "Stack", "Branch", "Bring", "Join", "Choose"},
         "gradients of loops and branches are not taken");

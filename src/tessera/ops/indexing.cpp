@@ -171,9 +171,39 @@ Rule gather_nd_rule(const Node& node) {
   rule.results[0] = add_dims(rule, node.output()->shape(), "abcdefgh");
   for (size_t d = 0; d < dims.batch + dims.points; ++d) rule.operands[1][d] = rule.results[0][d];
   for (size_t d = 0; d < dims.batch; ++d) rule.operands[0][d] = rule.results[0][d];
+  const Shape& data = node.input(0)->shape();
+  for (size_t d = dims.batch; d < dims.batch + dims.indexed; ++d)
+    rule.operands[0][d] =
+        add_dims(rule, {data[d]}, std::string_view("vwxyz").substr((d - dims.batch) % 5, 1), indexed_kind(node))[0];
   for (size_t d = dims.batch + dims.indexed; d < rule.operands[0].size(); ++d)
     rule.operands[0][d] = rule.results[0][d - dims.indexed + dims.points];
   return rule.partial(Reduction::sum, {0}).partial(Reduction::max, {0}).partial(Reduction::min, {0});
+}
+
+/// The first index and the whole extent of each indexed dimension of a shard, from dimension `first` of operand 0 on,
+/// as two more operands; false if none is split.
+bool add_indexed_parts(Localizer& local, size_t first, size_t count, std::vector<Value*>& operands) {
+  std::vector<Expr> offsets, extents;
+  bool split = false;
+  for (size_t d = first; d < first + count; ++d) {
+    const int along = local.rule.operands[0][d].front();
+    split |= local.split[along];
+    offsets.push_back(local.offsets[along]);
+    extents.push_back(local.node.input(0)->shape()[d]);
+  }
+  if (!split) return false;
+  const std::string name = operands[0]->name;
+  operands.push_back(local.graph.add_expression(name + ".offsets", std::move(offsets)));
+  operands.push_back(local.graph.add_expression(name + ".extents", std::move(extents)));
+  return true;
+}
+
+std::vector<Value*> localize_gather_nd(Localizer& local) {
+  const GatherNDDims dims = gather_nd_dims(local.node);
+  std::vector<Value*> operands = local.inputs;
+  if (!add_indexed_parts(local, dims.batch, dims.indexed, operands)) return local.same();
+  return {local.emit("GatherNDShard", std::move(operands), local.outputs[0],
+                     {{"batch_dims", static_cast<int64_t>(dims.batch)}}, "tessera")};
 }
 
 void require_same_rank(const Node& node, size_t operand) {
@@ -269,20 +299,9 @@ Rule scatter_rule(const Node& node) {
 }
 
 std::vector<Value*> localize_scatter_nd(Localizer& local) {
-  const Shape& whole = local.node.input(0)->shape();
   const auto indexed = static_cast<size_t>(local.node.input(1)->shape().back().constant().value());
-  std::vector<Expr> offsets, extents;
-  bool split = false;
-  for (size_t d = 0; d < indexed; ++d) {
-    const int along = local.rule.operands[0][d].front();
-    split |= local.split[along];
-    offsets.push_back(local.offsets[along]);
-    extents.push_back(whole[d]);
-  }
-  if (!split) return local.same();
   std::vector<Value*> operands = local.inputs;
-  operands.push_back(local.graph.add_expression(operands[0]->name + ".offsets", std::move(offsets)));
-  operands.push_back(local.graph.add_expression(operands[0]->name + ".extents", std::move(extents)));
+  if (!add_indexed_parts(local, 0, indexed, operands)) return local.same();
   return {local.emit("ScatterNDShard", std::move(operands), local.outputs[0],
                      {{"reduction", local.node.get_string("reduction", "none")}}, "tessera")};
 }
@@ -307,12 +326,34 @@ void infer_one_hot(Node& node) {
   set_result(node, 0, node.input(2)->dtype(), std::move(shape));
 }
 
+// Each rank points into its part of the depth. Fractions, and what int64 does not hold, would not stay as they are.
 Rule one_hot_rule(const Node& node) {
+  const DType indices = node.input(0)->dtype();
+  const bool shifts = is_integer(indices) && indices != DType::uint64;
   Rule rule = blank_rule(node);
   rule.operands[0] = rule.results[0] = add_dims(rule, node.input(0)->shape(), "abcdefgh");
   size_t axis = axis_attribute(node, rule.results[0].size() + 1, -1);
-  rule.results[0].insert(rule.results[0].begin() + static_cast<ptrdiff_t>(axis), DimFactors{});
+  const Expr& depth = node.output()->shape()[axis];
+  const int along = rule.add("v", depth, shifts ? FactorKind::index : FactorKind::whole);
+  rule.results[0].insert(rule.results[0].begin() + static_cast<ptrdiff_t>(axis), DimFactors{along});
   return rule;
+}
+
+// An index of another part becomes this part's extent, which points nowhere.
+std::vector<Value*> localize_one_hot(Localizer& local) {
+  const size_t rank = local.node.input(0)->rank() + 1, axis = axis_attribute(local.node, rank, -1);
+  const int along = local.rule.results[0][axis].front();
+  if (!local.split[along]) return local.same();
+  NodeBuilder build(local.graph, local.node.outputs[0]->name);
+  const auto scalar = [&](const Expr& value) { return build.scalar(DType::int64, value); };
+  Value* given = build.cast(local.inputs[0], DType::int64);
+  Value* counted =
+      build.where(build.less(given, 0), build.add(given, scalar(local.node.output()->shape()[axis])), given);
+  Value* here = build.sub(counted, scalar(local.offsets[along]));
+  Value* extent = scalar(local.extents[along]);
+  Value* indices = build.where(build.less(here, 0), extent, here);
+  return {local.emit("OneHot", {indices, extent, local.inputs[2]}, local.outputs[0],
+                     {{"axis", static_cast<int64_t>(axis)}})};
 }
 
 void infer_top_k(Node& node) {
@@ -374,10 +415,12 @@ std::vector<OpDef> indexing_ops() {
       {.type = "GatherND",
        .infer = infer_gather_nd,
        .rule = gather_nd_rule,
+       .localize = localize_gather_nd,
        .gradient = gather_nd_gradient,
        .moves = Moves::part,
        .table = 0,
        .indices = point_indices},
+      {.type = "GatherNDShard", .domain = "tessera", .infer = infer_gather_nd, .rule = gather_nd_rule},
       {.type = "GatherElements",
        .infer = infer_gather_elements,
        .rule = gather_elements_rule,
@@ -409,6 +452,7 @@ std::vector<OpDef> indexing_ops() {
       {.type = "OneHot",
        .infer = infer_one_hot,
        .rule = one_hot_rule,
+       .localize = localize_one_hot,
        .untrained = {2},
        .values = {1},
        .moves = Moves::some,

@@ -48,12 +48,12 @@ InShard in_shard(LocalBody& body, Value* indices, Value* offset, Value* rows, Va
   return {local, inside};
 }
 
-// A tensor's dimension that the attribute `axis` names: its number [1], and its extent.
+// A tensor's dimension that an attribute names: its number [1], and its extent.
 struct AlongAxis {
   Value *axis, *extent;
 
-  AlongAxis(LocalBody& body, Value* tensor) {
-    Value* from_axis = body.op("Shape", {tensor}, {{"start", integer("axis"), ""}});
+  AlongAxis(LocalBody& body, Value* tensor, std::string_view attribute = "axis") {
+    Value* from_axis = body.op("Shape", {tensor}, {{"start", integer(attribute), ""}});
     axis = body.op("Sub", {body.op("Shape", {body.op("Shape", {tensor})}), body.op("Shape", {from_axis})});
     extent = body.op("Gather", {from_axis, body.scalar(0)});
   }
@@ -101,26 +101,48 @@ Value* scatter_elements_shard(LocalBody& body) {
   return body.op("Slice", {written, body.number(0), body.op("Reshape", {along.extent, body.number(1)}), along.axis});
 }
 
-// The same for points: one that is in another shard along some dimension goes to the corner behind the shard.
+// Points in a shard whose indexed dimensions, from number `first` [1] on, begin at `offsets` of `whole` indices. One
+// that is in another shard along some of them is at the corner behind the shard, which Pad adds.
+struct PointsInShard {
+  Value *places, *dims, *extents, *zeros, *pads;
+
+  PointsInShard(LocalBody& body, Value* data, Value* first, Value* indices, Value* offsets, Value* whole) {
+    Value* components = body.op("Shape", {whole});
+    Value* count = body.op("Reshape", {components, body.numbers({})});
+    dims = body.op("Range", {body.scalar(0), count, body.scalar(1)});
+    if (first) dims = body.op("Add", {dims, first});
+    extents = body.op("Gather", {body.op("Shape", {data}), dims});
+    const auto [local, inside] = in_shard(body, indices, offsets, whole, extents);
+    const Attribute to_int32{"to", static_cast<int64_t>(DType::int32), ""},
+        to_bool{"to", static_cast<int64_t>(DType::boolean), ""};
+    Value* all =
+        body.op("ReduceMin", {body.op("Cast", {inside}, {to_int32}), body.number(-1)}, {{"keepdims", int64_t{1}, ""}});
+    places = body.op("Where", {body.op("Cast", {all}, {to_bool}), local, extents});
+    const auto all_of = [&](int64_t number) {
+      return body.op("ConstantOfShape", {components},
+                     {{"value", Tensor::of<int64_t>(DType::int64, {1}, {number}), ""}});
+    };
+    zeros = all_of(0);
+    pads = body.op("Concat", {zeros, all_of(1)}, {{"axis", int64_t{0}, ""}});
+  }
+};
+
+Value* gather_nd_shard(LocalBody& body) {
+  Value *table = body.operand("table"), *indices = body.operand("indices"), *offsets = body.operand("offsets"),
+        *whole = body.operand("extents");
+  const AlongAxis first(body, table, "batch_dims");
+  const PointsInShard points(body, table, first.axis, indices, offsets, whole);
+  Value* longer = body.op("Pad", {table, points.pads, body.op("CastLike", {body.nothing(), table}), points.dims});
+  return body.op("GatherND", {longer, points.places}, {{"batch_dims", integer("batch_dims"), ""}});
+}
+
 Value* scatter_nd_shard(LocalBody& body) {
   Value *data = body.operand("data"), *indices = body.operand("indices"), *updates = body.operand("updates"),
         *offsets = body.operand("offsets"), *whole = body.operand("extents");
-  Value* components = body.op("Shape", {whole});
-  Value* count = body.op("Reshape", {components, body.numbers({})});
-  Value* dims = body.op("Range", {body.scalar(0), count, body.scalar(1)});
-  Value* extents = body.op("Gather", {body.op("Shape", {data}), dims});
-  const auto [local, inside] = in_shard(body, indices, offsets, whole, extents);
-  const Attribute to_int32{"to", static_cast<int64_t>(DType::int32), ""},
-      to_bool{"to", static_cast<int64_t>(DType::boolean), ""};
-  Value* all =
-      body.op("ReduceMin", {body.op("Cast", {inside}, {to_int32}), body.number(-1)}, {{"keepdims", int64_t{1}, ""}});
-  Value* places = body.op("Where", {body.op("Cast", {all}, {to_bool}), local, extents});
-  Value* zeros = body.op("ConstantOfShape", {components}, {{"value", Tensor::of<int64_t>(DType::int64, {1}, {0}), ""}});
-  Value* ones = body.op("ConstantOfShape", {components}, {{"value", Tensor::of<int64_t>(DType::int64, {1}, {1}), ""}});
-  Value* pads = body.op("Concat", {zeros, ones}, {{"axis", int64_t{0}, ""}});
-  Value* longer = body.op("Pad", {data, pads, nullptr, dims});
-  Value* written = body.op("ScatterND", {longer, places, updates}, {{"reduction", text("reduction"), ""}});
-  return body.op("Slice", {written, zeros, extents, dims});
+  const PointsInShard points(body, data, nullptr, indices, offsets, whole);
+  Value* longer = body.op("Pad", {data, points.pads, nullptr, points.dims});
+  Value* written = body.op("ScatterND", {longer, points.places, updates}, {{"reduction", text("reduction"), ""}});
+  return body.op("Slice", {written, points.zeros, points.extents, points.dims});
 }
 
 // A product of 16-bit operands whose sums stay float32.
@@ -142,6 +164,7 @@ Function local_function(const Node& node) {
   static const std::vector<LocalOperator> table = {
       {"GatherShard", {"axis"}, gather_shard},
       {"GatherElementsShard", {"axis"}, gather_elements_shard},
+      {"GatherNDShard", {"batch_dims"}, gather_nd_shard},
       {"ScatterElementsShard", {"axis", "reduction"}, scatter_elements_shard},
       {"ScatterNDShard", {"reduction"}, scatter_nd_shard},
       {"MatMul", {"accumulate"}, wide_matmul}};

@@ -79,19 +79,34 @@ std::unique_ptr<Kernel> prepare_gather_shard(const PrepareContext& context) {
   return make_kernel(std::move(run), static_cast<size_t>(bytes));
 }
 
-std::unique_ptr<Kernel> prepare_gather_nd(const PrepareContext& context) {
+TuplePlan points_of_table(const PrepareContext& context) {
   check_index_type(context, 1);
-  const TuplePlan plan(context.node, context.inputs[0].dims, context.inputs[1].dims,
-                       context.node.get_int("batch_dims", 0));
+  return {context.node, context.inputs[0].dims, context.inputs[1].dims, context.node.get_int("batch_dims", 0)};
+}
+
+/// Tuples that point into another shard give zeros, as prepare_gather_shard's indices do.
+template <typename Part>
+std::unique_ptr<Kernel> gather_tuples(const PrepareContext& context, const TuplePlan& plan, const Part& part) {
   check_count(context, plan.total() * plan.slice);
-  const int64_t bytes = plan.slice * element_bytes(context);
-  return make_kernel([plan, bytes, dtype = context.inputs[1].dtype, label = context.node.label(),
-                      threads = context.threads](const KernelArgs& args) {
+  const int64_t element = element_bytes(context), bytes = plan.slice * element;
+  auto run = [=, floats = is_float(context.outputs[0].dtype), dtype = context.inputs[1].dtype,
+              label = context.node.label(), threads = context.threads](const KernelArgs& args) {
+    auto* absent = static_cast<std::byte*>(args.scratch);
+    add_nothing(absent, floats, bytes, element);
     const Indices indices(args.inputs[1], dtype);
-    for (int64_t i = 0; i < plan.total(); ++i) plan.slice_of(label, indices, i);
-    gather_lines(args.in<std::byte>(0), args.out<std::byte>(), 1, 0, plan.total(), bytes, threads,
-                 [&](int64_t i) { return plan.checked_slice_of(indices, i); });
-  });
+    auto place = [&](int64_t i) { return plan.slice_in(part, args, label, indices, i); };
+    for (int64_t i = 0; i < plan.total(); ++i) place(i);
+    gather_lines(args.in<std::byte>(0), args.out<std::byte>(), 1, 0, plan.total(), bytes, threads, place, absent);
+  };
+  return make_kernel(std::move(run), static_cast<size_t>(bytes));
+}
+
+std::unique_ptr<Kernel> prepare_gather_nd(const PrepareContext& context) {
+  return gather_tuples(context, points_of_table(context), Unsplit());
+}
+std::unique_ptr<Kernel> prepare_gather_nd_shard(const PrepareContext& context) {
+  const TuplePlan plan = points_of_table(context);
+  return gather_tuples(context, plan, Shard(context, 2, plan.depth));
 }
 
 // A template of its own: clang 16 does not emit a lambda of a generic lambda.
@@ -150,6 +165,7 @@ std::vector<KernelEntry> gathering_kernels() {
       {"Gather", "", prepare_gather, {}},
       {"GatherShard", "tessera", prepare_gather_shard, {}},
       {"GatherND", "", prepare_gather_nd, {}},
+      {"GatherNDShard", "tessera", prepare_gather_nd_shard, {}},
       {"GatherElements", "", prepare_gather_elements, {}},
       {"GatherElementsShard", "tessera", prepare_gather_elements_shard, {}},
   };

@@ -43,20 +43,6 @@ TuplePlan::TuplePlan(const Node& node, const Dims& operand, const Dims& indices,
   }
 }
 
-int64_t TuplePlan::slice_of(const std::string& label, const Indices& indices, int64_t at) const {
-  for (int64_t d = 0; d < depth; ++d) check_index(label, indices[at * depth + d], extents[d]);
-  return checked_slice_of(indices, at);
-}
-
-int64_t TuplePlan::checked_slice_of(const Indices& indices, int64_t at) const {
-  int64_t place = at / tuples * batch_slices;
-  for (int64_t d = 0; d < depth; ++d) {
-    const int64_t index = indices[at * depth + d];
-    place += (index < 0 ? index + extents[d] : index) * strides[d];
-  }
-  return place;
-}
-
 std::vector<KernelEntry> indexing_kernels() {
   std::vector<KernelEntry> all;
   for (auto group : {gathering_kernels, scattering_kernels, choosing_kernels}) {

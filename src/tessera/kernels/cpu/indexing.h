@@ -72,11 +72,8 @@ struct TuplePlan {
 
   TuplePlan(const Node& node, const Dims& operand, const Dims& indices, int64_t batch_dims);
   int64_t total() const { return batches * tuples; }
-  /// The slice of tuple `at`, counted over all batches; throws if an index is out of range.
-  int64_t slice_of(const std::string& label, const Indices& indices, int64_t at) const;
-  /// The same for indices that have been checked.
-  int64_t checked_slice_of(const Indices& indices, int64_t at) const;
-  /// The slice of tuple `at` in an operand that is Unsplit or a Shard; -1 if it is in another shard.
+  /// The slice of tuple `at`, counted over all batches, in an operand that is Unsplit or a Shard; -1 if it is in
+  /// another shard. Throws if an index is out of range.
   template <typename Part>
   int64_t slice_in(const Part& part, const KernelArgs& args, const std::string& label, const Indices& indices,
                    int64_t at) const {
