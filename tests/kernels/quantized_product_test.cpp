@@ -122,7 +122,7 @@ TEST(IntegerTile, GivesTheSumsOfStripsAndTheirCodes) {
       std::vector<std::byte> codes(count * kStride, std::byte{0xAB});
       tile->codes(count, rows, strip,
                   {addend.data(), factor.data(), bias.data(), 0.37F, least, most, zero, least + zero < 0, codes.data(),
-                   kStride});
+                   kStride, nullptr});
       for (int64_t i = 0; i < count; ++i)
         for (int64_t j = 0; j < kStride; ++j) {
           const float ratio =
@@ -151,7 +151,7 @@ TEST(IntegerTile, RoundsRatiosAsADivisionDoes) {
       for (float& x : bias) x = border = std::nextafter(border, std::numeric_limits<float>::infinity());
       std::vector<std::byte> codes(64);
       tile->codes(1, {&at, 1, 1, 4}, strip.data(),
-                  {addend.data(), factor.data(), bias.data(), scale, -128, 127, 0, true, codes.data(), 64});
+                  {addend.data(), factor.data(), bias.data(), scale, -128, 127, 0, true, codes.data(), 64, nullptr});
       for (int64_t j = 0; j < 64; ++j)
         EXPECT_EQ(static_cast<int8_t>(codes[j]), std::nearbyint(std::clamp(bias[j] / scale, -128.0F, 127.0F)))
             << bias[j] << " / " << scale;

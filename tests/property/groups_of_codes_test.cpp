@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "property/groups.h"
@@ -35,10 +36,86 @@ TEST(Groups, ConvolutionsOfIntegersKeepTheirChannelsLast) {
     Value* last = convolved(sum, "6 70 2 2", "6 1 1", 1, 0);
     Subject subject = b.output(b.node("DequantizeLinear", {last, number(0.5), zero})).done();
     const std::string convolution = "ConvInteger+Cast+Mul+Add+QuantizeLinear";
-    EXPECT_THAT(steps_of(subject),
-                ElementsAre(convolution, "MaxPool", convolution, convolution,
-                            "DequantizeLinear+DequantizeLinear+Add+QuantizeLinear", convolution, "DequantizeLinear"));
-    EXPECT_EQ(grouping_of(subject).blocked.size(), 5u) << "values with channels last";
+    EXPECT_THAT(steps_of(subject), ElementsAre(convolution, "MaxPool", convolution,
+                                               convolution + "+DequantizeLinear+DequantizeLinear+Add+QuantizeLinear",
+                                               convolution, "DequantizeLinear"));
+    EXPECT_EQ(grouping_of(subject).blocked.size(), 4u) << "values with channels last";
+  }
+}
+
+// Of all widths and kinds of convolutions, where results lie with their channels last and where they do not, and with
+// numbers of any size.
+TEST(Groups, ConvolutionsOfIntegersAddCodes) {
+  struct Form {
+    const char *image, *weight;
+    int64_t group;
+    bool relu, other_first, channels_last;
+    float own, other, scale;
+  };
+  constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+  for (const Form& form : {Form{"2 8 5 4", "64 8 3 3", 1, false, false, true, 0.3F, 0.7F, 0.9F},
+                           Form{"1 8 7 7", "134 8 1 1", 1, true, true, true, 0.3F, 0.7F, 0.9F},
+                           Form{"1 8 7 7", "134 8 1 1", 1, true, false, false, 0.3F, -0.7F, 0.9F},
+                           Form{"2 8 5 4", "70 4 3 3", 2, false, true, false, 0.3F, 0.7F, 0.9F},
+                           Form{"2 70 5 4", "70 1 3 3", 70, true, false, true, 0.3F, 0.7F, 0.9F},
+                           Form{"2 70 5 4", "70 1 3 3", 70, false, false, false, 0.3F, 0.7F, 0.9F},
+                           Form{"1 8 7 7", "66 8 1 1", 1, false, false, true, 0.3F, 0.7F, -0.9F},
+                           Form{"1 8 7 7", "66 8 1 1", 1, true, false, true, 3e38F, 0.7F, 1e-3F},
+                           Form{"1 8 7 7", "66 8 1 1", 1, false, false, true, 1e-39F, 1e-38F, 1e-39F},
+                           Form{"1 8 7 7", "66 8 1 1", 1, false, false, true, 0.3F, kNone, 0.9F},
+                           Form{"1 8 7 7", "66 8 1 1", 1, false, false, true, 0.3F, 0.7F, kNone}})
+    for (const DType type : {DType::uint8, DType::int8}) {
+      SCOPED_TRACE(fmt::format("{} [{}] by [{}], scales {} {} {}", name_of(type), form.image, form.weight, form.own,
+                               form.other, form.scale));
+      Builder b("ConvInteger, Cast, Mul, QuantizeLinear, DequantizeLinear, DequantizeLinear, Add, QuantizeLinear");
+      const auto number = [&](float value) { return b.constant(Tensor::of<float>(DType::float32, {}, {value})); };
+      const auto zero = [&] { return b.input("", Fill::small, type); };
+      const std::string image = form.image, weight = form.weight, results = weight.substr(0, weight.find(' '));
+      const auto convolved = [&](Value* x, const std::string& by, int64_t group, int64_t pad) {
+        Value* sums = b.node("ConvInteger", {x, b.weight(by, Fill::small, DType::int8), zero()},
+                             {{"group", group}, {"pads", Ints(4, pad)}});
+        Value* y = b.node("Mul", {b.node("Cast", {sums}, {{"to", int64_t{1}}}), number(0.4F)});
+        return b.node("QuantizeLinear", {y, number(1.5F), zero()});
+      };
+      Value* x = b.input(image, Fill::small, type);
+      const int64_t pad = weight.back() == '3' ? 1 : 0;
+      Value* other = convolved(x, weight, form.group, pad);
+      Value* own = convolved(x, weight, form.group, pad);
+      Value* floats = b.node("DequantizeLinear", {own, number(form.own), zero()});
+      Value* others = b.node("DequantizeLinear", {other, number(form.other), zero()});
+      Value* sum = form.other_first ? b.node("Add", {others, floats}) : b.node("Add", {floats, others});
+      if (form.relu) sum = b.node("Relu", {sum});
+      Value* codes = b.node("QuantizeLinear", {sum, number(form.scale), zero()});
+      if (form.channels_last) codes = convolved(codes, "3 " + results + " 1 1", 1, 0);
+      const auto steps = steps_of(b.output(codes).done());
+      EXPECT_EQ(
+          std::count_if(steps.begin(), steps.end(),
+                        [](const std::string& step) { return step.find("+DequantizeLinear") != std::string::npos; }),
+          1);
+      EXPECT_EQ(steps.size(), form.channels_last ? 3u : 2u);
+    }
+}
+
+// Not if others read what lies between, or the sum is of floats that are no codes.
+TEST(Groups, ConvolutionsOfIntegersLeaveOtherSums) {
+  for (const char* form : {"codes are read", "floats are read", "floats are added", "one tensor twice"}) {
+    SCOPED_TRACE(form);
+    const std::string of = form;
+    Builder b("ConvInteger, Cast, Mul, QuantizeLinear, DequantizeLinear, Add, QuantizeLinear");
+    const auto number = [&](float value) { return b.constant(Tensor::of<float>(DType::float32, {}, {value})); };
+    Value* sums = b.node(
+        "ConvInteger", {b.input("1 8 5 5", Fill::small, DType::uint8), b.weight("66 8 1 1", Fill::small, DType::int8)});
+    Value* y = b.node("Mul", {b.node("Cast", {sums}, {{"to", int64_t{1}}}), number(0.4F)});
+    Value* codes = b.node("QuantizeLinear", {y, number(1.5F), nullptr});
+    Value* floats = b.node("DequantizeLinear", {codes, number(0.5F), nullptr});
+    Value* other = b.input("1 66 5 5");
+    if (of != "floats are added")
+      other = b.node("DequantizeLinear", {b.input("1 66 5 5", Fill::small, DType::uint8), number(0.5F), nullptr});
+    if (of == "one tensor twice") other = floats;
+    if (of == "codes are read") b.output(codes);
+    if (of == "floats are read") b.output(floats);
+    Value* sum = b.node("QuantizeLinear", {b.node("Add", {floats, other}), number(2), nullptr});
+    EXPECT_THAT(steps_of(b.output(sum).done()), testing::Contains("ConvInteger+Cast+Mul+QuantizeLinear"));
   }
 }
 

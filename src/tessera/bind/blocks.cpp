@@ -128,10 +128,18 @@ class Assignment {
            });
   }
 
+  // The codes that a convolution of integers adds to its own.
+  static const Value* added_codes(const NodeGroup& group) {
+    for (const Follower& follower : group.followers)
+      if (follower.node->is("DequantizeLinear") && follower.operands[0] >= 0) return group.inputs[follower.operands[0]];
+    return nullptr;
+  }
+
   static bool gives(Role role) { return role != Role::none && role != Role::global_pooling; }
 
   bool takes(size_t g, size_t input) const {
     if (roles_[g] == Role::elementwise || input == 0) return roles_[g] != Role::none;
+    if (roles_[g] == Role::integer_convolution) return groups_[g].inputs[input] == added_codes(groups_[g]);
     const auto& followers = groups_[g].followers;
     return roles_[g] == Role::convolution && std::any_of(followers.begin(), followers.end(), [&](const Follower& f) {
              return f.other() == static_cast<int>(input);
@@ -146,6 +154,8 @@ class Assignment {
       for (const Value* input : group.inputs)
         if (input && desc_of_(input).dims == desc_of_(group.outputs[0]).dims) alike.push_back(input);
     if (roles_[g] == Role::pooling) alike.push_back(group.inputs[0]);
+    if (roles_[g] == Role::integer_convolution)
+      if (const Value* added = added_codes(group)) alike.push_back(added);
     if (roles_[g] == Role::convolution)
       for (const Follower& follower : group.followers)
         if (follower.other() >= 0) alike.push_back(group.inputs[follower.other()]);

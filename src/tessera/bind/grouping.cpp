@@ -74,6 +74,8 @@ class Grouper : public Regrouping {
         place = add_followers(group, *node);
       at.emplace(place, std::move(group));
     }
+    // A group may have taken nodes from before its root.
+    std::erase_if(at, [&](const auto& group) { return group.second.root == group.first && is_taken(*group.first); });
     for (size_t n = graph_.nodes().size(); n-- > 0;) {
       const Node& node = *graph_.nodes()[n];
       asked_.decision = before_ = n;
@@ -238,7 +240,36 @@ class Grouper : public Regrouping {
       taken_.emplace(&node, kAll);
       last = &node;
     }
+    if (channels && last->is("QuantizeLinear")) last = add_sum_of_codes(group, root, *last);
     group.outputs = last->outputs;
+    return last;
+  }
+
+  // Codes that are added to others, as at the end of a residual block, become the sum's codes before they are stored.
+  const Node* add_sum_of_codes(NodeGroup& group, const Node& root, const Node& quantize) {
+    const Value& codes = *quantize.outputs[0];
+    if (kept_.contains(&codes)) return &quantize;
+    const std::vector<const Node*> nodes = library_.sum_after_codes(codes);
+    const Dims dims = desc_of_(&codes).dims;
+    for (const Node* node : nodes) {
+      const Value* result = node->outputs[0];
+      if (is_taken(*node) || !run_together(root, *node) || desc_of_(result).dims != dims) return &quantize;
+      if (node != nodes.back() && kept_.contains(result)) return &quantize;
+    }
+    const Node* last = &quantize;
+    std::map<const Value*, int> made = {{&codes, ~static_cast<int>(group.followers.size())}};
+    for (const Node* node : nodes) {
+      Follower follower{node, {}};
+      for (Value* operand : node->inputs) {
+        auto known = made.find(operand);
+        follower.operands.push_back(known != made.end() ? known->second : static_cast<int>(group.inputs.size()));
+        if (known == made.end()) group.inputs.push_back(operand);
+      }
+      group.followers.push_back(std::move(follower));
+      made.emplace(node->outputs[0], ~static_cast<int>(group.followers.size()));
+      taken_.emplace(node, kAll);
+      last = node;
+    }
     return last;
   }
 

@@ -41,6 +41,9 @@ class Library {
   /// Whether the node can follow a product of integers, or another such follower, whose result it reads as operand
   /// `index`. Its other operands must be one number each, or a list along the product's columns or channels.
   virtual bool can_follow_sums(const Node& node, size_t index) const = 0;
+  /// The nodes that can follow a convolution of integers whose codes these are, all or none: those that add the codes
+  /// to others, the first two of which dequantize. Empty if what reads the codes is something else.
+  virtual std::vector<const Node*> sum_after_codes(const Value& codes) const = 0;
 
   /// Whether the node can go through memory together with other element-wise nodes.
   virtual bool can_group(const Node& node) const = 0;

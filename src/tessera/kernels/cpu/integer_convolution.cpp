@@ -8,9 +8,9 @@
 #include "tessera/base/multiversion.h"
 #include "tessera/kernels/cpu/channels_last.h"
 #include "tessera/kernels/cpu/convolution_layout.h"
-#include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/integer_form.h"
 #include "tessera/kernels/cpu/integer_strip.h"
+#include "tessera/kernels/cpu/parallel.h"
 #include "tessera/kernels/cpu/quantize_row.h"
 #include "tessera/kernels/cpu/scratch.h"
 #include "tessera/kernels/cpu/sums_epilogue.h"
@@ -106,6 +106,22 @@ class ImageKernel : public Kernel {
     return reinterpret_cast<const uint8_t*>(turned);
   }
 
+  /// Adds codes, which lie as results do, to results.
+  void add_codes(const KernelArgs& args, const CodeSum::Numbers& numbers, std::byte* results, int64_t count) const {
+    const CodeSum& sum = *epilogue_.sum_of_codes();
+    sum.run(numbers, results, args.in<std::byte>(sum.b()) + (results - args.out<std::byte>()), results, count);
+  }
+
+  /// The last step of a run: adds codes to results that store() has not added them to.
+  void finish(const KernelArgs& args) const {
+    if (!epilogue_.sum_of_codes() || shape_.y_last()) return;
+    constexpr int64_t kWork = 8;  // operations for each element
+    const CodeSum::Numbers numbers = epilogue_.sum_of_codes()->numbers(args);
+    for_ranges(shape_.y.count(), shape_.y.count() * kWork, threads_, [&](int64_t begin, int64_t end) {
+      add_codes(args, numbers, args.out<std::byte>() + begin, end - begin);
+    });
+  }
+
   SumsEpilogue::Columns columns_of_results(const KernelArgs& args, const int32_t* corrections) const {
     return epilogue_.columns(args, shape_.results, corrections, scratch_at(args.scratch, columns_at_));
   }
@@ -119,6 +135,9 @@ class ImageKernel : public Kernel {
     if (shape_.y_last()) {
       epilogue_.run(args, of_results, {rows, stride, shape_.results}, sums, first, columns,
                     results_at(args, image, place, first));
+      if (!epilogue_.sum_of_codes()) return;
+      const CodeSum::Numbers numbers = epilogue_.sum_of_codes()->numbers(args);
+      for (int64_t i = 0; i < rows; ++i) add_codes(args, numbers, results_at(args, image, place + i, first), columns);
       return;
     }
     for (int64_t i = 0; i < rows; ++i) {
@@ -205,6 +224,7 @@ class WindowProducts : public ImageKernel {
       const int64_t tile = task / chunks / form_.groups % tiles, image = task / chunks / form_.groups / tiles;
       run_tile(args, run, {image, tile * tile_, group, chunk});
     }
+    finish(args);
   }
 
  private:
@@ -221,6 +241,8 @@ class WindowProducts : public ImageKernel {
     const std::byte* packed;
     bool plain;  ///< what zero points change about sums is in the columns
     SumsEpilogue::Columns columns;
+    bool in_tiles;                      ///< tiles give the codes
+    std::optional<CodesAdded> added{};  ///< that tiles add; without their place
   };
 
   Run begun(const KernelArgs& args, const uint8_t* x, const std::byte* packed) const {
@@ -234,8 +256,15 @@ class WindowProducts : public ImageKernel {
       plain = plain_correction(shape_.x.dtype, {zeros_.of_x(args), 1}, shape_.weight.dtype, weight_zeros, columns, n,
                                corrections + group * n);
     }
-    Run run{x, packed, plain, columns_of_results(args, plain ? corrections : nullptr)};
+    Run run{x, packed, plain, columns_of_results(args, plain ? corrections : nullptr), false};
     run.plain = plain && run.columns.addend;
+    run.in_tiles = run.plain && tile_sums_;
+    if (const auto& sum = epilogue_.sum_of_codes(); sum && shape_.y_last()) {
+      const CodeSum::Numbers of = sum->numbers(args);
+      run.added = {nullptr,  shape_.results, of.a_scale, of.b_scale, of.scale,
+                   of.least, of.most,        of.a_zero,  of.b_zero,  of.zero};
+      run.in_tiles = run.in_tiles && are_moderate(*run.added);
+    }
     std::fill_n(scratch_at<uint8_t>(args.scratch, zeros_at_), windows_.count,
                 static_cast<uint8_t>(zeros_.x_value(args)));
     return run;
@@ -288,6 +317,12 @@ class WindowProducts : public ImageKernel {
         these.at += row;
         if (columns - first >= kStripColumns) {
           CodesOfSums codes = codes_of(args, run.columns, at.image, at.place + row, channel + first);
+          CodesAdded added;
+          if (run.added) {
+            added = *run.added;
+            added.codes = args.in<std::byte>(epilogue_.sum_of_codes()->b()) + (codes.out - args.out<std::byte>());
+            codes.added = &added;
+          }
           if (!shape_.y_last()) codes.out = turned.data(), codes.stride = kStripColumns;
           tile_sums_->codes(count, these, strip, codes);
           if (!shape_.y_last())
@@ -315,7 +350,7 @@ class WindowProducts : public ImageKernel {
     };
     const PackedColumns weight =
         form_.weight.columns(run.packed + at.group * form_.weight.bytes(), first / kStripColumns);
-    if (run.plain && tile_sums_) {
+    if (run.in_tiles) {
       auto** pieces = scratch_at<const uint8_t*>(args.scratch, own.pieces);
       if (lie_in_pieces_) {
         windows.point(image, at.place, at.place + rows, scratch_at<uint8_t>(args.scratch, zeros_at_), pieces, tile_);
@@ -403,6 +438,7 @@ class ChannelSums : public ImageKernel {
         store(args, of_results, sums, n, image, place * loop.out[2] + at, 1, 0, n, scratch_at(args.scratch, own.row));
       }
     }
+    finish(args);
   }
 
  private:

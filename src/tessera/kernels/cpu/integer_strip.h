@@ -26,6 +26,18 @@ struct IntegerPieces {
 /// The most rows of one call of an IntegerTile.
 constexpr int64_t most_tile_rows = 6;
 
+/// What is added to codes at last: bytes round(((code - a_zero) · a_scale + (other - b_zero) · b_scale) / scale), cut
+/// to least … most, plus zero. Rows of the other codes are `stride` apart. See CodeSum.
+struct CodesAdded {
+  const std::byte* codes;
+  int64_t stride;
+  float a_scale, b_scale, scale, least, most;
+  int32_t a_zero, b_zero, zero;
+};
+
+/// Whether nothing overflows on the way to the sum's codes. Not so of NaN.
+bool are_moderate(const CodesAdded& added);
+
 /// What becomes of a strip's sums: bytes round(((sum + addend) · factor + bias) / scale), cut to least … most, plus
 /// zero. Numbers are moderate, so that nothing overflows: |factor| < 2^40, |bias| < 2^80, 2^-40 < scale < 2^40. Rows of
 /// bytes are `stride` apart.
@@ -37,6 +49,7 @@ struct CodesOfSums {
   bool has_sign;  ///< of the codes
   std::byte* out;
   int64_t stride;
+  const CodesAdded* added;  ///< if are_moderate(); null: nothing is
 };
 
 /// The same sums as an IntegerStrip's, of rows in pieces, or codes of them. All sums stay in registers.

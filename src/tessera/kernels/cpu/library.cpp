@@ -27,6 +27,7 @@ class CpuLibrary : public Library {
   bool takes_operand(const Node& follower) const override { return kernels::takes_operand(follower); }
   bool keeps_zero(const Node& follower) const override { return kernels::keeps_zero(follower); }
   bool can_follow_sums(const Node& node, size_t index) const override { return kernels::can_follow_sums(node, index); }
+  std::vector<const Node*> sum_after_codes(const Value& codes) const override { return nodes_of_sum_of_codes(codes); }
   bool can_group(const Node& node) const override { return kernels::can_group(node); }
   bool has_long_rows(const Node& root, const Dims& result, const std::vector<TensorDesc>& operands) const override {
     return kernels::has_long_rows(root, result, operands);

@@ -116,6 +116,11 @@ SumsEpilogue::SumsEpilogue(const PrepareContext& context) : result_(context.outp
   bool integers = true;
   for (const Follower& follower : context.followers) {
     const Node& node = *follower.node;
+    if (node.is("DequantizeLinear")) {
+      sum_ = CodeSum::of(context, stages_.size() + 1);
+      check(sum_ && sum_->a() == ~static_cast<int>(stages_.size()), "sums of integers end in a sum of codes");
+      break;
+    }
     Stage stage{Kind::relu};
     if (node.is("Cast")) stage.kind = Kind::to_float;
     if (node.is("Add")) stage.kind = integers ? Kind::add_integers : Kind::add;

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
+#include "tessera/kernels/cpu/sum_of_codes.h"
 #include "tessera/kernels/kernel.h"
 
 /// What a product of integers does with its sums before it stores them: the nodes that follow it in its group.
@@ -9,7 +11,7 @@ namespace tessera::kernels {
 
 /// Whether a node can follow such a product, or another of these nodes, whose result it reads as operand `index`: Cast
 /// to float32; Add and Mul; Relu; QuantizeLinear with one scale. Its other operands must be one number each, or a list
-/// along the product's columns or channels.
+/// along the product's columns or channels. Behind the codes of a convolution, nodes_of_sum_of_codes() can follow.
 bool can_follow_sums(const Node& node, size_t index);
 
 class SumsEpilogue {
@@ -17,6 +19,8 @@ class SumsEpilogue {
   explicit SumsEpilogue(const PrepareContext& context);
 
   bool is_empty() const { return stages_.empty(); }
+  /// The sum of codes by which it ends, if there is one. It is not among what run() does.
+  const std::optional<CodeSum>& sum_of_codes() const { return sum_; }
   /// Whether what it does is of the form that columns() describes: from sums to codes, each stage once at most.
   bool has_columns() const { return in_one_loop_; }
   /// Of scratch memory for columns() of a result of so many columns.
@@ -57,6 +61,7 @@ class SumsEpilogue {
   void run_stages(const KernelArgs& args, const int32_t* sums, int64_t first, int64_t count, std::byte* out) const;
 
   std::vector<Stage> stages_;
+  std::optional<CodeSum> sum_;
   bool in_one_loop_ = false;
   DType result_ = DType::int32;
   int64_t element_bytes_ = 4;
