@@ -26,10 +26,10 @@ NEW = 12
 class Writer:
     """A decoder of grouped queries; the number of tokens comes from the mask."""
 
-    def __init__(self, packed=False, **attributes):
+    def __init__(self, packed=False, sinks=False, **attributes):
         self.random = np.random.default_rng(0)
         self.nodes, self.constants = [], {}
-        self.packed, self.attributes = packed, {"num_heads": HEADS, "kv_num_heads": KV_HEADS, **attributes}
+        self.packed, self.sinks, self.attributes = packed, sinks, {"num_heads": HEADS, "kv_num_heads": KV_HEADS, **attributes}
 
     def add(self, op_type, operands, results, **attributes):
         domain = "com.microsoft" if op_type == "GroupQueryAttention" else ""
@@ -52,6 +52,9 @@ class Writer:
                         for name, heads in (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS))]
         operands += [f"past_key_values.{number}.{part}" for part in ("key", "value")] + ["lengths", "total_length"]
         operands += ["cosines", "sines"] if self.attributes.get("do_rotary") else []
+        if self.sinks:
+            sinks = self.random.standard_normal(HEADS).astype(np.float32)
+            operands += [""] * (11 - len(operands)) + [self.constant(f"sinks_{number}", sinks)]
         results = [f"y_{number}", f"present.{number}.key", f"present.{number}.value"]
         self.add("GroupQueryAttention", operands, results, **self.attributes)
         return self.add("Add", [x, self.product(results[0], f"o_{number}", HIDDEN, HIDDEN)], [f"x_{number}"])
@@ -128,6 +131,8 @@ def cases():
     yield "packed", Writer(packed=True, **rotated).model(), None
     yield "capped scores", Writer(softcap=2.0, scale=0.4, **rotated).model(), None
     yield "a window", Writer(local_window_size=4, **rotated).model(), None
+    yield "sinks", Writer(sinks=True, local_window_size=4, **rotated).model(), None
+    yield "smooth softmax", Writer(smooth_softmax=1).model(), None
     yield "two branches", merged(Writer(**rotated).model()), Writer(**rotated).model()
 
 

@@ -110,13 +110,15 @@ def cases():
                                               activation_alpha=1.702, activation_beta=1.0, swiglu_limit=0.5))
     yield "experts of gated units by default", *mixture("swiglu", (hidden, 24, False), back, swiglu_fusion=1)
 
-    def grouped(batch, fresh, past, lengths, **attributes):
+    def grouped(batch, fresh, past, lengths, sinks=False, **attributes):
         width, kv = 16, 2
         operands = [reals(batch, fresh, heads * width), reals(batch, fresh, kv * width), reals(batch, fresh, kv * width),
                     reals(batch, kv, past, width), reals(batch, kv, past, width), np.array(lengths, np.int32),
                     np.array(max(lengths) + 1, np.int32)]
         if attributes.get("do_rotary"):
             operands += list(caches(32, width // 2))
+        if sinks:
+            operands += [None] * (11 - len(operands)) + [reals(heads)]
         return operands, {"num_heads": heads, "kv_num_heads": kv, **attributes}
 
     for name, arguments in {
@@ -125,6 +127,10 @@ def cases():
         "a decode step, rotated": dict(batch=1, fresh=1, past=6, lengths=[6], do_rotary=1),
         "a rotated prompt in a window": dict(batch=1, fresh=7, past=0, lengths=[6], do_rotary=1, local_window_size=3),
         "a capped decode step": dict(batch=1, fresh=1, past=4, lengths=[4], softcap=2.0, scale=0.4),
+        "a decode step with sinks": dict(batch=2, fresh=1, past=6, lengths=[6, 6], sinks=True),
+        "a rotated prompt with sinks, in a window": dict(batch=1, fresh=7, past=0, lengths=[6], sinks=True, do_rotary=1,
+                                                         local_window_size=3),
+        "a prompt with smooth softmax": dict(batch=2, fresh=5, past=0, lengths=[4, 4], smooth_softmax=1),
     }.items():
         operands, attributes = grouped(**arguments)
         yield "grouped queries: " + name, "GroupQueryAttention", operands, attributes, 3

@@ -48,6 +48,18 @@ void add_attentions(CaseList& list) {
     return operands;
   };
   add("with a cache", cached, {causal}, 3);
+  // The result's softmax has a share for each head's sink.
+  const auto sunk = [](const CaseList::Make& make, std::string_view heads) {
+    return [=](Builder& b) {
+      Operands operands = make(b);
+      operands.resize(8);
+      operands.push_back(b.input(heads, Fill::reals));
+      return operands;
+    };
+  };
+  add("with sinks", sunk(heads, "4"));
+  add("with sinks, symbolic, causal", sunk(self, "4"), {causal, {"softcap", 2.0f}});
+  add("with sinks and a cache", sunk(cached, "6"), {causal}, 3);
   add("with lengths", [&](Builder& b) {
     Operands operands = grouped(b);
     operands.resize(6);

@@ -19,6 +19,9 @@ void infer_attention(Node& node) {
   // Where ranks have different shares, the expressions may not show it; kernels check the numbers.
   if (dims.heads.is_constant() && dims.kv_heads.is_constant()) (void)heads_per_key(node, dims);
   require_mask(node, dims);
+  if (has_operand(node, kSink))
+    require_equal(node, require_rank(node, kSink, "the sinks", 1)[0], dims.heads, "the number of sinks",
+                  "that of heads");
   set_attention_results(node, dims, dtype);
   set_result(node, kScores, dtype, dims.scores());
 }
@@ -47,7 +50,7 @@ Rule packed_attention_rule(const Node& node, const AttentionDims& dims) {
   DimFactors b{rule.add("b", dims.batch)};
   DimFactors s{add_queries(rule, node, dims)};
   for (size_t i = 0; i < node.inputs.size(); ++i)
-    if (node.inputs[i] && i != kMask) rule.operands[i][0] = b;
+    if (node.inputs[i] && i != kMask && i != kSink) rule.operands[i][0] = b;
   for (size_t r = 0; r < node.outputs.size(); ++r)
     if (node.outputs[r]) rule.results[r][0] = b;
   rule.operands[kQuery][1] = rule.results[0][1] = s;
@@ -58,10 +61,11 @@ Rule packed_attention_rule(const Node& node, const AttentionDims& dims) {
   return rule;
 }
 
-// Whether ranks may each have some of the keys: all keys are in the operands K and V, and the mask has all of them,
-// too.
+// Whether ranks may each have some of the keys: all keys are in the operands K and V, the mask has all of them, too,
+// and there is no sink, which would count once for each rank.
 bool can_split_keys(const Node& node, const AttentionDims& dims) {
-  return !has_operand(node, kPastKey) && !node.output(kScores) && mask_has_all_keys(node, dims);
+  return !has_operand(node, kPastKey) && !has_operand(node, kSink) && !node.output(kScores) &&
+         mask_has_all_keys(node, dims);
 }
 
 // The rule of the 4-D form. `heads` are the factors of the query heads, `kv` those of the key and value heads.
@@ -87,6 +91,7 @@ Rule rule_by_heads(const Node& node, const AttentionDims& dims, Rule rule, const
     rule.operands[kPastValue] = {b, kv, {}, w};
   }
   if (has_operand(node, kKeyLengths)) rule.operands[kKeyLengths] = {b};
+  if (has_operand(node, kSink)) rule.operands[kSink] = {heads};
   const DimFactors all = has_operand(node, kPastKey) ? DimFactors() : t;
   if (node.output(kPresentKey)) rule.results[kPresentKey] = {b, kv, all, d};
   if (node.output(kPresentValue)) rule.results[kPresentValue] = {b, kv, all, w};

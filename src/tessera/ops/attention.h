@@ -4,9 +4,14 @@
 #include "tessera/ops/node_builder.h"
 #include "tessera/ops/op.h"
 
-/// What the operators of attention share, and the one of our own domain that computes a part of an Attention:
+/// What the operators of attention share.
 ///
-///   AttentionShard (Q, K, V, attn_mask?, past_key?, past_value?, nonpad_kv_seqlen?, place)
+/// Attention has an operand more than ONNX's, kSink, the logits [heads] of something that takes its share of each row's
+/// softmax and adds nothing to the row: Y = Σ exp(score) · V / (Σ exp(score) + exp(sink)). It is written as its body.
+///
+/// An operator of our own domain computes a part of an Attention:
+///
+///   AttentionShard (Q, K, V, attn_mask?, past_key?, past_value?, nonpad_kv_seqlen?, place, sink?)
 ///     → Y, present_key, present_value, most?, sums?
 ///
 /// Operands, results and attributes are Attention's, of which Q holds some of the queries and heads, K and V some of
@@ -20,7 +25,7 @@
 /// (Milakov and Gimelshein 2018), and zeros if both weights are 0.
 namespace tessera::ops {
 
-enum AttentionOperand : size_t { kQuery, kKey, kValue, kMask, kPastKey, kPastValue, kKeyLengths, kPlace };
+enum AttentionOperand : size_t { kQuery, kKey, kValue, kMask, kPastKey, kPastValue, kKeyLengths, kPlace, kSink };
 enum AttentionResult : size_t { kOutput, kPresentKey, kPresentValue, kScores, kRowMost = 3, kRowSums };
 
 /// The elements of AttentionShard's operand `place`, in their order.
@@ -87,7 +92,8 @@ Value* mask_where_seen(NodeBuilder& b, Value* mask, Value* seen, const Expr& key
 /// The factor of scores.
 double attention_scale(const Node& node, const Expr& width);
 
-/// Attention with windows, which opset 24 does not have, as one with a mask; nothing for a node without windows.
+/// Attention with windows, which opset 24 does not have, as one with a mask, and with sinks, as nodes of other
+/// operators; nothing for a node without them.
 std::vector<Value*> attention_body(NodeBuilder& b, const Node& node);
 
 /// The place of an AttentionShard.

@@ -50,13 +50,13 @@ class AttentionShardBody {
     Value* k = all_of(kKey, kPastKey);
     Value* v = all_of(kValue, kPastValue);
     const std::vector<Value*> present = {as_result(kPresentKey, k), as_result(kPresentValue, v)};
-    const bool grouped =
-        place_.first_head.is(0) && dims_.heads == dims_.kv_heads * place_.heads_per_key && !is_of_part(node_);
+    const bool spelt_out = is_of_part(node_) || has_operand(node_, kSink);
+    const bool grouped = place_.first_head.is(0) && dims_.heads == dims_.kv_heads * place_.heads_per_key && !spelt_out;
     if (!grouped && !(place_.first_head.is(0) && dims_.heads == dims_.kv_heads)) {
       k = per_query_head(k);
       v = per_query_head(v);
     }
-    std::vector<Value*> results = is_of_part(node_) ? part(q, k, v) : whole(q, k, v);
+    std::vector<Value*> results = is_of_part(node_) ? part(q, k, v) : spelt_out ? sunk(q, k, v) : whole(q, k, v);
     results.insert(results.begin() + 1, present.begin(), present.end());
     return results;
   }
@@ -107,6 +107,20 @@ class AttentionShardBody {
   }
 
   std::vector<Value*> part(Value* q, Value* k, Value* v) {
+    const AttentionPart rows = rows_of(q, k, v);
+    return {with_heads_together(b_, rows.mean, node_.output(kOutput)), rows.most, rows.sums};
+  }
+
+  // A sink is like one key more, whose value is zero.
+  std::vector<Value*> sunk(Value* q, Value* k, Value* v) {
+    const AttentionPart rows = rows_of(q, k, v);
+    Value* sink = b_.reshape(b_.cast(node_.input(kSink), DType::float32), {1, dims_.heads, 1, 1});
+    Value* y = joined(b_, rows, {b_.number(sink, 0), sink, b_.number(sink, 1)}).mean;
+    const Value* like = node_.output(kOutput);
+    return {with_heads_together(b_, b_.cast(y, like->dtype()), like), nullptr, nullptr};
+  }
+
+  AttentionPart rows_of(Value* q, Value* k, Value* v) {
     const auto wide = [&](Value* value) { return b_.cast(value, DType::float32); };
     Value* scores = b_.emit("MatMul", {b_.mul(wide(q), attention_scale(node_, dims_.width)), b_.turn(wide(k))});
     if (const double cap = node_.get_float("softcap", 0); cap > 0)
@@ -119,7 +133,7 @@ class AttentionShardBody {
     Value* sums = b_.sum(weights, {3});
     Value* empty = b_.emit("Equal", {sums, b_.number(sums, 0)});
     Value* y = b_.div(b_.emit("MatMul", {weights, wide(v)}), b_.where(empty, b_.number(sums, 1), sums));
-    return {with_heads_together(b_, y, node_.output(kOutput)), most, sums};
+    return {y, most, sums};
   }
 
   NodeBuilder& b_;
@@ -192,7 +206,7 @@ AttentionPart joined(NodeBuilder& b, const AttentionPart& one, const AttentionPa
 }
 
 std::vector<Value*> attention_body(NodeBuilder& b, const Node& node) {
-  if (!has_windows(node)) return {};
+  if (!has_windows(node) && !has_operand(node, kSink)) return {};
   const AttentionDims dims = attention_dims(node);
   std::vector<Value*> results = AttentionShardBody(b, node, {0, dims.queries, 0, 0, heads_per_key(node, dims)}).run();
   results.resize(node.outputs.size());
@@ -223,6 +237,7 @@ std::vector<Value*> localize_attention(Localizer& local) {
   operands.resize(kPlace);
   operands.push_back(local.graph.add_expression(node.outputs[0]->name + ".place",
                                                 {offset("s"), dims.queries, first_key, offset("h"), heads_per_key}));
+  if (has_operand(node, kSink)) operands.push_back(local.inputs[kSink]);
   auto shard = std::make_unique<Node>(node);
   shard->op_type = "AttentionShard";
   shard->domain = kShardDomain;

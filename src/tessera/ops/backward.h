@@ -17,11 +17,13 @@ inline constexpr std::string_view kGradientDomain = "tessera";
 /// An Attention's operands, result and the result's gradient, all of rank 4 but the mask.
 struct AttentionBackward {
   Value *q, *k, *v, *mask, *y, *g;
+  Value* sink = nullptr;
 };
 
-/// Per query head as AttentionGradient's, and of the scores after the mask: [batch, heads, queries, keys].
+/// Per query head as AttentionGradient's; of the scores after the mask: [batch, heads, queries, keys]; and of the
+/// sinks.
 struct AttentionGradients {
-  Value *q, *k, *v, *scores;
+  Value *q = nullptr, *k = nullptr, *v = nullptr, *scores = nullptr, *sink = nullptr;
 };
 
 /// The gradients as nodes of ordinary operators, for an Attention with the attributes of `node`.

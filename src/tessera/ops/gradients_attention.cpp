@@ -30,7 +30,7 @@ constexpr double kHidden = -std::numeric_limits<double>::infinity();
 bool has_operator(const GradientBuilder& b) {
   const DType dtype = b.x(kQuery)->dtype();
   const bool computed = dtype == DType::float32 || dtype == DType::bfloat16 || dtype == DType::float16;
-  return computed && !b.wants(kMask);
+  return computed && !b.wants(kMask) && !b.x(kSink);
 }
 
 AttentionGradients by_operator(GradientBuilder& b, const AttentionBackward& forward) {
@@ -39,7 +39,7 @@ AttentionGradients by_operator(GradientBuilder& b, const AttentionBackward& forw
     if (const Attribute* attribute = b.node.find_attribute(name)) attributes.push_back(*attribute);
   const auto results = b.emit_all(kGradientDomain, "AttentionGradient",
                                   {forward.q, forward.k, forward.v, forward.mask, forward.y, forward.g}, attributes, 3);
-  return {results[0], results[1], results[2], nullptr};
+  return {results[0], results[1], results[2]};
 }
 
 }  // namespace
@@ -82,7 +82,20 @@ AttentionGradients attention_gradients(NodeBuilder& b, const Node& node, const A
   }
   // A query that sees no key has NaNs first, and no probabilities at all then.
   if (seen) scores = b.where(seen, scores, kHidden);
-  Value* probabilities = b.emit("Softmax", {scores}, {{"axis", int64_t{-1}, ""}});
+  // A sink is one score more.
+  Value *sunk = nullptr, *all = scores;
+  if (forward.sink) {
+    Shape column = scores->shape();
+    column.back() = 1;
+    sunk = b.expand(grouped(b.reshape(b.cast(forward.sink, scores->dtype()), {1, heads, 1, 1})), column);
+    all = b.emit("Concat", {scores, sunk}, {{"axis", int64_t{-1}, ""}});
+  }
+  Value* probabilities = b.emit("Softmax", {all}, {{"axis", int64_t{-1}, ""}});
+  if (sunk) {
+    const auto axis = static_cast<int64_t>(scores->rank()) - 1;
+    sunk = b.slice(probabilities, axis, keys, keys + 1);
+    probabilities = b.slice(probabilities, axis, 0, keys);
+  }
   if (seen) probabilities = b.where(seen, probabilities, 0.0);
 
   AttentionGradients gradients{};
@@ -91,6 +104,7 @@ AttentionGradients attention_gradients(NodeBuilder& b, const Node& node, const A
   Value* row = b.sum(b.mul(g, y), {static_cast<int64_t>(g->rank()) - 1});
   Value* of_scores = b.mul(probabilities, b.sub(b.emit("MatMul", {g, b.turn(v)}), row));
   gradients.scores = ungrouped(of_scores);
+  if (sunk) gradients.sink = b.neg(b.sum(ungrouped(b.mul(sunk, row)), {0, 2, 3}, false));
   if (capped) of_scores = b.mul(of_scores, b.sub(1, b.mul(capped, capped)));
   of_scores = b.mul(of_scores, scale);
   gradients.q = ungrouped(b.emit("MatMul", {of_scores, k}));
@@ -106,10 +120,13 @@ void attention_gradient(GradientBuilder& b) {
   const bool packed = b.x(kQuery)->rank() == 3;
   const Expr heads = packed ? Expr(b.node.get_int("q_num_heads", 0)) : b.x(kQuery)->shape()[1];
   const Expr key_heads = packed ? Expr(b.node.get_int("kv_num_heads", 0)) : b.x(kKey)->shape()[1];
-  const AttentionBackward forward{
-      with_heads_apart(b, b.x(kQuery), heads),     with_heads_apart(b, b.x(kKey), key_heads),
-      with_heads_apart(b, b.x(kValue), key_heads), b.x(kMask),
-      with_heads_apart(b, b.y(), heads),           with_heads_apart(b, b.g(), heads)};
+  const AttentionBackward forward{with_heads_apart(b, b.x(kQuery), heads),
+                                  with_heads_apart(b, b.x(kKey), key_heads),
+                                  with_heads_apart(b, b.x(kValue), key_heads),
+                                  b.x(kMask),
+                                  with_heads_apart(b, b.y(), heads),
+                                  with_heads_apart(b, b.g(), heads),
+                                  b.x(kSink)};
   const AttentionGradients gradients =
       has_operator(b) ? by_operator(b, forward) : attention_gradients(b, b.node, forward);
   // Over the query heads that share a key head.
@@ -124,6 +141,7 @@ void attention_gradient(GradientBuilder& b) {
   b.give(kQuery, with_heads_together(b, gradients.q, b.x(kQuery)));
   if (b.wants(kKey)) b.give(kKey, summed(gradients.k, kKey));
   if (b.wants(kValue)) b.give(kValue, summed(gradients.v, kValue));
+  if (b.wants(kSink)) b.give(kSink, b.cast(gradients.sink, b.x(kSink)->dtype()));
   if (b.wants(kMask)) b.give(kMask, b.slice(gradients.scores, 3, 0, b.x(kMask)->shape().back()));
 }
 

@@ -112,7 +112,8 @@ class Rings {
     if (node->output(ops::kPresentKey) || node->output(ops::kPresentValue) || (!of_part && node->output(ops::kScores)))
       return std::nullopt;
     const AttentionDims dims = ops::attention_dims(*node);
-    if (node->input(ops::kPastKey) || !ops::mask_has_all_keys(*node, dims)) return std::nullopt;
+    if (node->input(ops::kPastKey) || node->input(ops::kSink) || !ops::mask_has_all_keys(*node, dims))
+      return std::nullopt;
     const auto keys = gathered(node->input(ops::kKey)), values = gathered(node->input(ops::kValue));
     if (!keys || !values || keys->axes != values->axes || !differs_on(node->input(ops::kQuery), keys->axes))
       return std::nullopt;

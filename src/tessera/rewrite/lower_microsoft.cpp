@@ -140,7 +140,7 @@ Values fused_matmul(Lowerer& l) {
 struct AttentionParts {
   Value *query, *key, *value;
   Value* mask = nullptr;
-  Value *past_key = nullptr, *past_value = nullptr;
+  Value *past_key = nullptr, *past_value = nullptr, *sink = nullptr;
   int64_t heads = 1, kv_heads = 1;
   bool causal = false;
   float softcap = 0;
@@ -152,7 +152,8 @@ Values attend(Lowerer& l, const AttentionParts& parts) {
                                        attribute("is_causal", int64_t{parts.causal}),
                                        attribute("softcap", parts.softcap)};
   if (const float scale = l.node.get_float("scale", 0); scale != 0) attributes.push_back(attribute("scale", scale));
-  Values operands = {parts.query, parts.key, parts.value, parts.mask, parts.past_key, parts.past_value};
+  Values operands = {parts.query,      parts.key, parts.value, parts.mask, parts.past_key,
+                     parts.past_value, nullptr,   nullptr,     parts.sink};
   while (!operands.back()) operands.pop_back();
   return l.b.emit_all("", "Attention", operands, attributes, 3);
 }
@@ -263,12 +264,14 @@ class GroupQueryAttention {
       : l_(l), b_(l.b), heads_(heads_of(l, "num_heads")), kv_heads_(heads_of(l, "kv_num_heads")) {}
 
   Values run() {
-    if (l_.node.get_int("smooth_softmax", 0) == 1 || l_.node.get_int("qk_output", 0) != 0)
-      fail_node(l_.node, "smooth_softmax and qk_output are not supported; export without them");
-    for (size_t operand = kScores + 1; operand < l_.node.inputs.size(); ++operand)
+    if (l_.node.get_int("qk_output", 0) != 0) fail_node(l_.node, "qk_output is not supported; export without it");
+    for (size_t operand = kSinks + 1; operand < l_.node.inputs.size(); ++operand)
       if (l_.has(operand))
-        fail_node(l_.node, "operand {} (head_sink, or a scale of caches of codes) is not supported; export without it",
-                  operand);
+        fail_node(l_.node, "operand {} (a scale of caches of codes) is not supported; export without it", operand);
+    if (l_.has(kSinks))
+      parts_.sink = l_.in(kSinks);
+    else if (l_.node.get_int("smooth_softmax", 0) == 1)
+      parts_.sink = b_.zeros(DType::float32, {heads_});
     require_operand(l_, kLengths);
     split_operands();
     batch_ = parts_.query->shape().at(0);
@@ -299,19 +302,26 @@ class GroupQueryAttention {
     kCosines,
     kSines,
     kPlaces,
-    kScores
+    kScores,
+    kSinks
   };
 
   void split_operands() {
     Value* query = l_.in(kQuery);
     if (l_.has(kKey) && l_.has(kValue)) {
-      parts_ = {query, l_.in(kKey), l_.in(kValue)};
+      set_operands(query, l_.in(kKey), l_.in(kValue));
       return;
     }
     const auto width = Expr::exact_divide(query->shape().at(2), Expr(heads_ + 2 * kv_heads_));
     if (!width) fail_node(l_.node, "its query does not divide into {} heads", heads_ + 2 * kv_heads_);
     const Expr q = *width * heads_, k = *width * kv_heads_;
-    parts_ = {b_.slice(query, 2, 0, q), b_.slice(query, 2, q, q + k), b_.slice(query, 2, q + k, q + k + k)};
+    set_operands(b_.slice(query, 2, 0, q), b_.slice(query, 2, q, q + k), b_.slice(query, 2, q + k, q + k + k));
+  }
+
+  void set_operands(Value* query, Value* key, Value* value) {
+    parts_.query = query;
+    parts_.key = key;
+    parts_.value = value;
   }
 
   // Where it is known that no sample has room left, as if all masks were ones.

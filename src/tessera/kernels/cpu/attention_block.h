@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 
 #include "tessera/kernels/cpu/attention_shape.h"
@@ -136,6 +137,18 @@ const E* attention_operand(const KernelArgs& args, size_t index) {
   return index < args.inputs.size() ? args.in<E>(index) : nullptr;
 }
 
+/// Of the largest score of a row of that query head, its sink's share of the softmax; 0 without one. A row without keys
+/// has no share of its own.
+template <typename T>
+float sink_share(const AttentionShape& shape, const KernelArgs& args, int64_t head, float most) {
+  constexpr size_t kSink = 8;
+  if (shape.sinks == DType::undefined) return 0;
+  if (most == -std::numeric_limits<float>::infinity()) return 1;
+  const float sink =
+      shape.sinks == DType::float32 ? args.in<float>(kSink)[head] : static_cast<float>(args.in<T>(kSink)[head]);
+  return std::exp(sink - most);
+}
+
 /// Writes a block's rows of the result: sums of weighted values [rows, value_lanes], divided by the weights' `sums`.
 /// `of_part`: the result is float32, and the rows' largest scores and sums are results, too (AttentionShard).
 template <typename T, typename Mask>
@@ -145,7 +158,8 @@ void store_attention(const AttentionBlocks<Mask>& blocks, const AttentionBlock& 
   const auto store = [&]<typename E>(E* y) {
     for (int64_t row = 0; row < block.rows; ++row) {
       // A query that sees no key gives zeros (ONNX Attention, fully masked rows).
-      const float divisor = sums[row] == 0 ? 1.0f : sums[row];
+      const float all = sums[row] + sink_share<T>(s, args, blocks.query_head(block, row), most[row]);
+      const float divisor = all == 0 ? 1.0f : all;
       E* to = y + blocks.at(s.y, block, row);
       for (int64_t d = 0; d < s.value_width; ++d) to[d] = static_cast<E>(result[row * value_lanes + d] / divisor);
     }

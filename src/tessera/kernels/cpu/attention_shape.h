@@ -41,6 +41,7 @@ struct AttentionShape {
   HeadsLayout mask;
   int64_t mask_keys;
   AttentionPlace place;
+  DType sinks;  ///< their type; undefined: there are none
   int threads;
 
   int64_t keys() const { return past + fresh; }
@@ -50,8 +51,8 @@ struct AttentionShape {
   int64_t most_sharing() const;  ///< the largest such count
 };
 
-/// Reads operands (Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen, and place if it is there) and
-/// attributes. User errors name the node.
+/// Reads operands (Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen, and place and sink if they are there)
+/// and attributes. User errors name the node.
 AttentionShape attention_shape(const PrepareContext& context);
 
 }  // namespace tessera::kernels
