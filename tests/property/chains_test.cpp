@@ -142,6 +142,21 @@ TEST_P(Chains, GiveTheSameOnEveryMesh) {
   EXPECT_GT(trials.right(), 0);
 }
 
+// What operands and the result say of a channel's parts differs, but the groups are a part of its own for both.
+TEST(Chains, GroupsAreSplitBesideChannelsInOtherParts) {
+  const Mesh mesh = Mesh::parse("x=6");
+  Builder b("GroupNormalization");
+  Value *scale = b.weight("12"), *bias = b.input("12");
+  Value* y = b.node("GroupNormalization", {b.input("1 12 3 6"), scale, bias}, {{"num_groups", int64_t{2}}});
+  const Subject subject = b.output(y).done(kChain);
+  Trials trials(subject);
+  for (const char* channels : {"4{x:(3)2}·3", "2{x:(3)2}·6", "12", "6·2{x:(3)2}"})
+    trials.run(mesh,
+               {{scale, parse_sharding("[6·2{x}]", scale->shape(), mesh, "scale"), "test"},
+                {y, parse_sharding(fmt::format("[-, {}, 3{{x:(1)3}}, -]", channels), y->shape(), mesh, "y"), "test"}});
+  EXPECT_GT(trials.right(), 3);
+}
+
 Subject equal_heads() {
   return attention_layer(6, 6);
 }

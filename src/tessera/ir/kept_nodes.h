@@ -8,7 +8,7 @@ namespace tessera {
 
 /// While this lives, nodes count as read, so that what removes dead nodes leaves them: the first result of each is a
 /// further output of the graph, behind its own. A node that communicates must stay although its rank reads none of its
-/// results, since every member of its group takes part.
+/// results, since every member of its group takes part; and with it the loops that it is in, to their ends.
 class KeptNodes {
  public:
   KeptNodes(Graph& graph, const std::function<bool(const Node&)>& stays);

@@ -57,7 +57,8 @@ Sharding without_factors(Sharding result, const NodeLayout& node, const std::vec
         result.dims[place.dim].parts[place.part] = Part{1, {}};
         found.emplace(sub.factor, place.dim);
       }
-  // A dimension in other parts than its factors is whole.
+  // Where factors that are gone have other parts of a dimension, only what is left of others remains, if these have
+  // parts of their own; else the dimension is whole.
   for (size_t d = 0; d < result.dims.size(); ++d) {
     Expr left = 1;
     bool in_other_parts = false;
@@ -68,7 +69,14 @@ Sharding without_factors(Sharding result, const NodeLayout& node, const std::vec
       else
         in_other_parts |= !size.is(1) && !found.contains({factor, static_cast<int>(d)});
     }
-    if (in_other_parts) result.dims[d].parts = {Part{left, {}}};
+    if (!in_other_parts) continue;
+    DimSharding kept{std::vector<Part>(result.dims[d].parts.size(), Part{1, {}})};
+    for (const SubFactor& sub : node.subfactors)
+      for (const Place& place : sub.places)
+        if (place.result && place.tensor == static_cast<int>(first) && place.dim == static_cast<int>(d) &&
+            !gone.contains(sub.factor))
+          kept.parts[place.part] = result.dims[d].parts[place.part];
+    result.dims[d].parts = kept.size() == left ? kept.parts : std::vector<Part>{Part{left, {}}};
   }
   for (DimSharding& dim : result.dims) dim = canonical(dim);
   return result;
