@@ -157,6 +157,21 @@ TEST(Chains, GroupsAreSplitBesideChannelsInOtherParts) {
   EXPECT_GT(trials.right(), 3);
 }
 
+// Partial sums of 16 bits are float32, also through a Cast to the type that the whole sum has.
+TEST(Chains, WideSumsGoThroughCasts) {
+  const Mesh mesh = Mesh::parse("x=3");
+  for (const DType type : {DType::float16, DType::bfloat16})
+    for (const DType to : {type, DType::float32}) {
+      Builder b("MatMul, Cast, Neg");
+      Value* product = b.node("MatMul", {b.input("4 7", Fill::small, type), b.weight("7 6", Fill::small, type)});
+      Value* cast = b.node("Cast", {product}, {{"to", static_cast<int64_t>(to)}});
+      const Subject subject = b.output(b.node("Neg", {cast})).done();
+      Trials trials(subject);
+      trials.run(mesh, {{product, parse_sharding("[-, -] partial(sum:x)", product->shape(), mesh, "sum"), "test"}});
+      EXPECT_GT(trials.right(), 0);
+    }
+}
+
 Subject equal_heads() {
   return attention_layer(6, 6);
 }

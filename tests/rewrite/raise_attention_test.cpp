@@ -426,6 +426,55 @@ TEST_F(GuardedSoftmax, a_test_that_something_else_reads_blocks) {
   EXPECT_FALSE(histogram(graph).contains("Attention"));
 }
 
+/// As gpt-oss is exported: a column of sinks beside the scores, of which the largest is subtracted first.
+class SunkSoftmax : public RaiseAttention {
+ protected:
+  Value* column(std::initializer_list<int64_t> shape = {1, 6, 1, 1}) {
+    Value* repeated = graph.add_expression("", {Expr::symbol("b"), 6, Expr::symbol("s"), 1});
+    return node(graph, "Expand",
+                {node(graph, "Reshape", {input(graph, "sinks", {"6"}), ints(graph, shape)}), repeated});
+  }
+  Value* beside(Value* logits, Value* sinks) {
+    return node(graph, "Concat", {logits, sinks}, "", {{"axis", int64_t{-1}}});
+  }
+  Value* less_the_largest(Value* all) {
+    return node(graph, "Sub",
+                {all, node(graph, "ReduceMax", {all, ints(graph, {-1})}, "", {{"keepdims", int64_t{1}}})});
+  }
+  const Node* cut(Value* all, int64_t from = 0, int64_t to = -1) {
+    Value* weights = node(graph, "Softmax", {all}, "", {{"axis", int64_t{-1}}});
+    Value* kept = node(graph, "Slice", {weights, ints(graph, {from}), ints(graph, {to}), ints(graph, {3})});
+    return raised(node(graph, "MatMul", {kept, v}, "y"));
+  }
+};
+
+TEST_F(SunkSoftmax, becomes_an_operand) {
+  const Node* attention = cut(less_the_largest(beside(scaled_scores(), column())));
+  EXPECT_EQ(histogram(graph), (Histogram{{"Attention", 1}, {"Reshape", 2}}));
+  ASSERT_EQ(attention->inputs.size(), 9u);
+  EXPECT_EQ(to_string(attention->inputs[8]->shape()), "[6]");
+  EXPECT_EQ(attention->get_float("scale", 0), 0.25f);
+}
+
+TEST_F(SunkSoftmax, needs_no_largest_one_and_keeps_the_mask) {
+  Value* mask = input(graph, "mask", {"b", "1", "s", "s"});
+  const Node* attention = cut(beside(node(graph, "Add", {scaled_scores(), mask}), column()));
+  ASSERT_EQ(attention->op_type, "Attention");
+  EXPECT_EQ(attention->inputs[3], mask);
+}
+
+TEST_F(SunkSoftmax, another_column_stays) {
+  EXPECT_EQ(cut(beside(scaled_scores(), input(graph, "column", {"b", "6", "s", "1"})))->op_type, "MatMul");
+}
+
+TEST_F(SunkSoftmax, weights_without_the_first_key_stay) {
+  EXPECT_EQ(cut(beside(scaled_scores(), column()), 1, INT64_MAX)->op_type, "MatMul");
+}
+
+TEST_F(SunkSoftmax, sinks_that_come_first_stay) {
+  EXPECT_EQ(cut(beside(column(), scaled_scores()))->op_type, "MatMul");
+}
+
 TEST_F(RaiseAttention, keys_turned_as_matrices_are_turned_as_they_are) {
   auto repeated = [&](Value* x, Shape shape) {
     Value* column = node(graph, "Unsqueeze", {x, ints(graph, {2})});

@@ -49,6 +49,55 @@ TEST_F(RaiseRotary, halves_by_slices) {
   EXPECT_EQ(rotary->inputs[2]->producer->op_type, "Sin");
 }
 
+/// As gpt-oss is exported: tables of half the width, and the halves joined at last.
+class RotatedHalves : public RaiseRotary {
+ protected:
+  Value* half_table(std::string_view function) {
+    return node(graph, "Unsqueeze", {node(graph, function, {angles}), ints(graph, {1})});
+  }
+  Value* mul(Value* a, Value* b) { return node(graph, "Mul", {a, b}); }
+  Value* first = part(0, 8);
+  Value* second = part(8, 16);
+  Value* cos = half_table("Cos");
+  Value* sin = half_table("Sin");
+  Value* joined(std::string_view less, Value* a, Value* b, Value* c, Value* d) {
+    return node(graph, "Concat", {node(graph, less, {a, b}), node(graph, "Add", {c, d})}, "y", {{"axis", int64_t{-1}}});
+  }
+};
+
+TEST_F(RotatedHalves, are_joined_again) {
+  EXPECT_EQ(raised(joined("Sub", mul(first, cos), mul(second, sin), mul(second, cos), mul(first, sin))),
+            (Histogram{{"RotaryEmbedding", 1}, {"Cos", 1}, {"Sin", 1}}));
+  const Node* rotary = graph.outputs[0]->producer;
+  EXPECT_EQ(rotary->inputs[0], x);
+  EXPECT_EQ(rotary->inputs[1]->producer->op_type, "Cos");
+  EXPECT_EQ(to_string(rotary->inputs[2]->shape()), "[1, sequence, 8]");
+}
+
+TEST_F(RotatedHalves, in_any_order_of_factors_and_terms) {
+  EXPECT_EQ(
+      raised(joined("Sub", mul(cos, first), mul(sin, second), mul(sin, first), mul(cos, second)))["RotaryEmbedding"],
+      1);
+}
+
+TEST_F(RotatedHalves, that_turn_the_other_way_stay) {
+  EXPECT_EQ(
+      raised(joined("Sub", mul(second, sin), mul(first, cos), mul(second, cos), mul(first, sin)))["RotaryEmbedding"],
+      0);
+}
+
+TEST_F(RotatedHalves, with_tables_exchanged_stay) {
+  EXPECT_EQ(
+      raised(joined("Sub", mul(first, cos), mul(second, sin), mul(second, sin), mul(first, cos)))["RotaryEmbedding"],
+      0);
+}
+
+TEST_F(RotatedHalves, that_are_added_stay) {
+  EXPECT_EQ(
+      raised(joined("Add", mul(first, cos), mul(second, sin), mul(second, cos), mul(first, sin)))["RotaryEmbedding"],
+      0);
+}
+
 TEST_F(RaiseRotary, halves_by_split_and_factors_exchanged) {
   Node* split = graph.add_node("Split", {x}, {"first", "second"});
   split->set("axis", int64_t{3});

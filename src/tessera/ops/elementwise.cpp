@@ -317,8 +317,11 @@ Rule cast_rule(const Node& node) {
   return rule;
 }
 
-std::vector<Value*> localize_cast_like(Localizer& local) {
+// To what the local result is: partial sums of 16 bits are float32.
+std::vector<Value*> localize_cast(Localizer& local) {
+  if (local.node.is("Cast") && local.outputs[0].dtype == local.node.output()->dtype()) return local.same();
   std::vector<Attribute> attributes = local.node.attributes;
+  std::erase_if(attributes, [](const Attribute& attribute) { return attribute.name == "to"; });
   attributes.push_back({"to", static_cast<int64_t>(local.outputs[0].dtype), ""});
   return {local.emit("Cast", {local.inputs[0]}, local.outputs[0], std::move(attributes))};
 }
@@ -375,6 +378,7 @@ std::vector<OpDef> elementwise_ops() {
   ops.push_back({.type = "Cast",
                  .infer = infer_cast,
                  .rule = cast_rule,
+                 .localize = localize_cast,
                  .gradient = cast_gradient,
                  .pass_through = true,
                  .elementwise = true,
@@ -383,7 +387,7 @@ std::vector<OpDef> elementwise_ops() {
   ops.push_back({.type = "CastLike",
                  .infer = infer_cast,
                  .rule = cast_rule,
-                 .localize = localize_cast_like,
+                 .localize = localize_cast,
                  .gradient = cast_gradient,
                  .pass_through = true,
                  .moves = Moves::all,

@@ -1,5 +1,7 @@
 #include <cmath>
 
+#include "tessera/ops/attention.h"
+#include "tessera/ops/infer.h"
 #include "tessera/rewrite/affine.h"
 #include "tessera/rewrite/attention_heads.h"
 #include "tessera/rewrite/causal.h"
@@ -8,6 +10,7 @@
 #include "tessera/rewrite/passes.h"
 
 //   Softmax(scale·Q·Kᵀ + mask)·V   becomes   Attention(Q, K, V, mask)
+//   Slice(Softmax(Concat(scale·Q·Kᵀ + mask, sink)))·V   becomes the same with a sink (ops/attention.h)
 // with Q [batch, heads, queries, width], K and V [batch, key heads, keys, width]. The mask j ≤ i becomes the attribute
 // is_causal, and one that shows the keys around each query windows; the repetition of key heads for their group of
 // queries is removed.
@@ -101,10 +104,12 @@ bool fit_attention(const Shape& query, const Shape& turned_key, const Shape& val
          Expr::exact_divide(query[1], turned_key[1]).has_value();
 }
 
-Value* attention(Graph& graph, Value* query, Value* key, Value* value, const Mask& mask, double scale,
+Value* attention(Graph& graph, Value* query, Value* key, Value* value, const Mask& mask, double scale, Value* sink,
                  const Node* before, const std::string& name) {
   std::vector<Value*> operands = {query, key, value};
   if (mask.operand) operands.push_back(mask.operand);
+  operands.resize(sink ? ops::kSink + 1 : operands.size());
+  if (sink) operands.back() = sink;
   std::vector<Attribute> attributes = mask.attributes();
   attributes.push_back(attribute("scale", static_cast<float>(scale)));
   return emit(graph, "Attention", operands, before, attributes, name);
@@ -124,14 +129,58 @@ Node* softmax_under(const Graph& graph, Value* operand) {
   return guards ? made_by(weights, "Softmax") : nullptr;
 }
 
+/// The values, one for each head, that `column` [batch, heads, queries, 1] repeats; null if it is something else.
+Value* one_for_each_head(Value* column) {
+  const Expr heads = column->shape()[1];
+  while (Node* expand = made_by(column, "Expand")) column = expand->inputs[0];
+  const Shape& shape = column->shape();
+  return shape == Shape{1, heads, 1, 1} || shape == Shape{heads, 1, 1} ? column : nullptr;
+}
+
+/// What weights are made of: a Softmax of the logits, or of these beside a column of sinks, which is cut off again.
+struct Weights {
+  Node* softmax = nullptr;
+  Value *logits = nullptr, *sink = nullptr;
+};
+
+std::optional<Weights> weights_under(const Graph& graph, Value* operand) {
+  const auto along_keys = [](Node* node, int64_t axis) { return axis_of(*node, "axis", axis, 4) == 3; };
+  Node* slice = made_by(operand, "Slice");
+  if (!slice) {
+    Node* softmax = softmax_under(graph, operand);
+    if (!softmax || softmax->inputs[0]->rank() != 4 || !along_keys(softmax, -1)) return std::nullopt;
+    return Weights{softmax, softmax->inputs[0]};
+  }
+  Node* softmax = made_by(slice->inputs[0], "Softmax");
+  if (!softmax || !used_once(graph, operand) || !used_once(graph, slice->inputs[0])) return std::nullopt;
+  if (softmax->inputs[0]->rank() != 4 || !along_keys(softmax, -1)) return std::nullopt;
+  // Exporters subtract the largest one first, which changes nothing.
+  Value* all = softmax->inputs[0];
+  Node* difference = made_by(all, "Sub");
+  Node* most = difference ? made_by(difference->inputs[1], "ReduceMax") : nullptr;
+  if (most && most->inputs[0] == difference->inputs[0] && most->get_int("keepdims", 1) != 0 && used_once(graph, all) &&
+      used_once(graph, difference->inputs[1]) && used_only_by(graph, difference->inputs[0], {difference, most}))
+    all = difference->inputs[0];
+  else if (!used_once(graph, all))
+    return std::nullopt;
+  Node* join = made_by(all, "Concat");
+  if (!join || join->inputs.size() != 2 || !along_keys(join, 0)) return std::nullopt;
+  Value *logits = join->inputs[0], *column = join->inputs[1];
+  const auto starts = ops::content_of(slice->input(1));
+  const bool cuts = operand->shape() == logits->shape() && starts && starts->size() == 1 && starts->front().is(0) &&
+                    column->rank() == 4 && column->shape()[3].is(1);
+  Value* sink = cuts ? one_for_each_head(column) : nullptr;
+  if (!sink) return std::nullopt;
+  return Weights{softmax, logits, sink};
+}
+
 /// Matches `node` = MatMul(Softmax(scores), V).
 bool raise_spelt_out(Graph& graph, const AffineAnalysis& analysis, Node* node) {
   Value* value = node->inputs[1];
   if (value->dtype() == DType::float64) return false;  // no kernel computes float64 Attention
-  Node* softmax = softmax_under(graph, node->inputs[0]);
-  if (!softmax || value->rank() != 4 || softmax->inputs[0]->rank() != 4) return false;
-  if (axis_of(*softmax, "axis", -1, 4) != 3 || !used_once(graph, softmax->inputs[0])) return false;
-  Value* logits = softmax->inputs[0];
+  const auto weights = weights_under(graph, node->inputs[0]);
+  if (!weights || value->rank() != 4 || !used_once(graph, weights->logits)) return false;
+  Value* logits = weights->logits;
   const Shape& shape = logits->shape();
   double scale = 1;
   Value* mask = nullptr;
@@ -175,7 +224,9 @@ bool raise_spelt_out(Graph& graph, const AffineAnalysis& analysis, Node* node) {
     }
   }
   drop_repetition(graph, key, value, node);
-  Value* raised = attention(graph, query, key, value, simple, scale, node, node->outputs[0]->name);
+  ops::NodeBuilder b(graph, node->outputs[0]->name + ".sink", node);
+  Value* sink = weights->sink ? b.reshape(weights->sink, {shape[1]}) : nullptr;
+  Value* raised = attention(graph, query, key, value, simple, scale, sink, node, node->outputs[0]->name);
   return replace(graph, node->outputs[0], raised);
 }
 

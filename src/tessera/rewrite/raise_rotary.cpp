@@ -7,7 +7,8 @@
 // With x = [x1, x2] of shape [batch, heads, sequence, width] and cos, sin of shape [batch or 1, 1, sequence, width]
 // that repeat themselves after width/2:
 //   x·cos + [-x2, x1]·sin   becomes   RotaryEmbedding(x, cos's half, sin's half)
-// whose caches have shape [batch or 1, sequence, width/2].
+// whose caches have shape [batch or 1, sequence, width/2]. With cos and sin of half the width, so does
+//   [x1·cos - x2·sin, x2·cos + x1·sin]
 namespace tessera::rewrite {
 namespace {
 
@@ -87,6 +88,61 @@ Value* cache(Graph& graph, Value* table, const Node* before) {
   return reshaped(graph, half, {shape[0], shape[2], shape[3]}, before);
 }
 
+/// value = half `index` of x, by `table`.
+struct HalfProduct {
+  Value *x = nullptr, *table = nullptr;
+  int index = -1;
+};
+
+/// The half products of which `value` is the sum or difference; empty if it is something else.
+std::vector<HalfProduct> half_products(const Graph& graph, Value* value, std::string_view op_type) {
+  const Node* node = used_once(graph, value) ? made_by(value, op_type) : nullptr;
+  std::vector<HalfProduct> found;
+  for (size_t term = 0; node && term < 2; ++term) {
+    const Node* product = used_once(graph, node->inputs[term]) ? made_by(node->inputs[term], "Mul") : nullptr;
+    for (size_t i = 0; product && i < 2; ++i) {
+      const Node* halves = product->inputs[i]->producer;
+      Value* x = halves ? halves->input(0) : nullptr;
+      if (!x || x->rank() != 4 || found.size() > term) continue;
+      if (const int index = half_index(product->inputs[i], x); index >= 0)
+        found.push_back({x, product->inputs[1 - i], index});
+    }
+  }
+  return found.size() == 2 ? found : std::vector<HalfProduct>();
+}
+
+/// [batch or 1, 1, sequence, width/2]
+bool is_half_table(const Value* table, const Value* x) {
+  const Shape& shape = table->shape();
+  return shape.size() == 4 && (shape[0].is(1) || shape[0] == x->shape()[0]) && shape[1].is(1) &&
+         shape[2] == x->shape()[2] && shape[3] * 2 == x->shape()[3];
+}
+
+bool raise_halves(Graph& graph, Node* concat) {
+  if (concat->inputs.size() != 2 || concat->outputs[0]->rank() != 4 ||
+      static_cast<size_t>(axis_of(*concat, "axis", 0, 4)) != 3)
+    return false;
+  const auto first = half_products(graph, concat->inputs[0], "Sub");
+  auto second = half_products(graph, concat->inputs[1], "Add");
+  if (first.empty() || second.empty()) return false;
+  if (second[0].index == 0) std::swap(second[0], second[1]);
+  Value *x = first[0].x, *cos = first[0].table, *sin = first[1].table;
+  const auto is_product = [&](const HalfProduct& product, int index, const Value* table) {
+    return product.x == x && product.index == index && product.table == table;
+  };
+  if (!is_product(first[0], 0, cos) || !is_product(first[1], 1, sin) || !is_product(second[0], 1, cos) ||
+      !is_product(second[1], 0, sin) || !is_half_table(cos, x) || !is_half_table(sin, x) ||
+      !(cos->shape()[0] == sin->shape()[0]))
+    return false;
+  const auto cache = [&](Value* table) {
+    const Shape shape = table->shape();
+    return reshaped(graph, table, {shape[0], shape[2], shape[3]}, concat);
+  };
+  Value* rotary = emit(graph, "RotaryEmbedding", {x, cache(cos), cache(sin)}, concat,
+                       {attribute("interleaved", int64_t{0})}, concat->outputs[0]->name);
+  return replace(graph, concat->outputs[0], rotary);
+}
+
 bool raise(Graph& graph, Node* add) {
   for (size_t side : {0, 1}) {
     Value* straight = add->inputs[side];
@@ -117,7 +173,10 @@ bool raise(Graph& graph, Node* add) {
 void raise_rotary(OnnxModel& model) {
   Graph& graph = *model.graph;
   for (Node* node : nodes_of(graph))
-    if (node->is("Add")) raise(graph, node);
+    if (node->is("Add"))
+      raise(graph, node);
+    else if (node->is("Concat"))
+      raise_halves(graph, node);
   graph.erase_dead();
 }
 
