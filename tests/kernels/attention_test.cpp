@@ -115,6 +115,43 @@ TEST(Attention, LetsACausalQuerySeeOnlyWhatCameBefore) {
   }
 }
 
+// A sink is like one key more, whose value is zero. Few queries and many go through other loops.
+TEST(Attention, GivesSinksTheirShare) {
+  for (const Extents& e : all_extents()) {
+    const auto [q, k, v] = random_operands(e, 48);
+    std::vector<float> sinks(e.q_heads);
+    for (int64_t h = 0; h < e.q_heads; ++h) sinks[h] = h == 1 ? -infinity : h == 2 ? infinity : 0.7F * float(h) - 1;
+    Extents more = e;
+    ++more.keys;
+    const auto longer = [&](const Tensor& x, const Dims& dims) {
+      const int64_t row = dims[3], rows = dims[2];
+      std::vector<float> all;
+      for (int64_t at = 0; at < count_of(dims); ++at)
+        all.push_back(at / row % rows == rows - 1 ? 0 : x.as<float>()[at - (at / (row * rows)) * row]);
+      return floats(dims, all);
+    };
+    const auto sink = [&](int64_t, int64_t h, int64_t, int64_t j) {
+      return j < e.keys ? 0 : std::min(sinks[h], std::numeric_limits<float>::max());
+    };
+    EXPECT_THAT(values_of<float>(run_kernel_one("Attention", {q, k, v, {}, {}, {}, {}, {}, floats({e.q_heads}, sinks)},
+                                                DType::float32, e.y(), {.threads = 2})),
+                Pointwise(FloatNear(4e-6f), attended(more, q, longer(k, more.k()), longer(v, more.v()), sink)));
+  }
+  // A row that sees no key is zero.
+  const Tensor hidden = run_kernel_one("Attention",
+                                       {floats({1, 1, 1, 1}, {1}),
+                                        floats({1, 1, 1, 1}, {1}),
+                                        floats({1, 1, 1, 1}, {5}),
+                                        Tensor::zeros(DType::boolean, {1, 1}),
+                                        {},
+                                        {},
+                                        {},
+                                        {},
+                                        floats({1}, {2})},
+                                       DType::float32, {1, 1, 1, 1}, {});
+  EXPECT_THAT(values_of<float>(hidden), ElementsAre(0));
+}
+
 TEST(Attention, SlidesAWindowAndCapsScores) {
   const Extents e{1, 2, 1, 80, 90, 8, 16};
   const auto [q, k, v] = random_operands(e, 43);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace tessera::kernels {
 namespace {
 
@@ -10,7 +12,12 @@ TEST(ForStream, EachItemIsTakenOnce) {
   for (const int threads : {1, 2, 3, 7})
     for (int64_t count = 0; count < 40; ++count) {
       std::vector<std::atomic<int>> taken(static_cast<size_t>(count));
-      for_stream(count, parallel_threshold, threads, [&](int64_t item) { ++taken.at(static_cast<size_t>(item)); });
+      std::atomic<int64_t> most = 0;
+      for_stream(count, parallel_threshold, threads, [&](int64_t item, int64_t member) {
+        ++taken.at(static_cast<size_t>(item));
+        for (int64_t seen = most; seen < member && !most.compare_exchange_weak(seen, member);) continue;
+      });
+      EXPECT_LT(most, threads);
       for (int64_t item = 0; item < count; ++item)
         EXPECT_EQ(taken[item], 1) << "item " << item << " of " << count << ", " << threads << " threads";
     }
@@ -18,7 +25,7 @@ TEST(ForStream, EachItemIsTakenOnce) {
 
 TEST(ForStream, OneThreadTakesItemsInOrder) {
   std::vector<int64_t> order;
-  for_stream(5, parallel_threshold - 1, 4, [&](int64_t item) { order.push_back(item); });
+  for_stream(5, parallel_threshold - 1, 4, [&](int64_t item, int64_t member) { order.push_back(item + member); });
   EXPECT_EQ(order, (std::vector<int64_t>{0, 1, 2, 3, 4}));
 }
 

@@ -27,6 +27,22 @@ TEST(Attention, QueryHeadsShareKeysInGroups) {
   EXPECT_THAT(uneven.error(), HasSubstr("12 query heads cannot share 5 key and value heads"));
 }
 
+TEST(Attention, SinksGoWithTheirHeadsAndKeysStayTogether) {
+  const auto with_sinks = [](OneNode& node, std::string_view sinks) -> OneNode& {
+    node.operand("b 12 s 16").operand("b 4 t 16").operand("b 4 t 24");
+    for (size_t operand = 3; operand < 8; ++operand) node.absent();
+    return node.operand(sinks);
+  };
+  OneNode node("Attention");
+  EXPECT_THAT(with_sinks(node, "12").rule(),
+              "b (kv g) s d, b kv t d, b kv t w, , , , , , (kv g) -> b (kv g) s w | d: whole, t: whole");
+  EXPECT_THAT(node.localized("kv", 2), HasSubstr("AttentionShard(A, B, C, _, _, _, _, [0, s, 0, 0, 3], I)"));
+  OneNode fewer("Attention");
+  EXPECT_THAT(with_sinks(fewer, "4").error(), HasSubstr("the number of sinks"));
+  OneNode scores("Attention");
+  EXPECT_THAT(with_sinks(scores.results(4), "12").error(), HasSubstr("are not known where there are sinks"));
+}
+
 TEST(Attention, CausalNeedsThePlaceOfItsQueries) {
   OneNode causal("Attention");
   causal.operand("b 6 s 16").operand("b 6 s 16").operand("b 6 s 16").set("is_causal", int64_t{1});

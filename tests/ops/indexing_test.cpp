@@ -24,10 +24,21 @@ TEST(Gather, AlongAnyAxis) {
   EXPECT_EQ(node.rule(), "a v h,  -> a h | v: lookup");
 }
 
-TEST(Gather, OfBoolsIsNoSum) {
-  OneNode node("Gather");
-  node.operand("v", DType::boolean).operand("n", DType::int64);
-  EXPECT_EQ(node.rule(), "v, b -> b | v: whole");
+// Of bools, of floats of 8 bits, and of what shares bytes.
+TEST(Gather, OfWhatHasNoSumIsWhole) {
+  for (const DType dtype : {DType::boolean, DType::float8e4m3fn, DType::float8e5m2fnuz, DType::uint4, DType::int2}) {
+    OneNode node("Gather");
+    node.operand("v", dtype).operand("n", DType::int64);
+    EXPECT_EQ(node.rule(), "v, b -> b | v: whole") << name_of(dtype);
+    OneNode points("GatherND");
+    points.operand("v", dtype).operand("n 1", DType::int64);
+    EXPECT_EQ(points.rule(), "v, a 1 -> a | v: whole") << name_of(dtype);
+  }
+  for (const DType dtype : {DType::bfloat16, DType::float64, DType::int8, DType::uint64}) {
+    OneNode node("Gather");
+    node.operand("v", dtype).operand("n", DType::int64);
+    EXPECT_EQ(node.rule(), "v, b -> b | v: lookup") << name_of(dtype);
+  }
 }
 
 TEST(Gather, FollowsContents) {
@@ -104,8 +115,7 @@ TEST(GatherND, PassesBatchPointsAndRest) {
   node.operand("b x y h").operand("b p 2", DType::int64).set("batch_dims", int64_t{1});
   EXPECT_EQ(node.type(), "float32 [b, p, h]");
   EXPECT_EQ(node.rule(), "a v w c, a b 1 -> a b c | v: lookup, w: lookup");
-  EXPECT_EQ(node.localized("w", 2),
-            "GatherNDShard(A, B, [0, @x*floordiv(y + 1, 2)], [x, y]) -> float32 [b, p, h]\n");
+  EXPECT_EQ(node.localized("w", 2), "GatherNDShard(A, B, [0, @x*floordiv(y + 1, 2)], [x, y]) -> float32 [b, p, h]\n");
 
   OneNode wrong("GatherND");
   wrong.operand("b x").operand("p 3", DType::int64);

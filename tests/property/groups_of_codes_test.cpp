@@ -182,6 +182,25 @@ TEST(Groups, SumsOfCodesRoundAsTheirNodesDo) {
   }
 }
 
+// A rank of several may have one channel of a list of scales.
+TEST(Groups, SumsOfCodesHaveOneScaleWhereverTheyRun) {
+  const Mesh mesh = Mesh::parse("x=2");
+  for (const bool with_relu : {false, true}) {
+    Builder b("DequantizeLinear, DequantizeLinear, Add, Relu, QuantizeLinear along channels");
+    const std::vector<Attribute> along = {{"axis", int64_t{1}}};
+    const auto scales = [&] { return b.weight("2", Fill::positive); };
+    Value* a = b.input("3 2 5", Fill::small, DType::uint8);
+    Value* sum = b.node(
+        "Add", {b.node("DequantizeLinear", {a, scales(), nullptr}, along),
+                b.node("DequantizeLinear", {b.input("3 2 5", Fill::small, DType::uint8), scales(), nullptr}, along)});
+    if (with_relu) sum = b.node("Relu", {sum});
+    const Subject subject = b.output(b.node("QuantizeLinear", {sum, scales(), nullptr}, along)).done();
+    Trials trials(subject);
+    trials.run(mesh, {{a, parse_sharding("[-, x, -]", a->shape(), mesh, "a"), "test"}});
+    EXPECT_GT(trials.right(), 0);
+  }
+}
+
 TEST(Groups, ProductsOfIntegersFinishTheirSums) {
   Builder b("MatMulInteger, Add, Cast, Mul, Relu");
   Value* x = b.bind("b", 3).input("b 5 70", Fill::small, DType::uint8);

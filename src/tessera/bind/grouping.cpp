@@ -250,6 +250,7 @@ class Grouper : public Regrouping {
     const Value& codes = *quantize.outputs[0];
     if (kept_.contains(&codes)) return &quantize;
     const std::vector<const Node*> nodes = library_.sum_after_codes(codes);
+    if (nodes.empty() || order_.at(nodes.back()) - order_.at(&root) > kNear) return &quantize;
     const Dims dims = desc_of_(&codes).dims;
     for (const Node* node : nodes) {
       const Value* result = node->outputs[0];

@@ -19,9 +19,7 @@ void infer_attention(Node& node) {
   // Where ranks have different shares, the expressions may not show it; kernels check the numbers.
   if (dims.heads.is_constant() && dims.kv_heads.is_constant()) (void)heads_per_key(node, dims);
   require_mask(node, dims);
-  if (has_operand(node, kSink))
-    require_equal(node, require_rank(node, kSink, "the sinks", 1)[0], dims.heads, "the number of sinks",
-                  "that of heads");
+  require_sinks(node, dims);
   set_attention_results(node, dims, dtype);
   set_result(node, kScores, dtype, dims.scores());
 }

@@ -7,7 +7,8 @@
 /// What the operators of attention share.
 ///
 /// Attention has an operand more than ONNX's, kSink, the logits [heads] of something that takes its share of each row's
-/// softmax and adds nothing to the row: Y = Σ exp(score) · V / (Σ exp(score) + exp(sink)). It is written as its body.
+/// softmax and adds nothing to the row: Y = Σ exp(score) · V / (Σ exp(score) + exp(sink)). Programs hold AttentionShard
+/// in its place, or, for other tools, the body.
 ///
 /// An operator of our own domain computes a part of an Attention:
 ///
@@ -65,6 +66,9 @@ Expr heads_per_key(const Node& node, const AttentionDims& dims);
 void require_mask(const Node& node, const AttentionDims& dims);
 /// Whether the node has no mask, or one with an element for each key.
 bool mask_has_all_keys(const Node& node, const AttentionDims& dims);
+/// A user error if the node has sinks, but not one for each head, or with results that have none: scores, or rows of a
+/// part of the keys.
+void require_sinks(const Node& node, const AttentionDims& dims);
 /// The types of the results that Attention and AttentionShard share.
 void set_attention_results(Node& node, const AttentionDims& dims, DType output);
 /// Whether a query sees only keys within some distance of its own place.

@@ -88,6 +88,12 @@ bool mask_has_all_keys(const Node& node, const AttentionDims& dims) {
   return !mask.empty() && mask.back() == dims.total();
 }
 
+void require_sinks(const Node& node, const AttentionDims& dims) {
+  if (!has_operand(node, kSink)) return;
+  require_equal(node, require_rank(node, kSink, "the sinks", 1)[0], dims.heads, "the number of sinks", "that of heads");
+  if (node.output(kScores)) fail_node(node, "its scores, or the sums of its rows, are not known where there are sinks");
+}
+
 void set_attention_results(Node& node, const AttentionDims& dims, DType output) {
   Shape shape{dims.batch, dims.heads, dims.queries, dims.value_width};
   if (dims.packed) shape = {dims.batch, dims.queries, dims.heads * dims.value_width};

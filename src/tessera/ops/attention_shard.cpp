@@ -20,6 +20,7 @@ void infer_attention_shard(Node& node) {
   const AttentionDims dims = attention_dims(node);
   const DType dtype = require_same_dtype(node, {kQuery, kKey});
   require_mask(node, dims);
+  require_sinks(node, dims);
   place_of(node);
   set_attention_results(node, dims, is_of_part(node) ? DType::float32 : dtype);
   for (size_t rows : {kRowMost, kRowSums})
@@ -227,7 +228,7 @@ std::vector<Value*> localize_attention(Localizer& local) {
   const bool of_queries = is_split("s") && is_positional(node);
   const bool in_windows = has_windows(node);
   const Expr first_key = local.is_split_halo(kKey, dims.packed ? 1 : 2) ? fetch_keys(local, dims) : offset("t");
-  if (!of_part && !of_queries && !in_windows && !is_split("h")) return local.same();
+  if (!of_part && !of_queries && !in_windows && !is_split("h") && !has_operand(node, kSink)) return local.same();
   // Where heads are split in groups, a rank has some of the query heads of each of its key heads.
   const int group = local.factor("g");
   const Expr heads_per_key = group >= 0                ? local.extents[group]

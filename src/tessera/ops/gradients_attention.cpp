@@ -120,12 +120,18 @@ void attention_gradient(GradientBuilder& b) {
   const bool packed = b.x(kQuery)->rank() == 3;
   const Expr heads = packed ? Expr(b.node.get_int("q_num_heads", 0)) : b.x(kQuery)->shape()[1];
   const Expr key_heads = packed ? Expr(b.node.get_int("kv_num_heads", 0)) : b.x(kKey)->shape()[1];
-  const AttentionBackward forward{with_heads_apart(b, b.x(kQuery), heads),
-                                  with_heads_apart(b, b.x(kKey), key_heads),
-                                  with_heads_apart(b, b.x(kValue), key_heads),
+  // The operator has sums of float32; ordinary nodes have them if their operands are.
+  const bool widens = b.x(kSink) && bits_of(b.x(kQuery)->dtype()) == 16;
+  const auto apart = [&](Value* value, const Expr& count) {
+    value = with_heads_apart(b, value, count);
+    return widens ? b.cast(value, DType::float32) : value;
+  };
+  const AttentionBackward forward{apart(b.x(kQuery), heads),
+                                  apart(b.x(kKey), key_heads),
+                                  apart(b.x(kValue), key_heads),
                                   b.x(kMask),
-                                  with_heads_apart(b, b.y(), heads),
-                                  with_heads_apart(b, b.g(), heads),
+                                  apart(b.y(), heads),
+                                  apart(b.g(), heads),
                                   b.x(kSink)};
   const AttentionGradients gradients =
       has_operator(b) ? by_operator(b, forward) : attention_gradients(b, b.node, forward);
@@ -136,13 +142,14 @@ void attention_gradient(GradientBuilder& b) {
       if (!group) b.refuse("the number of its query heads for each key head is not known");
       value = b.sum(in_groups(b, value, key_heads, *group), {2}, false);
     }
-    return with_heads_together(b, value, b.x(operand));
+    return b.cast(with_heads_together(b, value, b.x(operand)), b.x(operand)->dtype());
   };
-  b.give(kQuery, with_heads_together(b, gradients.q, b.x(kQuery)));
+  b.give(kQuery, b.cast(with_heads_together(b, gradients.q, b.x(kQuery)), b.x(kQuery)->dtype()));
   if (b.wants(kKey)) b.give(kKey, summed(gradients.k, kKey));
   if (b.wants(kValue)) b.give(kValue, summed(gradients.v, kValue));
   if (b.wants(kSink)) b.give(kSink, b.cast(gradients.sink, b.x(kSink)->dtype()));
-  if (b.wants(kMask)) b.give(kMask, b.slice(gradients.scores, 3, 0, b.x(kMask)->shape().back()));
+  if (b.wants(kMask))
+    b.give(kMask, b.cast(b.slice(gradients.scores, 3, 0, b.x(kMask)->shape().back()), b.x(kMask)->dtype()));
 }
 
 void rotary_gradient(GradientBuilder& b) {

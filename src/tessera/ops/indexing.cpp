@@ -62,11 +62,12 @@ void infer_gather(Node& node) {
 }
 
 // How the indexed dimension of a table is split. A rank that does not hold an index gives zeros, and the sum is the
-// answer; there is no such sum of bools. Our own operators look up in a shard already.
+// answer; there is no such sum of bools, nor of floats of 8 bits and less. Our own operators look up in a shard
+// already.
 FactorKind indexed_kind(const Node& node) {
   const DType dtype = node.input(0)->dtype();
-  const bool summable = node.domain.empty() && dtype != DType::boolean && dtype != DType::string;
-  return summable ? FactorKind::lookup : FactorKind::whole;
+  const bool summable = bits_of(dtype) >= (is_float(dtype) ? 16 : 8) && (is_float(dtype) || is_integer(dtype));
+  return summable && node.domain.empty() ? FactorKind::lookup : FactorKind::whole;
 }
 
 // How a dimension is split, beside the indexed one, in which data and indices differ: the local form takes the part of

@@ -170,7 +170,8 @@ class FactorCheck {
     if (result == slots.end()) return false;
     const std::vector<AxisRef> axes = axes_of(*result->split);
     return std::all_of(slots.begin(), slots.end(), [&](const Slot& slot) {
-      if (!same_layout({{*slot.split}, {}}, {{{{{slot.split->size(), axes}}}}, {}})) return false;
+      const DimSharding by_axes{{Part{slot.split->size(), axes}}};
+      if (!same_layout({{*slot.split}}, {{by_axes}})) return false;
       const auto of_operand = factor.windows.find(slot.tensor);
       if (slot.in_result || of_operand == factor.windows.end()) return split_alike(*slot.split, *result->split);
       const ops::Window& window = of_operand->second;

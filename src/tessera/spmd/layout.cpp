@@ -57,8 +57,9 @@ Sharding without_factors(Sharding result, const NodeLayout& node, const std::vec
         result.dims[place.dim].parts[place.part] = Part{1, {}};
         found.emplace(sub.factor, place.dim);
       }
-  // Where factors that are gone have other parts of a dimension, only what is left of others remains, if these have
-  // parts of their own; else the dimension is whole.
+  // A dimension may have other parts than factors that are gone. Then the parts of the other factors remain, if they
+  // have parts of their own: channels 2{x}·2·3 in groups 2{x}·6, of which the channels are gone, are 2{x}. Else it is
+  // whole.
   for (size_t d = 0; d < result.dims.size(); ++d) {
     Expr left = 1;
     bool in_other_parts = false;

@@ -137,15 +137,14 @@ const E* attention_operand(const KernelArgs& args, size_t index) {
   return index < args.inputs.size() ? args.in<E>(index) : nullptr;
 }
 
-/// Of the largest score of a row of that query head, its sink's share of the softmax; 0 without one. A row without keys
-/// has no share of its own.
+/// What a query head's sink adds to the sum of weights of a row whose largest score is `most`; 0 without sinks. Any
+/// number will do for a row without keys, which is zero.
 template <typename T>
 float sink_share(const AttentionShape& shape, const KernelArgs& args, int64_t head, float most) {
-  constexpr size_t kSink = 8;
   if (shape.sinks == DType::undefined) return 0;
   if (most == -std::numeric_limits<float>::infinity()) return 1;
-  const float sink =
-      shape.sinks == DType::float32 ? args.in<float>(kSink)[head] : static_cast<float>(args.in<T>(kSink)[head]);
+  const float sink = shape.sinks == DType::float32 ? args.in<float>(attention_sinks)[head]
+                                                   : static_cast<float>(args.in<T>(attention_sinks)[head]);
   return std::exp(sink - most);
 }
 

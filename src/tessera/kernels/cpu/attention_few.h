@@ -1,7 +1,5 @@
 #pragma once
 
-#include <omp.h>
-
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -53,8 +51,8 @@ class FewQueries {
     const int64_t parts = parts_of(attention_operand<int64_t>(args, 6));
     const int64_t blocks = s.batch * s.kv_heads * blocks_a_head_, tasks = blocks * parts;
     const int64_t work = blocks * rows_ * std::min(s.keys(), parts * part_keys) * s.width;
-    for_stream(tasks, work, s.threads, [&](int64_t task) {
-      void* own = scratch_at(scratch, shared_.bytes() + omp_get_thread_num() * own_.bytes());
+    for_stream(tasks, work, s.threads, [&](int64_t task, int64_t member) {
+      void* own = scratch_at(scratch, shared_.bytes() + member * own_.bytes());
       attend({block_of(task / parts), task, task % parts}, args, key, value, scratch, own);
     });
     for_ranges(blocks, blocks * parts * rows_ * value_width_, s.threads, [&](int64_t begin, int64_t end) {

@@ -128,9 +128,8 @@ AttentionShape attention_shape(const PrepareContext& context) {
   require_dims(context, 6, "nonpad_kv_seqlen", {shape.batch});
   if (context.has_input(6) && context.inputs[6].dtype != DType::int64)
     fail("kernel", "{}: nonpad_kv_seqlen is {}; it must be int64", node.label(), name_of(context.inputs[6].dtype));
-  constexpr size_t kSink = 8;
-  require_dims(context, kSink, "the sinks", {shape.q_heads});
-  shape.sinks = context.has_input(kSink) ? context.inputs[kSink].dtype : DType::undefined;
+  require_dims(context, attention_sinks, "the sinks", {shape.q_heads});
+  shape.sinks = context.has_input(attention_sinks) ? context.inputs[attention_sinks].dtype : DType::undefined;
   if (shape.sinks != DType::undefined && shape.sinks != DType::float32 && shape.sinks != context.inputs[0].dtype)
     fail("kernel", "{}: its sinks are {}; they must be float32, or as Q", node.label(), name_of(shape.sinks));
   const float by_width = 1.0f / std::sqrt(static_cast<float>(std::max<int64_t>(shape.width, 1)));

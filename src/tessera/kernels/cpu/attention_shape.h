@@ -29,6 +29,9 @@ struct AttentionPlace {
   int64_t group;       ///< query heads per key head
 };
 
+/// The operand that holds the sinks.
+constexpr size_t attention_sinks = 8;
+
 /// An Attention node's extents and options.
 struct AttentionShape {
   int64_t batch, q_heads, kv_heads, queries, past, fresh;  ///< `past` keys from the cache, then `fresh` ones

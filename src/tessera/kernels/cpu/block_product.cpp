@@ -109,7 +109,7 @@ class BlockProduct {
       else
         sum_block_strip(weight_, rows, a + first * depth_, depth_, a_sums + first * weight_.blocks(), strip, sums);
     };
-    for_stream(weight_.strips(), weight_.n * k_, threads_, [&](int64_t strip) {
+    for_stream(weight_.strips(), weight_.n * k_, threads_, [&](int64_t strip, int64_t) {
       alignas(64) float sums[most_block_rows * BlockWeight::strip];
       if (all) sum_rows(0, m_, strip_of(packed, strip), sums);
       for (int64_t i = 0; i < m_; ++i) {  // each as it has the same bits by itself

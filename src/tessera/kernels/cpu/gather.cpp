@@ -84,21 +84,23 @@ TuplePlan points_of_table(const PrepareContext& context) {
   return {context.node, context.inputs[0].dims, context.inputs[1].dims, context.node.get_int("batch_dims", 0)};
 }
 
-/// Tuples that point into another shard give zeros, as prepare_gather_shard's indices do.
+/// Tuples that point into another shard give zeros, as prepare_gather_shard's indices do; there are none if all is
+/// here.
 template <typename Part>
 std::unique_ptr<Kernel> gather_tuples(const PrepareContext& context, const TuplePlan& plan, const Part& part) {
   check_count(context, plan.total() * plan.slice);
+  constexpr bool has_others = std::is_same_v<Part, Shard>;
   const int64_t element = element_bytes(context), bytes = plan.slice * element;
   auto run = [=, floats = is_float(context.outputs[0].dtype), dtype = context.inputs[1].dtype,
               label = context.node.label(), threads = context.threads](const KernelArgs& args) {
     auto* absent = static_cast<std::byte*>(args.scratch);
-    add_nothing(absent, floats, bytes, element);
+    if constexpr (has_others) add_nothing(absent, floats, bytes, element);
     const Indices indices(args.inputs[1], dtype);
     auto place = [&](int64_t i) { return plan.slice_in(part, args, label, indices, i); };
     for (int64_t i = 0; i < plan.total(); ++i) place(i);
     gather_lines(args.in<std::byte>(0), args.out<std::byte>(), 1, 0, plan.total(), bytes, threads, place, absent);
   };
-  return make_kernel(std::move(run), static_cast<size_t>(bytes));
+  return make_kernel(std::move(run), has_others ? static_cast<size_t>(bytes) : 0);
 }
 
 std::unique_ptr<Kernel> prepare_gather_nd(const PrepareContext& context) {

@@ -260,10 +260,8 @@ class WindowProducts : public ImageKernel {
     run.plain = plain && run.columns.addend;
     run.in_tiles = run.plain && tile_sums_;
     if (const auto& sum = epilogue_.sum_of_codes(); sum && shape_.y_last()) {
-      const CodeSum::Numbers of = sum->numbers(args);
-      run.added = {nullptr,  shape_.results, of.a_scale, of.b_scale, of.scale,
-                   of.least, of.most,        of.a_zero,  of.b_zero,  of.zero};
-      run.in_tiles = run.in_tiles && are_moderate(*run.added);
+      run.added = {nullptr, shape_.results, sum->numbers(args)};
+      run.in_tiles = run.in_tiles && are_moderate(run.added->numbers);
     }
     std::fill_n(scratch_at<uint8_t>(args.scratch, zeros_at_), windows_.count,
                 static_cast<uint8_t>(zeros_.x_value(args)));

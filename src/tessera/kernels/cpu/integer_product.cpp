@@ -162,7 +162,7 @@ class StripProduct : public IntegerProduct {
 
   void run_strips(const uint8_t* rows, PackedColumns b, int32_t* c) const {
     const auto* strips = reinterpret_cast<const int8_t*>(b.strips);
-    for_stream(weight_.strips(), m_ * weight_.n * weight_.k, threads_, [&](int64_t strip) {
+    for_stream(weight_.strips(), m_ * weight_.n * weight_.k, threads_, [&](int64_t strip, int64_t) {
       const int64_t first = strip * kIntegerStrip, columns = std::min(kIntegerStrip, weight_.n - first);
       for (int64_t row = 0; row < m_; row += most_integer_rows) {
         alignas(64) int32_t sums[most_integer_rows * kIntegerStrip];

@@ -158,8 +158,7 @@ struct Rounding {
 struct StoredCodes {
   const CodesOfSums& codes;
   const Rounding rounding{codes.scale, codes.least, codes.most};
-  // Packing takes numbers for signed before it takes them for bytes without sign: so those with sign are moved up
-  // first.
+  // Packing makes bytes without sign of signed words: so codes with a sign are moved up by 128 first.
   const int32_t lift = codes.has_sign ? 128 : 0;
 
   /// Codes less their zero point.
@@ -193,14 +192,15 @@ struct StoredCodes {
 struct StoredSumsOfCodes {
   const StoredCodes of;
   const CodesAdded& added = *of.codes.added;
-  const Rounding rounding{added.scale, added.least, added.most};
+  const CodeSum::Numbers& numbers = added.numbers;
+  const Rounding rounding{numbers.scale, numbers.least, numbers.most};
 
   [[gnu::target("avx512f"), gnu::always_inline]] __m512 others(const std::byte* codes) const {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes));
     const __m512i whole =
         of.lift != 0 ? _mm512_maskz_cvtepi8_epi32(kAll, bytes) : _mm512_maskz_cvtepu8_epi32(kAll, bytes);
-    return _mm512_mul_ps(_mm512_maskz_cvtepi32_ps(kAll, _mm512_sub_epi32(whole, _mm512_set1_epi32(added.b_zero))),
-                         _mm512_set1_ps(added.b_scale));
+    return _mm512_mul_ps(_mm512_maskz_cvtepi32_ps(kAll, _mm512_sub_epi32(whole, _mm512_set1_epi32(numbers.b_zero))),
+                         _mm512_set1_ps(numbers.b_scale));
   }
 
   [[gnu::target("avx512f,avx512bw"), gnu::always_inline]] void operator()(int row,
@@ -208,10 +208,10 @@ struct StoredSumsOfCodes {
     __m512i lifted[kSumVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kSumVectors; ++v) {
-      const __m512i own = _mm512_add_epi32(of.round(v, sum[v]), _mm512_set1_epi32(of.codes.zero - added.a_zero));
-      const __m512 floats = _mm512_mul_ps(_mm512_maskz_cvtepi32_ps(kAll, own), _mm512_set1_ps(added.a_scale));
+      const __m512i own = _mm512_add_epi32(of.round(v, sum[v]), _mm512_set1_epi32(of.codes.zero - numbers.a_zero));
+      const __m512 floats = _mm512_mul_ps(_mm512_maskz_cvtepi32_ps(kAll, own), _mm512_set1_ps(numbers.a_scale));
       const __m512 all = _mm512_add_ps(floats, others(added.codes + row * added.stride + v * 16));
-      lifted[v] = _mm512_add_epi32(rounding.round(all), _mm512_set1_epi32(added.zero + of.lift));
+      lifted[v] = _mm512_add_epi32(rounding.round(all), _mm512_set1_epi32(numbers.zero + of.lift));
     }
     of.store(row, lifted);
   }
@@ -255,9 +255,9 @@ bool has_vector_dots() {
 
 }  // namespace
 
-bool are_moderate(const CodesAdded& added) {
-  return added.scale > 0x1p-40F && added.scale < 0x1p40F && std::abs(added.a_scale) < 0x1p40F &&
-         std::abs(added.b_scale) < 0x1p40F;
+bool are_moderate(const CodeSum::Numbers& numbers) {
+  return numbers.scale > 1 / most_factor && numbers.scale < most_factor && std::abs(numbers.a_scale) < most_factor &&
+         std::abs(numbers.b_scale) < most_factor;
 }
 
 const IntegerTile* integer_tile() {

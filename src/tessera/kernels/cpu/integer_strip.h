@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tessera/kernels/cpu/sum_of_codes.h"
+
 namespace tessera::kernels {
 
 /// The most rows of one call of an IntegerStrip.
@@ -26,21 +28,22 @@ struct IntegerPieces {
 /// The most rows of one call of an IntegerTile.
 constexpr int64_t most_tile_rows = 6;
 
-/// What is added to codes at last: bytes round(((code - a_zero) · a_scale + (other - b_zero) · b_scale) / scale), cut
-/// to least … most, plus zero. Rows of the other codes are `stride` apart. See CodeSum.
+/// The codes to which others are added at last. Rows of them are `stride` apart.
 struct CodesAdded {
   const std::byte* codes;
   int64_t stride;
-  float a_scale, b_scale, scale, least, most;
-  int32_t a_zero, b_zero, zero;
+  CodeSum::Numbers numbers;
 };
 
-/// Whether nothing overflows on the way to the sum's codes. Not so of NaN.
-bool are_moderate(const CodesAdded& added);
+/// Numbers by which a tile computes lie within these bounds, so that nothing overflows on the way to codes:
+/// |factors| < most_factor, |biases| < most_bias, and 1 / most_factor < scales < most_factor.
+constexpr float most_factor = 0x1p40F, most_bias = 0x1p80F;
+
+/// Whether these numbers do. NaN does not.
+bool are_moderate(const CodeSum::Numbers& numbers);
 
 /// What becomes of a strip's sums: bytes round(((sum + addend) · factor + bias) / scale), cut to least … most, plus
-/// zero. Numbers are moderate, so that nothing overflows: |factor| < 2^40, |bias| < 2^80, 2^-40 < scale < 2^40. Rows of
-/// bytes are `stride` apart.
+/// zero. Numbers are within the bounds above. Rows of bytes are `stride` apart.
 struct CodesOfSums {
   const int32_t* addend;
   const float *factor, *bias;

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
-#include <vector>
 
 #include "tessera/kernels/cpu/dispatch.h"
 
@@ -28,21 +28,23 @@ void for_ranges(int64_t count, int64_t work, int threads, Body&& body) {
   }
 }
 
-/// Calls `body(item)` for each item of [0, count), items of equal work, which lie in memory one after the other. Each
-/// thread of the team that `work` (elements touched) is worth takes a range of its own in order, so that it streams
-/// through memory, and then what the others have not begun. `body` must not throw.
+/// Calls `body(item, member)` for each item of [0, count), items of equal work, which lie in memory one after the
+/// other. Each member of the team that `work` (elements touched) is worth takes a range of its own in order, so that it
+/// streams through memory, and then what the others have not begun. Members are numbered from 0, and do one item at a
+/// time. `body` must not throw. Teams have 128 members at most.
 template <typename Body>
 void for_stream(int64_t count, int64_t work, int threads, Body&& body) {
-  const int64_t team = std::min<int64_t>(team_for(work, threads), count);
+  constexpr int64_t kMostMembers = 128;
+  const int64_t team = std::min({int64_t{team_for(work, threads)}, count, kMostMembers});
   if (team <= 1) {
-    for (int64_t item = 0; item < count; ++item) body(item);
+    for (int64_t item = 0; item < count; ++item) body(item, int64_t{0});
     return;
   }
   struct alignas(64) Range {
-    std::atomic<int64_t> next = 0;
-    int64_t end = 0;
+    std::atomic<int64_t> next;
+    int64_t end;
   };
-  std::vector<Range> ranges(static_cast<size_t>(team));
+  std::array<Range, kMostMembers> ranges;
   for (int64_t t = 0; t < team; ++t) {
     ranges[t].next.store(count * t / team, std::memory_order_relaxed);
     ranges[t].end = count * (t + 1) / team;
@@ -51,7 +53,7 @@ void for_stream(int64_t count, int64_t work, int threads, Body&& body) {
   for (int64_t t = 0; t < team; ++t)
     for (int64_t other = 0; other < team; ++other) {
       Range& range = ranges[(t + other) % team];
-      for (int64_t item; (item = range.next.fetch_add(1, std::memory_order_relaxed)) < range.end;) body(item);
+      for (int64_t item; (item = range.next.fetch_add(1, std::memory_order_relaxed)) < range.end;) body(item, t);
     }
 }
 

@@ -157,7 +157,7 @@ class RowProduct : public MatrixProduct {
     const R* row = with_bias_ ? static_cast<const R*>(bias) : nullptr;
     R* result = static_cast<R*>(c);
     const int64_t width = strips_.width, count = (n_ + width - 1) / width;
-    for_stream(count, n_ * k_, threads_, [&](int64_t strip) {
+    for_stream(count, n_ * k_, threads_, [&](int64_t strip, int64_t) {
       alignas(64) float sums[most_row_product_rows * 4 * kVector];
       sum_strip_of(rows_, width / kVector, rows, stride, weight + strip * strips_.depth * width, k_, sums);
       const int64_t first = strip * width, columns = std::min(width, n_ - first);

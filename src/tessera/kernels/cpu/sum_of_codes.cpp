@@ -54,7 +54,7 @@ bool dequantizes(const Node* node, DType codes) {
          is_float32(*node) && has_one_scale(*node, codes);
 }
 
-/// The one node that reads the value, as operand `index`.
+/// The one node that reads the value.
 const Node* only_user(const Value& value) {
   return value.uses.size() == 1 ? value.uses[0].node : nullptr;
 }
@@ -71,9 +71,6 @@ std::vector<const Node*> sum_and_codes(const Node* sum, DType codes) {
   if (!last || !last->is("QuantizeLinear") || !last->domain.empty() || last->get_int("precision", 0) != 0) return {};
   const bool reads_sum = last->inputs[0] == nodes.back()->outputs[0];
   if (!reads_sum || last->outputs[0]->dtype() != codes || !has_one_scale(*last, codes)) return {};
-  // Relu and a scale below zero do not change places.
-  const Value& scale = *last->inputs[1];
-  if (nodes.size() > 1 && !(scale.is_fixed() && scale.data.as<float>()[0] > 0)) return {};
   nodes.push_back(last);
   return nodes;
 }
@@ -87,6 +84,9 @@ std::vector<const Node*> nodes_of_sum_of_codes(const Value& codes) {
   const Value& floats = *a->outputs[0];
   std::vector<const Node*> rest = sum_and_codes(only_user(floats), dtype);
   if (rest.empty()) return {};
+  // Relu and a scale below zero do not change places.
+  const Value& scale = *rest.back()->inputs[1];
+  if (rest.size() == 3 && !(scale.kind == ValueKind::constant && scale.data.as<float>()[0] > 0)) return {};
   const Value* other = rest[0]->inputs[rest[0]->inputs[0] == &floats ? 1 : 0];
   const Node* b = other->producer;
   if (!dequantizes(b, dtype) || b == a || only_user(*other) != rest[0]) return {};
@@ -125,6 +125,10 @@ std::optional<CodeSum> CodeSum::of(const PrepareContext& context, size_t first) 
   sum.b_ = places_of(context, followers[first].operands);
   sum.y_ = places_of(context, followers.back().operands);
   sum.cuts_ = after.size() == 3;
+  if (sum.cuts_) {  // Relu and a scale below zero do not change places
+    const auto* scale = sum.y_.scale < 0 ? nullptr : static_cast<const float*>(context.known[sum.y_.scale]);
+    if (!scale || !(*scale > 0)) return std::nullopt;
+  }
   for (const Places& of : {sum.a_, sum.b_, sum.y_})
     if (of.scale < 0 || (of.zero != Places::kNone && of.zero < 0)) return std::nullopt;
   return sum;

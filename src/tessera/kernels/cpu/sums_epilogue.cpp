@@ -8,6 +8,7 @@
 #include "tessera/base/multiversion.h"
 #include "tessera/kernels/cpu/activations.h"
 #include "tessera/kernels/cpu/code_lanes.h"
+#include "tessera/kernels/cpu/integer_strip.h"
 #include "tessera/kernels/cpu/quantize_row.h"
 
 namespace tessera::kernels {
@@ -84,11 +85,11 @@ const T* for_columns(const void* operand, bool is_list, T otherwise, int64_t cou
   return scratch;
 }
 
-/// Whether nothing overflows on the way from sums to codes. Not so of NaN.
+/// Whether all numbers are within the bounds of tiles. NaN is not.
 bool are_moderate(const SumsEpilogue::Columns& columns, int64_t count) {
-  bool moderate = columns.scale > 0x1p-40F && columns.scale < 0x1p40F;
+  bool moderate = columns.scale > 1 / most_factor && columns.scale < most_factor;
   for (int64_t j = 0; j < count; ++j)
-    moderate &= std::abs(columns.factor[j]) < 0x1p40F && std::abs(columns.bias[j]) < 0x1p80F;
+    moderate &= std::abs(columns.factor[j]) < most_factor && std::abs(columns.bias[j]) < most_bias;
   return moderate;
 }
 
