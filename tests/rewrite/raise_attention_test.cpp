@@ -463,6 +463,12 @@ TEST_F(SunkSoftmax, needs_no_largest_one_and_keeps_the_mask) {
   EXPECT_EQ(attention->inputs[3], mask);
 }
 
+TEST_F(SunkSoftmax, the_largest_one_of_all_heads_is_no_constant_of_a_row) {
+  Value* all = beside(scaled_scores(), column());
+  Value* most = node(graph, "ReduceMax", {all, ints(graph, {1})}, "", {{"keepdims", int64_t{1}}});
+  EXPECT_EQ(cut(node(graph, "Sub", {all, most}))->op_type, "MatMul");
+}
+
 TEST_F(SunkSoftmax, another_column_stays) {
   EXPECT_EQ(cut(beside(scaled_scores(), input(graph, "column", {"b", "6", "s", "1"})))->op_type, "MatMul");
 }

@@ -139,7 +139,6 @@ Value* one_for_each_head(Value* column) {
 
 /// What weights are made of: a Softmax of the logits, or of these beside a column of sinks, which is cut off again.
 struct Weights {
-  Node* softmax = nullptr;
   Value *logits = nullptr, *sink = nullptr;
 };
 
@@ -149,17 +148,18 @@ std::optional<Weights> weights_under(const Graph& graph, Value* operand) {
   if (!slice) {
     Node* softmax = softmax_under(graph, operand);
     if (!softmax || softmax->inputs[0]->rank() != 4 || !along_keys(softmax, -1)) return std::nullopt;
-    return Weights{softmax, softmax->inputs[0]};
+    return Weights{softmax->inputs[0]};
   }
   Node* softmax = made_by(slice->inputs[0], "Softmax");
   if (!softmax || !used_once(graph, operand) || !used_once(graph, slice->inputs[0])) return std::nullopt;
   if (softmax->inputs[0]->rank() != 4 || !along_keys(softmax, -1)) return std::nullopt;
-  // Exporters subtract the largest one first, which changes nothing.
+  // Exporters subtract the largest one of each row first, which changes nothing.
   Value* all = softmax->inputs[0];
   Node* difference = made_by(all, "Sub");
   Node* most = difference ? made_by(difference->inputs[1], "ReduceMax") : nullptr;
-  if (most && most->inputs[0] == difference->inputs[0] && most->get_int("keepdims", 1) != 0 && used_once(graph, all) &&
-      used_once(graph, difference->inputs[1]) && used_only_by(graph, difference->inputs[0], {difference, most}))
+  if (most && most->inputs[0] == difference->inputs[0] && difference->inputs[1]->rank() == 4 &&
+      difference->inputs[1]->shape()[3].is(1) && used_once(graph, all) && used_once(graph, difference->inputs[1]) &&
+      used_only_by(graph, difference->inputs[0], {difference, most}))
     all = difference->inputs[0];
   else if (!used_once(graph, all))
     return std::nullopt;
@@ -171,7 +171,7 @@ std::optional<Weights> weights_under(const Graph& graph, Value* operand) {
                     column->rank() == 4 && column->shape()[3].is(1);
   Value* sink = cuts ? one_for_each_head(column) : nullptr;
   if (!sink) return std::nullopt;
-  return Weights{softmax, logits, sink};
+  return Weights{logits, sink};
 }
 
 /// Matches `node` = MatMul(Softmax(scores), V).

@@ -75,17 +75,22 @@ Value* first_half(Graph& graph, Value* value, const Node* before, bool build) {
   return nullptr;
 }
 
-/// Whether the table's dimensions fit RotaryEmbedding's: [batch or 1, 1, sequence, width].
-bool is_table(const Value* table, const Value* x) {
+/// Whether the table's dimensions fit RotaryEmbedding's: [batch or 1, 1, sequence, width], the width of x or `1/share`
+/// of it.
+bool is_table(const Value* table, const Value* x, int64_t share = 1) {
   const Shape& shape = table->shape();
   return shape.size() == 4 && (shape[0].is(1) || shape[0] == x->shape()[0]) && shape[1].is(1) &&
-         shape[2] == x->shape()[2] && shape[3] == x->shape()[3];
+         shape[2] == x->shape()[2] && shape[3] * share == x->shape()[3];
+}
+
+/// RotaryEmbedding's operand for a table of half the width.
+Value* cache_of(Graph& graph, Value* half, const Node* before) {
+  const Shape shape = half->shape();
+  return reshaped(graph, half, {shape[0], shape[2], shape[3]}, before);
 }
 
 Value* cache(Graph& graph, Value* table, const Node* before) {
-  Value* half = first_half(graph, table, before, true);
-  const Shape& shape = half->shape();
-  return reshaped(graph, half, {shape[0], shape[2], shape[3]}, before);
+  return cache_of(graph, first_half(graph, table, before, true), before);
 }
 
 /// value = half `index` of x, by `table`.
@@ -111,13 +116,6 @@ std::vector<HalfProduct> half_products(const Graph& graph, Value* value, std::st
   return found.size() == 2 ? found : std::vector<HalfProduct>();
 }
 
-/// [batch or 1, 1, sequence, width/2]
-bool is_half_table(const Value* table, const Value* x) {
-  const Shape& shape = table->shape();
-  return shape.size() == 4 && (shape[0].is(1) || shape[0] == x->shape()[0]) && shape[1].is(1) &&
-         shape[2] == x->shape()[2] && shape[3] * 2 == x->shape()[3];
-}
-
 bool raise_halves(Graph& graph, Node* concat) {
   if (concat->inputs.size() != 2 || concat->outputs[0]->rank() != 4 ||
       static_cast<size_t>(axis_of(*concat, "axis", 0, 4)) != 3)
@@ -131,15 +129,11 @@ bool raise_halves(Graph& graph, Node* concat) {
     return product.x == x && product.index == index && product.table == table;
   };
   if (!is_product(first[0], 0, cos) || !is_product(first[1], 1, sin) || !is_product(second[0], 1, cos) ||
-      !is_product(second[1], 0, sin) || !is_half_table(cos, x) || !is_half_table(sin, x) ||
+      !is_product(second[1], 0, sin) || !is_table(cos, x, 2) || !is_table(sin, x, 2) ||
       !(cos->shape()[0] == sin->shape()[0]))
     return false;
-  const auto cache = [&](Value* table) {
-    const Shape shape = table->shape();
-    return reshaped(graph, table, {shape[0], shape[2], shape[3]}, concat);
-  };
-  Value* rotary = emit(graph, "RotaryEmbedding", {x, cache(cos), cache(sin)}, concat,
-                       {attribute("interleaved", int64_t{0})}, concat->outputs[0]->name);
+  Value* rotary = emit(graph, "RotaryEmbedding", {x, cache_of(graph, cos, concat), cache_of(graph, sin, concat)},
+                       concat, {attribute("interleaved", int64_t{0})}, concat->outputs[0]->name);
   return replace(graph, concat->outputs[0], rotary);
 }
 
