@@ -10,6 +10,11 @@
     moe-einsum   all experts and all tokens as Einsums
     moe-batch    the same as batches of products
     moe-apart    moe-masks whose router and experts keep batch and sequence apart
+    moe-stacks   a loop over experts, unrolled, which cuts the matrices of each out of stacks, as in models whose stacks
+                 are too large for the exporter to cut them itself
+    moe-scan     the same as torch's scan, which becomes ONNX's
+    moe-chosen   Einsums with matrices gathered for each choice, and biases, as OpenAI's own gpt-oss writes it
+    moe-rows     products of rows by gathered matrices; router and experts keep batch and sequence apart
 """
 import pathlib
 import sys
@@ -19,6 +24,7 @@ import numpy as np
 import onnx
 import torch
 from torch import nn
+from torch._higher_order_ops.scan import scan
 from torch.nn import functional as F
 from transformers import MixtralConfig, MixtralForCausalLM
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssConfig, GptOssMLP
@@ -145,6 +151,51 @@ class Batch(Stacked):
         return (torch.bmm(u * F.silu(g), self.w2) * matrix.transpose(0, 1)[..., None]).sum(0)
 
 
+def unit(gu):
+    g, u = gu.chunk(2, -1)
+    return u * F.silu(g)
+
+
+class Stacks(Stacked):
+    def mixed(self, x, probabilities, weights, choices):
+        result = torch.zeros_like(x)
+        for number in range(EXPERTS):
+            weight = (weights * (choices == number)).sum(-1, keepdim=True)
+            result = result + unit(x @ self.w1[number]) @ self.w2[number] * weight
+        return result
+
+
+class Scan(Stacked):
+    def mixed(self, x, probabilities, weights, choices):
+        matrix = torch.zeros_like(probabilities).scatter(1, choices, weights)
+
+        def add(result, expert):
+            w1, w2, weight = expert
+            return result + unit(x @ w1) @ w2 * weight[:, None], torch.zeros(1)
+
+        return scan(add, torch.zeros_like(x), (self.w1, self.w2, matrix.t()))[0]
+
+
+class Chosen(Stacked):
+    def __init__(self):
+        super().__init__()
+        self.w1 = nn.Parameter(torch.empty(EXPERTS, 2 * INNER, HIDDEN))
+        self.w2 = nn.Parameter(torch.empty(EXPERTS, HIDDEN, INNER))
+        self.b1, self.b2 = nn.Parameter(torch.empty(EXPERTS, 2 * INNER)), nn.Parameter(torch.empty(EXPERTS, HIDDEN))
+
+    def mixed(self, x, probabilities, weights, choices):
+        h = unit(torch.einsum("beck,bk->bec", self.w1[choices], x) + self.b1[choices])
+        y = torch.einsum("beck,bek->bec", self.w2[choices], h) + self.b2[choices]
+        return torch.einsum("bec,be->bc", y, weights)
+
+
+class Rows(Stacked):
+    def forward(self, x):
+        _, weights, choices = routed(self.gate(x))
+        y = unit(x[:, :, None, None, :] @ self.w1[choices]) @ self.w2[choices]
+        return (y.squeeze(-2) * weights[..., None]).sum(-2)
+
+
 def without_notes(model):
     """PyTorch's notes of where nodes come from are longer than the parameters."""
     for node in model.graph.node:
@@ -161,9 +212,10 @@ def without_notes(model):
 def export(folder, name, module, operand, operand_name, result_name):
     folder = folder / name
     folder.mkdir(parents=True, exist_ok=True)
-    dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("sequence")}
-    program = torch.onnx.export(module, (operand,), dynamo=True, dynamic_shapes=(dims,), verbose=False,
-                                input_names=[operand_name], output_names=[result_name])
+    dims = ({0: torch.export.Dim("batch"), 1: torch.export.Dim("sequence")},)
+    # PyTorch's scan takes no free extents.
+    program = torch.onnx.export(module, (operand,), dynamo=True, verbose=False, input_names=[operand_name],
+                                output_names=[result_name], dynamic_shapes=None if name == "moe-scan" else dims)
     program.save(folder / "model.onnx")
     model = without_notes(onnx.load(folder / "model.onnx"))
     onnx.checker.check_model(model)
@@ -179,7 +231,7 @@ def main(folder):
     torch.manual_seed(3)
     export(folder, "moe", Mixtral(), torch.randint(0, 96, (2, 7)), "input_ids", "logits")
     forms = {"moe-gpt-oss": GptOss, "moe-nonzero": NonZero, "moe-masks": Masks, "moe-einsum": Einsum, "moe-batch": Batch,
-             "moe-apart": Apart}
+             "moe-apart": Apart, "moe-stacks": Stacks, "moe-scan": Scan, "moe-chosen": Chosen, "moe-rows": Rows}
     for seed, (name, form) in enumerate(forms.items()):
         torch.manual_seed(seed)
         export(folder, name, randomized(form()), torch.randn(2, 5, HIDDEN), "x", "y")

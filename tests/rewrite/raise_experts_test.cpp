@@ -5,6 +5,8 @@
 #include "tessera/ir/experts.h"
 #include "tessera/ir/on_demand.h"
 #include "tessera/ir/text.h"
+#include "tessera/onnx/export.h"
+#include "tessera/onnx/import.h"
 #include "tessera/rewrite/pipeline.h"
 
 namespace tessera::rewrite {
@@ -30,7 +32,8 @@ struct Raised {
   const Node* experts = nullptr;
   std::string text;
 
-  explicit Raised(std::string_view source) : model(parse_text(source)) {
+  explicit Raised(std::string_view source) : Raised(parse_text(source)) {}
+  explicit Raised(OnnxModel source) : model(std::move(source)) {
     rewrite_model(model);
     for (const auto& node : model.graph->nodes())
       if (node->op_type == "Experts") experts = node.get();
@@ -210,6 +213,103 @@ TEST(RaiseExpertSums, of_tokens_in_several_dimensions) {
   EXPECT_FALSE(Raised(apart("p = Softmax (r)", "rt = Transpose <perm = [1, 0, 2]> (r)\n  p = Softmax (rt)")).experts);
 }
 
+// Three experts whose matrices are rows of stacks; `cut` makes u{e} of w1 and d{e} of w2, both [out, in].
+std::string of_stacks(std::string_view cut, std::string_view more = "") {
+  std::string text = summed("float[3, 5, 4] w1, float[3, 4, 5] w2, int64[1] two1 = {2}" + std::string(more));
+  for (const std::string n : {"0", "1", "2"}) {
+    std::string both(cut);
+    for (size_t at; (at = both.find('#')) != std::string::npos;) both.replace(at, 1, n);
+    text.insert(text.find("  g" + n + " ="), both);
+    for (const auto& [from, to] : {std::pair("\"e." + n + ".up\"", "u" + n), {"\"e." + n + ".down\"", "d" + n}})
+      text.replace(text.find(from), from.size(), to);
+  }
+  return text;
+}
+
+TEST(RaiseExpertSums, whose_parameters_are_rows_of_stacks) {
+  const std::string gathers = "  u# = Gather (w1, n#)\n  d# = Gather (w2, n#)\n";
+  const std::string slices =
+      "  us# = Slice (w1, b#, c#, zero)\n  u# = Squeeze (us#, zero)\n  ds# = Slice (w2, b#, c#, zero)\n"
+      "  d# = Squeeze (ds#, zero)\n";
+  const std::string bounds =
+      ", int64[1] b0 = {0}, int64[1] c0 = {1}, int64[1] b1 = {1}, int64[1] c1 = {2}, int64[1] b2 = {2}, int64[1] c2 = "
+      "{3}";
+  for (const std::string& text : {of_stacks(gathers), of_stacks(slices, bounds)}) {
+    const Raised raised(text);
+    ASSERT_TRUE(raised.experts) << raised.text;
+    EXPECT_EQ(raised.operand(ExpertsOperand::gate), "w1");
+    EXPECT_EQ(raised.operand(ExpertsOperand::down), "w2");
+    EXPECT_THAT(raised.text, Not(HasSubstr("Gather")));
+  }
+  std::string split = of_stacks("  u# = Squeeze (us#, zero)\n  d# = Squeeze (ds#, zero)\n");
+  split.insert(split.find("  u0 ="),
+               "  us0, us1, us2 = Split <num_outputs = 3> (w1)\n  ds0, ds1, ds2 = Split <num_outputs = 3> (w2)\n");
+  EXPECT_TRUE(Raised(split).experts);
+}
+
+TEST(RaiseExpertSums, leaves_rows_of_other_experts) {
+  std::string text = of_stacks("  u# = Gather (w1, n#)\n  d# = Gather (w2, n#)\n");
+  text.replace(text.find("Gather (w2, n1)"), 15, "Gather (w2, n0)");
+  EXPECT_FALSE(Raised(text).experts);
+  std::string longer = of_stacks("  u# = Gather (w1, n#)\n  d# = Gather (w2, n#)\n");
+  longer.replace(longer.find("float[3, 5, 4] w1"), 17, "float[4, 5, 4] w1");
+  EXPECT_FALSE(Raised(longer).experts) << "one of four";
+}
+
+// Loops over experts, as they are, whose body has `nodes` that make t of w1e, w2e and the weights we, [tokens, 1].
+std::string in_loop(std::string_view times = "three0") {
+  return model(
+      "float[3, 4, 5] w1, float[3, 5, 4] w2, int64 three0 = {3}, bool yes = {1}",
+      "  rs = Shape (r)\n  z = ConstantOfShape (rs)\n  matrix = ScatterElements <axis = 1> (z, i, w)\n"
+      "  xs = Shape (x)\n  a0 = Expand (nothing, xs)\n  y = Loop <body = over_experts (int64 e, bool on, float a) "
+      "=> (bool on1, float a1) {\n    on1 = Identity (on)\n    w1e = Gather (w1, e)\n    w2e = Gather (w2, e)\n"
+      "    we0 = Gather <axis = 1> (matrix, e)\n    we = Unsqueeze (we0, last)\n    g = MatMul (x, w1e)\n"
+      "    h1 = Sigmoid (g)\n    h = Mul (g, h1)\n    o = MatMul (h, w2e)\n    t = Mul (o, we)\n"
+      "    a2 = Add (a, t)\n    a1 = Identity (a2)\n  }> (" +
+          std::string(times) + ", yes, a0)\n");
+}
+
+// As a file has it, whose bodies know what they use of the graph around them.
+OnnxModel as_imported(std::string_view text) {
+  OnnxModel model = parse_text(text);
+  for (Value* state : model.graph->values_of(ValueKind::state))
+    if (!state->data.data) state->data = Tensor::zeros(state->dtype(), state->data.dims);
+  return import_model_bytes(export_model_bytes(model));
+}
+
+TEST(RaiseExpertSums, of_loops) {
+  for (const int experts : {3, 300}) {
+    std::string text = in_loop();
+    const auto exchange = [&](const std::string& from, const std::string& to) {
+      for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+        text.replace(at, from.size(), to);
+    };
+    const std::string count = std::to_string(experts);
+    exchange("float[3, ", "float[" + count + ", ");
+    exchange("float[t, 3] r", "float[t, " + count + "] r");
+    exchange("three0 = {3}", "three0 = {" + count + "}");
+    const Raised raised(as_imported(text));
+    ASSERT_TRUE(raised.experts) << raised.text;
+    EXPECT_EQ(raised.operand(ExpertsOperand::gate), "w1");
+    EXPECT_EQ(raised.operand(ExpertsOperand::down), "w2");
+    EXPECT_EQ(raised.experts->get_string("activation", ""), "swish");
+    EXPECT_THAT(raised.text, Not(HasSubstr("flow."))) << "the loop is gone";
+  }
+}
+
+// A loop that is none over experts stays one, however it reads its parameters.
+TEST(RaiseExpertSums, leaves_loops_over_layers) {
+  std::string text = in_loop();
+  for (const auto& [from, to] : {std::pair<std::string, std::string>{"MatMul (x, w1e)", "MatMul (a, w1e)"},
+                                 {"three0 = {3}", "three0 = {300}"},
+                                 {"float[3, 4, 5] w1, float[3, 5, 4] w2", "float[300, 4, 5] w1, float[300, 5, 4] w2"},
+                                 {"float[t, 3] r", "float[t, 300] r"}})
+    text.replace(text.find(from), from.size(), to);
+  const Raised raised(as_imported(text));
+  EXPECT_FALSE(raised.experts);
+  EXPECT_THAT(raised.text, HasSubstr("flow.Loop"));
+}
+
 TEST(RaiseExpertSums, leaves_what_is_not_a_choice_of_all) {
   std::string two_alike = summed();
   two_alike.replace(two_alike.find("Equal (i, n2)"), 13, "Equal (i, n1)");
@@ -257,6 +357,21 @@ TEST(SpreadRoutedRows, makes_one_mixture_of_a_loop_over_experts) {
   EXPECT_EQ(raised.operand(ExpertsOperand::tokens), "x");
   EXPECT_EQ(raised.operand(ExpertsOperand::choices), "i");
   EXPECT_EQ(raised.operand(ExpertsOperand::down), "e.*.down");
+}
+
+TEST(SpreadRoutedRows, takes_rows_of_stacks) {
+  std::string text = looped();
+  for (const std::string n : {"0", "1", "2"}) {
+    text.insert(text.find("  g" + n + " ="),
+                "  u" + n + " = Gather (w1, n" + n + ")\n  d" + n + " = Gather (w2, n" + n + ")\n");
+    for (const auto& [from, to] : {std::pair("(x" + n + ", \"e." + n + ".up\")", "(x" + n + ", u" + n + ")"),
+                                   {"(h" + n + ", \"e." + n + ".down\")", "(h" + n + ", d" + n + ")"}})
+      text.replace(text.find(from), from.size(), to);
+  }
+  text.replace(text.find(kThree), kThree.size(), "float[3, 5, 4] w1, float[3, 4, 5] w2");
+  const Raised raised(text);
+  ASSERT_TRUE(raised.experts) << raised.text;
+  EXPECT_EQ(raised.operand(ExpertsOperand::gate), "w1");
 }
 
 TEST(SpreadRoutedRows, leaves_what_mixes_rows) {

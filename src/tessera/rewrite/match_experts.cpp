@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tessera/ops/finite.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
@@ -196,14 +197,7 @@ std::optional<Routing> routing_of_matrix(Value* matrix) {
     // TopK's indices differ from each other, so that no place is written twice.
     const std::string reduction = node->get_string("reduction", "none");
     const auto choices = choices_of(node->inputs[1]);
-    Value* zeros = node->inputs[0];
-    while (zeros->producer && (zeros->producer->is("Expand") || zeros->producer->is("Reshape")))
-      zeros = zeros->producer->inputs[0];
-    const bool nothing =
-        is_scalar(zeros, 0) ||
-        (zeros->producer && zeros->producer->is("ConstantOfShape") &&
-         (!zeros->producer->get<Tensor>("value") || scalar_of(*zeros->producer->get<Tensor>("value")) == 0));
-    if (!choices || !nothing || !is_last(axis_of(*node, "axis", 0, matrix->rank()), matrix) ||
+    if (!choices || !ops::are_zeros(node->inputs[0]) || !is_last(axis_of(*node, "axis", 0, matrix->rank()), matrix) ||
         (reduction != "none" && reduction != "add"))
       return std::nullopt;
     if (node->inputs[1]->shape() != choices->first->shape()) return std::nullopt;
@@ -248,11 +242,20 @@ std::optional<RoutingColumn> routing_of_column(Value* column) {
     return RoutingColumn{*routing, range->start};
   }
   if (const Node* gather = made_by(without_reshapes(column), "Gather")) {
-    const auto routing = routing_of_matrix(gather->inputs[0]);
+    Value* matrix = gather->inputs[0];
+    int64_t axis = axis_of(*gather, "axis", 0, matrix->rank());
+    if (const Node* transpose = made_by(matrix, "Transpose")) {
+      // The other dimensions must stay in their order.
+      std::vector<int64_t> perm = permutation_of(*transpose);
+      matrix = transpose->inputs[0];
+      const int64_t from = perm[static_cast<size_t>(axis)];
+      perm.erase(perm.begin() + axis);
+      if (!std::is_sorted(perm.begin(), perm.end())) return std::nullopt;
+      axis = from;
+    }
+    const auto routing = routing_of_matrix(matrix);
     const auto at = numbers(gather->inputs[1]);
-    const Value* matrix = gather->inputs[0];
-    if (!routing || !at || at->size() != 1 || !is_last(axis_of(*gather, "axis", 0, matrix->rank()), matrix))
-      return std::nullopt;
+    if (!routing || !at || at->size() != 1 || !is_last(axis, matrix)) return std::nullopt;
     return RoutingColumn{*routing, at->front() < 0 ? at->front() + routing->experts : at->front()};
   }
   node = without_reshapes(column)->producer;

@@ -5,7 +5,7 @@
 
 #include "tessera/ir/experts.h"
 
-/// What the passes that raise mixtures of experts look for (raise_experts, raise_stacked_experts, raise_expert_sums).
+/// What the passes that raise mixtures of experts look for (raise_experts, raise_expert_sums).
 namespace tessera::rewrite {
 
 /// The hidden elements of an expert, h = act(g) or act(g) · (u + beta): the values before any activation, and the rest

@@ -1,6 +1,7 @@
 #include "tessera/rewrite/open_regions.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -318,6 +319,42 @@ RegionOpener::LoopForm RegionOpener::form_of_scan(Node* node) {
   return form;
 }
 
+// Whether all that iterations hand on are sums, and an item of a stack of parameters, or a row that the iteration's
+// number gathers from one, is a factor of a product: a loop over experts. Unrolled, it becomes one operator
+// (raise_expert_sums.cpp).
+bool RegionOpener::is_sum_over_parameters(const LoopForm& form) {
+  const Graph& body = *form.body;
+  const auto behind = [](const Value* value, std::initializer_list<std::string_view> types) {
+    while (value->producer && std::find(types.begin(), types.end(), value->producer->op_type) != types.end())
+      value = value->producer->inputs.front();
+    return value;
+  };
+  for (size_t c = 0; c < form.initial.size(); ++c) {
+    const Value* carried = form.carried_input(c);
+    const Node* add = behind(body.outputs[form.carried_output(c)], {"Identity"})->producer;
+    if (!add || !add->is("Add") || carried->uses.size() != 1 || carried->uses.front().node != add) return false;
+  }
+  std::map<const Value*, Value*> outside, items;
+  map_captures(*form.node, body, outside);
+  for (size_t i = 0; i < form.sequences.size(); ++i) items[form.item_input(i)] = form.sequences[i].whole;
+  const auto is_stack = [&](const Value* value) {
+    value = behind(value, {"Transpose"});
+    return value->kind == ValueKind::state && value->rank() == 3;
+  };
+  const auto is_row = [&](const Value* factor) {
+    factor = behind(factor, {"Transpose", "Squeeze", "Identity"});
+    if (const auto item = items.find(factor); item != items.end()) return is_stack(item->second);
+    const Node* gather = factor->producer;
+    if (!gather || !gather->is("Gather") || gather->get_int("axis", 0) != 0 || !form.iteration) return false;
+    const auto stack = outside.find(gather->inputs[0]);
+    return behind(gather->inputs[1], {"Unsqueeze", "Reshape", "Cast", "Identity"}) == form.iteration &&
+           stack != outside.end() && is_stack(stack->second);
+  };
+  return !form.initial.empty() && std::any_of(body.nodes().begin(), body.nodes().end(), [&](const auto& node) {
+    return (node->is("MatMul") || node->is("Gemm")) && is_row(node->inputs[1]);
+  });
+}
+
 void RegionOpener::open_loop(LoopForm form) {
   for (const Value* value : form.initial)
     if (!value) fail("flow", "{}: a carried value has no initial value; the file is damaged", form.node->label());
@@ -335,7 +372,7 @@ void RegionOpener::open_loop(LoopForm form) {
   const auto unrolls = [&](int64_t most) {
     return trips > 0 && !form.condition && trips <= most / nodes && unroll(form, trips);
   };
-  if (unrolls(kFewNodes)) return;
+  if (unrolls(is_sum_over_parameters(form) ? kManyNodes : kFewNodes)) return;
   refuse_random(*form.body, *form.node);
   try {
     keep_loop(form);

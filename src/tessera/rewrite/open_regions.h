@@ -10,8 +10,8 @@ namespace tessera::rewrite {
 /// tessera.flow (ir/flow.h), so that all later passes see them.
 ///
 /// What is known is decided here: an If with a known condition becomes the branch, and a loop with a known trip count
-/// is unrolled if its iterations have at most kFewNodes nodes in all, or if it cannot stay a loop (an extent depends on
-/// the iteration) and they have at most kManyNodes.
+/// is unrolled if its iterations have at most kFewNodes nodes in all, or if they have at most kManyNodes and it is a
+/// loop over experts, or cannot stay a loop (an extent depends on the iteration).
 class RegionOpener {
  public:
   static constexpr int64_t kFewNodes = 64, kManyNodes = 20'000;
@@ -32,6 +32,7 @@ class RegionOpener {
 
   void open_if(Node* node);
   void open_loop(LoopForm form);
+  static bool is_sum_over_parameters(const LoopForm& form);
   LoopForm form_of_loop(Node* node);
   LoopForm form_of_scan(Node* node);
   void keep_loop(const LoopForm& form);

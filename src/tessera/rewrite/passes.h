@@ -70,7 +70,6 @@ void spread_routed_rows(OnnxModel& model);
 /// Raises mixtures of experts to Experts (ir/experts.h): those that gather matrices for each choice; those in which
 /// every expert computes all tokens, as a batch of products or as a sum over experts with parameters of their own.
 void raise_experts(OnnxModel& model);
-void raise_stacked_experts(OnnxModel& model);
 void raise_expert_sums(OnnxModel& model);
 /// x·cos + rotate_half(x)·sin → RotaryEmbedding.
 void raise_rotary(OnnxModel& model);

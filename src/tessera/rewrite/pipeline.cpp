@@ -27,7 +27,6 @@ const std::vector<Pass>& passes() {
       {"raise_normalization", raise_normalization},
       {"raise_activation", raise_activation},
       {"raise_experts", raise_experts},
-      {"raise_stacked_experts", raise_stacked_experts},
       {"raise_expert_sums", raise_expert_sums},
       {"raise_rotary", raise_rotary},
       {"raise_attention", raise_attention},

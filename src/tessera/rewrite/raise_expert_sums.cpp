@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tessera/ir/on_demand.h"
+#include "tessera/ops/finite.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/match.h"
 #include "tessera/rewrite/match_experts.h"
@@ -14,15 +15,26 @@
 //   Σe  w2_e (act (w1_e (x))) · [tokens…, 1]     with the weights of Slice (matrix, e), or Σc [choices = e] · weights
 //   → Experts (x, choices, weights, stack of w1_e, stack of w2_e)
 //
-// A stack is one state. Its elements stay where they are, in the parameters, until a rank takes its part of them, so
-// that no memory holds them twice. Parameters that change, or that anything else reads, are not stacked. Other terms of
-// the sum are added afterwards.
+// Parameters may be cut out of stacks, w1_e = Gather (w1, e), as loops over experts do (open_regions.cpp unrolls them);
+// then w1 is the stack. Else a stack is a new state. Its elements stay where they are, in the parameters, until a rank
+// takes its part of them, so that no memory holds them twice. Parameters that change, or that anything else reads, are
+// not stacked. Other terms of the sum are added afterwards.
 namespace tessera::rewrite {
 namespace {
 
+/// An expert's own parameter, or its part of a stack of all.
+struct Parameter {
+  Value* value = nullptr;
+  Value* stack = nullptr;  ///< [experts, …]; null: the value is a parameter of its own
+  int64_t row = 0;         ///< of the stack
+
+  explicit operator bool() const { return value != nullptr; }
+};
+
 /// x · matrix + bias, with parameters.
 struct Linear {
-  Value *x = nullptr, *matrix = nullptr, *bias = nullptr;
+  Value* x = nullptr;
+  Parameter matrix, bias;
   bool turned = false;  ///< the matrix is [columns, x's elements]
 };
 
@@ -32,33 +44,67 @@ bool is_stackable(const Graph& graph, const Value* value) {
          bits_of(value->dtype()) % 8 == 0;
 }
 
+/// One row along the first dimension: Gather by one index, Slice or Split of one, and changes of shape behind them.
+std::optional<Parameter> row_of_stack(Value* value) {
+  const Value* row = without_reshapes(value);
+  const Node* node = row->producer;
+  if (!node || !(node->is("Gather") || node->is("Slice") || node->is("Split"))) return std::nullopt;
+  Value* stack = node->inputs[0];
+  const Shape& shape = stack->shape();
+  if (shape.empty() || value->shape() != Shape(shape.begin() + 1, shape.end())) return std::nullopt;
+  const auto rows = shape[0].constant();
+  std::optional<int64_t> at;
+  if (node->is("Slice")) {
+    if (const auto range = slice_of(*node); range && range->axis == 0 && range->end == range->start + 1)
+      at = range->start;
+  } else if (axis_of(*node, "axis", 0, shape.size()) != 0) {
+    return std::nullopt;
+  } else if (node->is("Gather")) {
+    if (const auto index = numbers(node->inputs[1]); index && index->size() == 1) at = index->front();
+    if (at && rows && *at < 0) *at += *rows;
+  } else if (rows == static_cast<int64_t>(node->outputs.size())) {
+    at = std::find(node->outputs.begin(), node->outputs.end(), row) - node->outputs.begin();
+  }
+  return at ? std::optional(Parameter{value, stack, *at}) : std::nullopt;
+}
+
+std::optional<Parameter> parameter(const Graph& graph, Value* value) {
+  if (is_stackable(graph, value)) return Parameter{value};
+  return row_of_stack(value);
+}
+
 std::optional<Linear> linear(const Graph& graph, Value* value) {
   Linear found;
   if (Node* sum = made_by(value, "Add"))
-    for (size_t i : {0, 1})
-      if (sum->inputs[i]->rank() == 1 && is_stackable(graph, sum->inputs[i])) {
-        found.bias = sum->inputs[i];
-        value = sum->inputs[1 - i];
-        break;
-      }
+    for (size_t i : {0, 1}) {
+      const auto bias = sum->inputs[i]->rank() == 1 ? parameter(graph, sum->inputs[i]) : std::nullopt;
+      if (!bias) continue;
+      found.bias = *bias;
+      value = sum->inputs[1 - i];
+      break;
+    }
   const Node* node = value->producer;
   if (!node || !(node->is("MatMul") || node->is("Gemm"))) return std::nullopt;
   found.x = node->inputs[0];
-  found.matrix = node->inputs[1];
+  Value* matrix = node->inputs[1];
   if (node->is("Gemm")) {
     if (node->get_int("transA", 0) != 0 || node->get_float("alpha", 1) != 1 || node->get_float("beta", 1) != 1)
       return std::nullopt;
     found.turned = node->get_int("transB", 0) != 0;
     if (Value* added = node->input(2)) {
-      if (found.bias || added->rank() != 1 || !is_stackable(graph, added)) return std::nullopt;
-      found.bias = added;
+      const auto bias = added->rank() == 1 ? parameter(graph, added) : std::nullopt;
+      if (found.bias || !bias) return std::nullopt;
+      found.bias = *bias;
     }
-  } else if (const Node* transpose = made_by(found.matrix, "Transpose")) {
-    found.matrix = transpose->inputs[0];
+  } else if (const Node* transpose = made_by(matrix, "Transpose"); transpose && transpose->inputs[0]->rank() == 2) {
+    matrix = transpose->inputs[0];
     found.turned = true;
   }
-  if (found.matrix->rank() != 2 || found.x->rank() < 2 || !is_stackable(graph, found.matrix)) return std::nullopt;
-  if (found.bias && found.bias->shape()[0] != found.matrix->shape()[found.turned ? 0 : 1]) return std::nullopt;
+  if (matrix->rank() != 2 || found.x->rank() < 2) return std::nullopt;
+  const auto own = parameter(graph, matrix);
+  if (!own) return std::nullopt;
+  found.matrix = *own;
+  if (found.bias && found.bias.value->shape()[0] != matrix->shape()[found.turned ? 0 : 1]) return std::nullopt;
   return found;
 }
 
@@ -70,9 +116,11 @@ struct Expert {
 
   /// Whether both differ in their parameters' elements alone.
   bool is_like(const Expert& other) const {
-    const auto alike = [](const Linear& a, const Linear& b) {
-      return a.turned == b.turned && a.matrix->type == b.matrix->type && !a.bias == !b.bias &&
-             (!a.bias || a.bias->type == b.bias->type);
+    const auto of_one_kind = [](const Parameter& a, const Parameter& b) {
+      return !a == !b && a.stack == b.stack && (!a || a.value->type == b.value->type);
+    };
+    const auto alike = [&](const Linear& a, const Linear& b) {
+      return a.turned == b.turned && of_one_kind(a.matrix, b.matrix) && of_one_kind(a.bias, b.bias);
     };
     const auto same = [](const Attribute& a, const Attribute& b) {
       if (a.name != b.name || a.value.index() != b.value.index()) return false;
@@ -106,6 +154,9 @@ std::optional<Expert> expert(const Graph& graph, Value* term) {
       found.up = linear(graph, unit->up);
       if (!found.up || found.up->x != gate->x) continue;
     }
+    const auto is_of_this = [&](const Parameter& each) { return !each.stack || each.row == at->expert; };
+    const auto has_own = [&](const Linear& each) { return is_of_this(each.matrix) && is_of_this(each.bias); };
+    if (!has_own(*gate) || !has_own(*down) || (found.up && !has_own(*found.up))) continue;
     const Shape tokens = tokens_of(*at->routing.choices);
     if (tokens_of(*gate->x) != tokens || tokens_of(*product->inputs[1 - i]) != tokens) continue;
     return found;
@@ -155,7 +206,11 @@ std::string common_name(const std::vector<Value*>& pieces) {
   return first.substr(0, front) + "*" + first.substr(first.size() - back);
 }
 
-Value* stacked(Graph& graph, const std::vector<Value*>& pieces) {
+/// The stack of all experts' parameters.
+Value* stacked(Graph& graph, const std::vector<Parameter>& parameters) {
+  if (parameters.front().stack) return parameters.front().stack;
+  std::vector<Value*> pieces;
+  for (const Parameter& each : parameters) pieces.push_back(each.value);
   std::vector<Tensor> data;
   for (const Value* piece : pieces) data.push_back(piece->data);
   Dims dims = data.front().dims;
@@ -180,9 +235,9 @@ void collect_terms(const Graph& graph, Value* value, bool open, std::vector<Valu
 
 Value* mixture(Graph& graph, const std::vector<Expert>& experts, const Node* before, const std::string& name) {
   const auto all = [&](auto part) {
-    std::vector<Value*> pieces;
-    for (const Expert& each : experts) pieces.push_back(part(each));
-    return stacked(graph, pieces);
+    std::vector<Parameter> parameters;
+    for (const Expert& each : experts) parameters.push_back(part(each));
+    return stacked(graph, parameters);
   };
   const auto matrices = [&](auto part) {
     Value* stack = all([&](const Expert& each) { return part(each).matrix; });
@@ -228,7 +283,7 @@ bool raise_sum(Graph& graph, Node* sum) {
     if (found && (experts.empty() || found->is_like(experts.begin()->second)) &&
         experts.try_emplace(found->at.expert, *found).second)
       continue;
-    if (!is_scalar(term, 0)) others.push_back(term);
+    if (!ops::are_zeros(term)) others.push_back(term);
   }
   if (experts.size() < 2) return false;
   // All experts, from 0 on.
@@ -237,7 +292,7 @@ bool raise_sum(Graph& graph, Node* sum) {
       static_cast<int64_t>(experts.size()) != like.at.routing.experts)
     return false;
   const DType dtype = like.gate.x->dtype();
-  if (like.at.routing.weights->dtype() != dtype || like.gate.matrix->dtype() != dtype) return false;
+  if (like.at.routing.weights->dtype() != dtype || like.gate.matrix.value->dtype() != dtype) return false;
   std::vector<Expert> in_order;
   for (const auto& [number, each] : experts) in_order.push_back(each);
   Value* result = sum->outputs[0];

@@ -171,7 +171,7 @@ class Spreading {
         "Tanh", "Cast", "Pow", "Neg", "Exp",     "Sqrt", "Clip", "Identity", "HardSwish"};
     const auto is_row = [&](const Value* operand) { return operand && rows.contains(operand); };
     const auto is_parameter = [](const Value* operand, size_t most_dims) {
-      return !operand || (operand->has_data() && operand->data.dims.size() <= most_dims) ||
+      return !operand || is_stored(operand, most_dims) ||
              (operand->producer && operand->producer->is("Constant") && most_dims > 0);
     };
     if (!node.domain.empty()) return false;
@@ -182,13 +182,22 @@ class Spreading {
       if (node.get_int("transA", 0) != 0 || !is_row(node.inputs[0]) || is_row(node.inputs[1])) return false;
       const Node* turned = node.inputs[1]->producer;
       const Value* matrix = turned && turned->is("Transpose") ? turned->inputs[0] : node.inputs[1];
-      return matrix->has_data() && matrix->data.dims.size() == 2 && is_parameter(node.input(2), 1);
+      return is_stored(matrix, 2) && !is_stored(matrix, 1) && is_parameter(node.input(2), 1);
     }
     if (node.is("Split") || node.is("Slice")) {
       const int64_t axis = node.is("Split") ? node.get_int("axis", 0) : stored_int(node.input(3)).value_or(0);
       return is_row(node.inputs[0]) && (axis == 1 || axis == -1);
     }
     return false;
+  }
+
+  /// Whether the file holds the value, of so many dimensions at most, or a stack of which it is a row.
+  static bool is_stored(const Value* value, size_t most_dims) {
+    if (value->has_data()) return value->data.dims.size() <= most_dims;
+    const Node* gather = value->producer;
+    if (!gather || !gather->is("Gather") || gather->get_int("axis", 0) != 0) return false;
+    const Value *stack = gather->inputs[0], *index = gather->inputs[1];
+    return stored_int(index) && index->has_data() && index->data.dims.empty() && is_stored(stack, most_dims + 1);
   }
 
   /// Weights are gathered one by one, as [n, 1], from [t, c, 1].
