@@ -40,8 +40,7 @@ class FewQueries {
     results_at_ = shared_.add(sizeof(float) * all_rows * value_width_);
     queries_at_ = own_.add(sizeof(float) * rows_ * width_);
     scores_at_ = own_.add(sizeof(float) * rows_ * part_keys);
-    if (converts) keys_at_ = own_.add(sizeof(float) * attention_keys * shape.width);
-    if (copies_values()) values_at_ = own_.add(sizeof(float) * attention_keys * value_width_);
+    if (converts || is_padded()) values_at_ = own_.add(sizeof(float) * attention_keys * value_width_);
   }
 
   size_t scratch_bytes() const { return shared_.bytes() + shape_.threads * own_.bytes(); }
@@ -70,7 +69,7 @@ class FewQueries {
     int64_t number, part;
   };
 
-  bool copies_values() const { return converts || value_width_ != shape_.value_width; }
+  bool is_padded() const { return value_width_ != shape_.value_width; }
 
   /// The parts that hold keys of any text.
   int64_t parts_of(const int64_t* lengths) const {
@@ -126,15 +125,8 @@ class FewQueries {
 
   void score(const AttentionBlock& block, const AttentionSide<T>& key, int64_t first, int64_t count, void* own,
              float* scores) const {
-    const T* rows = key.data + key.layout.at(block.batch, block.kv_head, first);
-    const float* queries = scratch_at<float>(own, queries_at_);
-    if constexpr (converts) {
-      float* tile = scratch_at<float>(own, keys_at_);
-      load_attention_rows(rows, key.layout.position, count, shape_.width, shape_.width, tile);
-      attention_row_scores(tile, shape_.width, count, shape_.width, queries, block.rows, scores, part_keys);
-    } else {
-      attention_row_scores(rows, key.layout.position, count, shape_.width, queries, block.rows, scores, part_keys);
-    }
+    attention_row_scores(key.data + key.layout.at(block.batch, block.kv_head, first), key.layout.position, count,
+                         shape_.width, scratch_at<float>(own, queries_at_), block.rows, scores, part_keys);
   }
 
   /// Of keys begin … end - 1, which a row does not see, or whose mask says so.
@@ -155,17 +147,21 @@ class FewQueries {
   void add(const AttentionBlock& block, const AttentionLanes<Mask>& lanes, const AttentionSide<T>& value, int64_t first,
            int64_t count, void* own, const float* weights, float* results) const {
     const T* rows = value.data + value.layout.at(block.batch, block.kv_head, first);
-    const float* values;
+    const bool all_see = lanes.all_see(first, count);
+    if (all_see && !is_padded()) {
+      attention_row_sums(weights, part_keys, count, block.rows, rows, value.layout.position, value_width_, results);
+      return;
+    }
+    const float* values = nullptr;
     int64_t stride = value.layout.position;
-    if (copies_values()) {
+    if constexpr (!converts) values = rows;
+    if (converts || is_padded()) {
       float* tile = scratch_at<float>(own, values_at_);
       load_attention_rows(rows, stride, count, shape_.value_width, value_width_, tile);
       values = tile;
       stride = value_width_;
-    } else if constexpr (!converts) {
-      values = rows;
     }
-    if (lanes.all_see(first, count) || attention_is_finite(values, stride, count, shape_.value_width)) {
+    if (all_see || attention_is_finite(values, stride, count, shape_.value_width)) {
       attention_row_sums(weights, part_keys, count, block.rows, values, stride, value_width_, results);
       return;
     }
@@ -215,7 +211,7 @@ class FewQueries {
   ScratchPlan shared_;           // of all threads
   ScratchPlan own_;              // of one
   size_t most_at_ = 0, sums_at_ = 0, results_at_ = 0;
-  size_t queries_at_ = 0, scores_at_ = 0, keys_at_ = 0, values_at_ = 0;
+  size_t queries_at_ = 0, scores_at_ = 0, values_at_ = 0;
 };
 
 }  // namespace tessera::kernels

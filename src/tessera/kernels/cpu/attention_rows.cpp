@@ -12,7 +12,7 @@ namespace {
 
 constexpr float no_score = -std::numeric_limits<float>::infinity();
 constexpr int64_t lanes = attention_row_vector;
-constexpr int64_t floats_ahead = 512;  // hardware prefetching ends at a page's end, where keys may go on
+constexpr int64_t bytes_ahead = 2048;  // hardware prefetching ends at a page's end, where keys may go on
 
 /// Sixteen floats at any address.
 typedef float Row __attribute__((vector_size(64), aligned(4), may_alias));
@@ -22,6 +22,23 @@ typedef float Row __attribute__((vector_size(64), aligned(4), may_alias));
 }
 [[gnu::always_inline]] inline Row& row_at(float* data) {
   return *reinterpret_cast<Row*>(data);
+}
+
+typedef uint32_t WideBits __attribute__((vector_size(64)));
+typedef uint16_t NarrowBits __attribute__((vector_size(32), aligned(2), may_alias));
+
+/// Sixteen elements as floats; for each type, what its conversion does.
+[[gnu::always_inline]] inline void load(const float* data, Row& row) {
+  row = row_at(data);
+}
+[[gnu::always_inline]] inline void load(const BFloat16* data, Row& row) {
+  row = (Row)(__builtin_convertvector(*reinterpret_cast<const NarrowBits*>(data), WideBits) << 16);
+}
+[[gnu::always_inline]] inline void load(const Float16* data, Row& row) {
+  const WideBits bits = __builtin_convertvector(*reinterpret_cast<const NarrowBits*>(data), WideBits);
+  const WideBits magnitude = bits & 0x7fffU;
+  const WideBits special = (WideBits)(magnitude >= 0x7c00U) & 0x7f800000U;
+  row = (Row)((WideBits)((Row)(magnitude << 13) * 0x1p112F) | special | ((bits & 0x8000U) << 16));
 }
 
 // The sums of 16 vectors, as a vector, in four steps: each adds halves (quarters, …) of two vectors side by side, so
@@ -54,23 +71,25 @@ constexpr std::array<int, 16> reversed = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13
 }
 
 /// Of M queries, the scores of up to 16 keys.
-template <int M>
-[[gnu::always_inline]] inline void score_keys(const float* keys, int64_t stride, int64_t count, int64_t width,
+template <int M, typename T>
+[[gnu::always_inline]] inline void score_keys(const T* keys, int64_t stride, int64_t count, int64_t width,
                                               const float* queries, float* scores, int64_t score_stride) {
   const int64_t whole = width / lanes * lanes, padded = (width + lanes - 1) / lanes * lanes;
   Row parts[M][lanes] = {};
   for (int64_t j = 0; j < count; ++j) {
-    const float* key = keys + j * stride;
-    Row sums[M] = {};
+    const T* key = keys + j * stride;
+    Row part, sums[M] = {};
     for (int64_t d = 0; d < whole; d += lanes) {
-      __builtin_prefetch(key + d + floats_ahead);
+      __builtin_prefetch(reinterpret_cast<const char*>(key + d) + bytes_ahead);
+      load(key + d, part);
 #pragma GCC unroll 4
-      for (int i = 0; i < M; ++i) sums[i] += row_at(key + d) * row_at(queries + i * padded + d);
+      for (int i = 0; i < M; ++i) sums[i] += part * row_at(queries + i * padded + d);
     }
     if (whole < width) {
-      float rest[lanes] = {};
-      std::memcpy(rest, key + whole, sizeof(float) * static_cast<size_t>(width - whole));
-      for (int i = 0; i < M; ++i) sums[i] += row_at(rest) * row_at(queries + i * padded + whole);
+      T rest[lanes] = {};
+      std::memcpy(rest, key + whole, sizeof(T) * static_cast<size_t>(width - whole));
+      load(rest, part);
+      for (int i = 0; i < M; ++i) sums[i] += part * row_at(queries + i * padded + whole);
     }
 #pragma GCC unroll 4
     for (int i = 0; i < M; ++i) parts[i][reversed[j]] = sums[i];
@@ -79,11 +98,12 @@ template <int M>
   for (int i = 0; i < M; ++i) sum_lanes(parts[i], row_at(scores + i * score_stride));
 }
 
-TESSERA_MULTIVERSION void row_scores(const float* keys, int64_t key_stride, int64_t count, int64_t width,
-                                     const float* queries, int64_t rows, float* scores, int64_t score_stride) {
+template <typename T>
+[[gnu::always_inline]] inline void score_rows(const T* keys, int64_t key_stride, int64_t count, int64_t width,
+                                              const float* queries, int64_t rows, float* scores, int64_t score_stride) {
   const int64_t padded = (width + lanes - 1) / lanes * lanes;
   for (int64_t j = 0; j < count; j += lanes) {
-    const float* key = keys + j * key_stride;
+    const T* key = keys + j * key_stride;
     const int64_t some = count - j < lanes ? count - j : lanes;
     int64_t i = 0;
     for (; i + 4 <= rows; i += 4)
@@ -91,6 +111,19 @@ TESSERA_MULTIVERSION void row_scores(const float* keys, int64_t key_stride, int6
     for (; i < rows; ++i)
       score_keys<1>(key, key_stride, some, width, queries + i * padded, scores + i * score_stride + j, score_stride);
   }
+}
+
+TESSERA_MULTIVERSION void row_scores(const float* keys, int64_t key_stride, int64_t count, int64_t width,
+                                     const float* queries, int64_t rows, float* scores, int64_t score_stride) {
+  score_rows(keys, key_stride, count, width, queries, rows, scores, score_stride);
+}
+TESSERA_MULTIVERSION void row_scores(const BFloat16* keys, int64_t key_stride, int64_t count, int64_t width,
+                                     const float* queries, int64_t rows, float* scores, int64_t score_stride) {
+  score_rows(keys, key_stride, count, width, queries, rows, scores, score_stride);
+}
+TESSERA_MULTIVERSION void row_scores(const Float16* keys, int64_t key_stride, int64_t count, int64_t width,
+                                     const float* queries, int64_t rows, float* scores, int64_t score_stride) {
+  score_rows(keys, key_stride, count, width, queries, rows, scores, score_stride);
 }
 
 TESSERA_MULTIVERSION float row_weights(float* scores, int64_t count, float& most) {
@@ -119,20 +152,21 @@ TESSERA_MULTIVERSION float row_weights(float* scores, int64_t count, float& most
 }
 
 /// Of M rows of weights, V vectors of sums.
-template <int M, int V>
+template <int M, int V, typename T>
 [[gnu::always_inline]] inline void add_values(const float* weights, int64_t weight_stride, int64_t count,
-                                              const float* values, int64_t value_stride, float* sums, int64_t width) {
+                                              const T* values, int64_t value_stride, float* sums, int64_t width) {
   Row total[M][V];
 #pragma GCC unroll 4
   for (int i = 0; i < M; ++i)
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) total[i][v] = row_at(sums + i * width + v * lanes);
   for (int64_t j = 0; j < count; ++j) {
-    const float* value = values + j * value_stride;
+    const T* value = values + j * value_stride;
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) {
-      __builtin_prefetch(value + v * lanes + floats_ahead);
-      const Row part = row_at(value + v * lanes);
+      __builtin_prefetch(reinterpret_cast<const char*>(value + v * lanes) + bytes_ahead);
+      Row part;
+      load(value + v * lanes, part);
 #pragma GCC unroll 4
       for (int i = 0; i < M; ++i) total[i][v] += weights[i * weight_stride + j] * part;
     }
@@ -143,10 +177,10 @@ template <int M, int V>
     for (int v = 0; v < V; ++v) row_at(sums + i * width + v * lanes) = total[i][v];
 }
 
-template <int V>
+template <int V, typename T>
 [[gnu::always_inline]] inline void add_all_values(const float* weights, int64_t weight_stride, int64_t count,
-                                                  int64_t rows, const float* values, int64_t value_stride,
-                                                  int64_t width, float* sums) {
+                                                  int64_t rows, const T* values, int64_t value_stride, int64_t width,
+                                                  float* sums) {
   int64_t i = 0;
   for (; i + 4 <= rows; i += 4)
     add_values<4, V>(weights + i * weight_stride, weight_stride, count, values, value_stride, sums + i * width, width);
@@ -154,8 +188,9 @@ template <int V>
     add_values<1, V>(weights + i * weight_stride, weight_stride, count, values, value_stride, sums + i * width, width);
 }
 
-TESSERA_MULTIVERSION void row_sums(const float* weights, int64_t weight_stride, int64_t count, int64_t rows,
-                                   const float* values, int64_t value_stride, int64_t width, float* sums) {
+template <typename T>
+[[gnu::always_inline]] inline void sum_rows(const float* weights, int64_t weight_stride, int64_t count, int64_t rows,
+                                            const T* values, int64_t value_stride, int64_t width, float* sums) {
   int64_t d = 0;
   for (; d + 4 * lanes <= width; d += 4 * lanes)
     add_all_values<4>(weights, weight_stride, count, rows, values + d, value_stride, width, sums + d);
@@ -163,9 +198,23 @@ TESSERA_MULTIVERSION void row_sums(const float* weights, int64_t weight_stride, 
     add_all_values<1>(weights, weight_stride, count, rows, values + d, value_stride, width, sums + d);
 }
 
+TESSERA_MULTIVERSION void row_sums(const float* weights, int64_t weight_stride, int64_t count, int64_t rows,
+                                   const float* values, int64_t value_stride, int64_t width, float* sums) {
+  sum_rows(weights, weight_stride, count, rows, values, value_stride, width, sums);
+}
+TESSERA_MULTIVERSION void row_sums(const float* weights, int64_t weight_stride, int64_t count, int64_t rows,
+                                   const BFloat16* values, int64_t value_stride, int64_t width, float* sums) {
+  sum_rows(weights, weight_stride, count, rows, values, value_stride, width, sums);
+}
+TESSERA_MULTIVERSION void row_sums(const float* weights, int64_t weight_stride, int64_t count, int64_t rows,
+                                   const Float16* values, int64_t value_stride, int64_t width, float* sums) {
+  sum_rows(weights, weight_stride, count, rows, values, value_stride, width, sums);
+}
+
 }  // namespace
 
-void attention_row_scores(const float* keys, int64_t key_stride, int64_t count, int64_t width, const float* queries,
+template <typename T>
+void attention_row_scores(const T* keys, int64_t key_stride, int64_t count, int64_t width, const float* queries,
                           int64_t rows, float* scores, int64_t score_stride) {
   row_scores(keys, key_stride, count, width, queries, rows, scores, score_stride);
 }
@@ -178,9 +227,18 @@ float attention_row_exp(float x) {
   return vector_math::exp(x);
 }
 
-void attention_row_sums(const float* weights, int64_t weight_stride, int64_t count, int64_t rows, const float* values,
+template <typename T>
+void attention_row_sums(const float* weights, int64_t weight_stride, int64_t count, int64_t rows, const T* values,
                         int64_t value_stride, int64_t width, float* sums) {
   row_sums(weights, weight_stride, count, rows, values, value_stride, width, sums);
 }
+
+#define TESSERA_INSTANTIATE(T)                                                                                     \
+  template void attention_row_scores(const T*, int64_t, int64_t, int64_t, const float*, int64_t, float*, int64_t); \
+  template void attention_row_sums(const float*, int64_t, int64_t, int64_t, const T*, int64_t, int64_t, float*);
+TESSERA_INSTANTIATE(float)
+TESSERA_INSTANTIATE(BFloat16)
+TESSERA_INSTANTIATE(Float16)
+#undef TESSERA_INSTANTIATE
 
 }  // namespace tessera::kernels
