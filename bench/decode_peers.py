@@ -29,7 +29,7 @@ from four_bits import four_bits
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MODELS = ["gpt2-small-decode", "llama-300m-decode"]
-FORMS = ["float32", "bfloat16", "4-bit"]
+FORMS = ["float32", "bfloat16", "4-bit", "4-bit, bfloat16 caches"]
 COLUMNS = ["model", "weights", "past", "floor ms", "ONNX Runtime ms", "8-bit activations ms", "tessera ms", "two ranks ms",
            "ONNX Runtime / tessera", "floor / tessera", "two ranks / one"]
 
@@ -79,7 +79,7 @@ def our_report(arguments, path, prompt, options):
 def model_of(arguments, name, form, accuracy=None):
     """The path of the model; one of 4-bit weights is made if it is not there yet."""
     source = os.path.join(arguments.models, name, "model.onnx")
-    if form != "4-bit" or not os.path.exists(source):
+    if not form.startswith("4-bit") or not os.path.exists(source):
         return source
     folder = os.path.join(arguments.models, name + ("-4bit" if accuracy is None else f"-4bit-accuracy{accuracy}"))
     path = os.path.join(folder, "model.onnx")
@@ -95,10 +95,10 @@ def measure(arguments, model, form, past):
         print(f"{model}: there is no {path}", file=sys.stderr)
         return None
     peers = {"peer": peer_session(path, arguments.threads)}
-    if form == "4-bit":
+    if form.startswith("4-bit"):
         peers["rounding"] = peer_session(model_of(arguments, model, form, 4), arguments.threads)
     prompt = np.random.default_rng(0).integers(0, 200, past).tolist()
-    dtype = ["--dtype", form] if form == "bfloat16" else []
+    dtype = {"bfloat16": ["--dtype", form], FORMS[-1]: ["--cache-dtype", "bfloat16"]}.get(form, [])
     ways = {"tessera": ["--threads", str(arguments.threads), *dtype],
             "ranks": ["--threads", "1", "--mesh", "tp=2", *dtype]}
     times = {way: [] for way in [*peers, "floor", "all", *ways]}
@@ -112,7 +112,7 @@ def measure(arguments, model, form, past):
             times[way].append(report["decode_ms"]["min" if arguments.best else "median"])
             times["floor"].append(report["floor_ms"])
             times["all"].append(report["floor_with_caches_ms"])
-            if way == "tessera" and form != "bfloat16" and report["texts"][0]["ids"] != chosen:
+            if way == "tessera" and "bfloat16" not in form and report["texts"][0]["ids"] != chosen:
                 print(f"{model}, {form}, {past}: the engines chose other tokens", file=sys.stderr)
     middle = min if arguments.best else statistics.median
     return {way: (statistics.median if way in ("floor", "all") else middle)(values) for way, values in times.items()}

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,9 @@ struct GeneratorOptions {
   /// "past_key_values.*=present.*": inputs that take the values of outputs. Empty: found by the names that transformers
   /// and Optimum give them.
   std::vector<std::string> caches = {};
+  /// What caches that are held store, float32, bfloat16 or float16: Attention, which reads them, works in it. By
+  /// default, what the model computes in. Other forms of caches than held ones are a user error then.
+  std::optional<DType> cache_dtype = {};
   CacheForm best = CacheForm::held;  ///< the best form that is tried
   Tensors constants = {};            ///< for inputs that a generator cannot make, the same in every run
 };

@@ -196,6 +196,55 @@ TEST(Generation, runs_in_bfloat16) {
   EXPECT_EQ(continued(tiny(), "", CacheForm::none, 1, {.max_new = 12}, narrow), made);
 }
 
+// Keys and values of 16 bits beside float32 weights: half the bytes, no copy in another type, and one text on any mesh.
+TEST(Generation, holds_caches_of_another_type) {
+  const auto made = [](const Model& decoder, const char* mesh, std::optional<DType> type, int64_t capacity = 24) {
+    GeneratorOptions options{.batch = 3, .capacity = capacity, .grows = capacity < 24};
+    options.cache_dtype = type;
+    Generator generator(decoder, Mesh::parse(mesh), {}, options);
+    EXPECT_EQ(generator.form(), CacheForm::held);
+    return std::pair(ids_of(generator.generate(kPrompts, {.max_new = 12})), generator.cache_bytes());
+  };
+  for (const char* name : {"llama-cache", "named-cache", "window-cache", "llama", "gpt2", "gpt2-sdpa"}) {
+    SCOPED_TRACE(name);
+    const Model decoder = model(name);
+    const auto wide = made(decoder, "", std::nullopt);
+    EXPECT_EQ(made(decoder, "", DType::float32), wide);
+    for (const DType type : {DType::float16, DType::bfloat16}) {
+      const auto [texts, bytes] = made(decoder, "", type);
+      EXPECT_EQ(bytes, wide.second / 2);
+      if (type == DType::float16) {
+        EXPECT_EQ(texts, wide.first) << "roundings of 2^-12 change no choice here";
+      }
+      for (const char* mesh : {"tp=2", "tp=3", "dp=2,tp=2"}) EXPECT_EQ(made(decoder, mesh, type).first, texts) << mesh;
+      EXPECT_EQ(made(decoder, "tp=2", type, 5).first, texts) << "caches that grow";
+    }
+  }
+  GeneratorOptions options{.batch = 1, .capacity = 4096};
+  options.cache_dtype = DType::float16;
+  const Generator generator(model("llama-cache"), Mesh::parse("tp=2"), {}, options);
+  EXPECT_LT(generator.program().peak_bytes(0, {{"sequence", 1}}), generator.cache_bytes() + 400'000);
+  for (const TensorInfo& output : held_decoder(model("llama-cache"), options).outputs())
+    EXPECT_EQ(output.dtype, output.name == "logits" ? DType::float32 : DType::float16) << output.name;
+}
+
+TEST(Generation, refuses_types_that_caches_cannot_have) {
+  GeneratorOptions options;
+  options.cache_dtype = DType::float16;
+  options.best = CacheForm::none;
+  const auto refused = [&](const Model& decoder, const Plan& plan = {}) {
+    return error_of([&] { Generator(decoder, Mesh::parse(""), plan, options); });
+  };
+  EXPECT_THAT(refused(tiny()), HasSubstr("only caches that are held may have a type of their own"));
+  options.best = CacheForm::held;
+  options.cache_dtype = DType::float32;
+  Plan narrow;
+  narrow.dtype = DType::bfloat16;
+  EXPECT_THAT(refused(tiny(), narrow), HasSubstr("computes in bfloat16 has no float32 keys"));
+  options.cache_dtype = DType::int64;
+  EXPECT_THAT(refused(tiny()), HasSubstr("caches of int64 hold no keys; float32, bfloat16 and float16 do"));
+}
+
 TEST(Generation, ends_a_text_with_a_stop_token_and_goes_on_with_others) {
   Generator generator(model("llama-cache"), Mesh::parse(""), {}, {.batch = 3, .capacity = 24});
   const Prompts whole = ids_of(generator.generate(kPrompts, {.max_new = 12}));

@@ -28,6 +28,11 @@ void require_options(const GeneratorOptions& options) {
   if (options.capacity < 2) fail("generate", "a capacity of {} tokens is too small; give 2 at least", options.capacity);
   if (options.capacity > kMostTokens)
     fail("generate", "a capacity of {} tokens is too large; give {} at most", options.capacity, kMostTokens);
+  const std::optional<DType>& type = options.cache_dtype;
+  if (type && *type != DType::float32 && *type != DType::bfloat16 && *type != DType::float16)
+    fail("generate", "caches of {} hold no keys; float32, bfloat16 and float16 do", name_of(*type));
+  if (type && options.best != CacheForm::held)
+    fail("generate", "only caches that are held may have a type of their own; leave it out, or hold them");
 }
 
 void require_room(const std::vector<std::vector<int64_t>>& prompts, int64_t max_new, const GeneratorOptions& options) {
@@ -36,6 +41,13 @@ void require_room(const std::vector<std::vector<int64_t>>& prompts, int64_t max_
     if (const auto length = static_cast<int64_t>(prompts[i].size()); length > most - max_new)
       fail("generate", "prompt {} has {} tokens and may gain {}, but caches hold {}{}", i, length, max_new, most,
            options.grows ? " at most; ask for fewer new tokens" : "; give them a larger capacity");
+}
+
+rewrite::HeldDecoder held_in(const Model& model, const rewrite::DecoderPorts& ports, const GeneratorOptions& options,
+                             int64_t capacity) {
+  rewrite::HeldDecoder held = rewrite::hold_caches(model.impl().model, ports, options.batch, capacity);
+  if (options.cache_dtype) rewrite::type_caches(held, *options.cache_dtype);
+  return held;
 }
 
 double milliseconds_since(Clock::time_point start) {
@@ -80,6 +92,9 @@ struct Generator::Impl {
   void make() {
     if (options.best == CacheForm::held)
       if (auto held = hold(options.capacity, reason)) return load(std::move(*held));
+    if (options.cache_dtype)
+      fail("generate", "caches may have a type of their own only where they are held, and here they are not: {}",
+           reason);
     form = options.best == CacheForm::none || ports.caches.empty() ? CacheForm::none : CacheForm::handed;
     if (connection && form == CacheForm::handed)
       fail("generate",
@@ -92,7 +107,7 @@ struct Generator::Impl {
   /// The model with caches of that capacity in them; nullopt, and why, if it is none that can have them.
   std::optional<rewrite::HeldDecoder> hold(int64_t capacity, std::string& why_not) const {
     try {
-      return rewrite::hold_caches(model.impl().model, ports, options.batch, capacity);
+      return held_in(model, ports, options, capacity);
     } catch (const Error& error) {
       // Caches too large for any memory are no trait of the model: the caller is told.
       const bool is_too_large = std::string_view(error.what()).starts_with("[memory]");
@@ -240,6 +255,9 @@ struct Generator::Impl {
 Generator::Generator(const Model& model, const Mesh& mesh, const Plan& plan, const GeneratorOptions& options,
                      const CompileOptions& compile_options, const SessionOptions& session) {
   require_options(options);
+  if (options.cache_dtype == DType::float32 && plan.dtype.value_or(DType::float32) != DType::float32)
+    fail("generate", "a model that computes in {} has no float32 keys and values for caches of float32",
+         name_of(*plan.dtype));
   if (options.grows && session.connection)
     fail("generate", "caches of ranks that are processes do not grow; give them the capacity that texts may need");
   impl_ =
@@ -272,7 +290,7 @@ Generation Generator::generate(const std::vector<std::vector<int64_t>>& prompts,
 Model held_decoder(const Model& model, const GeneratorOptions& options) {
   require_options(options);
   const rewrite::DecoderPorts ports = api::decoder_ports(*model.impl().model.graph, options.caches, options.constants);
-  rewrite::HeldDecoder held = rewrite::hold_caches(model.impl().model, ports, options.batch, options.capacity);
+  rewrite::HeldDecoder held = held_in(model, ports, options, options.capacity);
   Graph& graph = *held.model.graph;
   for (const std::string& name : held.caches) {
     Value* cache = graph.find(name);

@@ -73,6 +73,9 @@ class Generate : public Command {
                    "takes a run over the whole text)")
         ->check(CLI::IsMember({"held", "handed", "none"}))
         ->capture_default_str();
+    app.add_option("--cache-dtype", cache_dtype_,
+                   "what caches that are held store: float32, bfloat16 or float16; by default, what the model computes "
+                   "in");
     app.add_option("--inputs", inputs_, "a .npz file with arrays for inputs that a generator cannot make");
     app.add_option("--outputs", outputs_, "a .npz file to write: the new tokens of prompt i as the array ids_i");
     app.add_option("--emit", emit_,
@@ -93,6 +96,7 @@ class Generate : public Command {
     options.best = best();
     options.capacity = capacity_ > 0 ? capacity_ : room_for(prompts);
     options.grows = grows_;
+    options.cache_dtype = cache_dtype();
     require_asked(prompts, asked_, options);
     Model model = load_whole();
     Plan plan = plan_.plan(model, console);
@@ -160,6 +164,7 @@ class Generate : public Command {
     const GeneratorOptions options{.batch = batch_,
                                    .capacity = capacity_,
                                    .caches = plan_.plan(model, console).states,
+                                   .cache_dtype = cache_dtype(),
                                    .constants = constants_for(model)};
     const Model held = held_decoder(model, options);
     if (!console.speaks()) return kGood;
@@ -192,6 +197,10 @@ class Generate : public Command {
     return prompts;
   }
 
+  std::optional<DType> cache_dtype() const {
+    return cache_dtype_.empty() ? std::nullopt : std::optional(Plan::dtype_named(cache_dtype_, "--cache-dtype"));
+  }
+
   CacheForm best() const {
     for (const auto& [name, form] : cache_forms())
       if (name == cache_) return form;
@@ -215,7 +224,7 @@ class Generate : public Command {
     write_tensors(outputs_, arrays);
   }
 
-  std::string model_, prompts_, stop_, cache_ = "held", inputs_, outputs_, emit_;
+  std::string model_, prompts_, stop_, cache_ = "held", cache_dtype_, inputs_, outputs_, emit_;
   std::vector<std::string> ids_, texts_;
   int64_t batch_ = 0, capacity_ = 0;
   bool grows_ = false;
