@@ -96,6 +96,46 @@ TEST(Groups, ConvolutionsOfIntegersAddCodes) {
     }
 }
 
+// Kernels whose lines of a few channels are filled up, so that windows are read where they lie: as first layers have
+// them.
+TEST(Groups, ConvolutionsOfIntegersReadLinesOfFewChannels) {
+  struct Form {
+    const char *image, *weight;
+    Ints strides, dilations, pads;
+  };
+  for (const Form& form :
+       {Form{"2 3 14 13", "70 3 7 7", {2, 2}, {1, 1}, {3, 3, 3, 3}},
+        Form{"1 3 15 15", "64 3 7 7", {2, 2}, {1, 1}, {0, 0, 0, 0}},
+        Form{"2 3 9 9", "130 3 5 5", {1, 1}, {2, 1}, {2, 2, 2, 2}},
+        Form{"1 3 9 16", "66 3 5 5", {1, 1}, {1, 2}, {1, 0, 2, 1}},
+        Form{"1 5 4 9", "64 5 1 3", {1, 3}, {1, 1}, {0, 1, 0, 1}}, Form{"2 3 21", "64 3 5", {2}, {1}, {1, 2}},
+        Form{"1 3 4 6 9", "64 3 2 3 5", {1, 1, 2}, {1, 1, 1}, {1, 0, 2, 0, 1, 3}}})
+    for (const DType image : {DType::uint8, DType::int8})
+      for (const DType weight : {DType::uint8, DType::int8})
+        for (const bool channels_last : {false, true}) {
+          SCOPED_TRACE(fmt::format("{} [{}] by {} [{}]", name_of(image), form.image, name_of(weight), form.weight));
+          Builder b("ConvInteger, Cast, Mul, QuantizeLinear");
+          const auto number = [&](float value) { return b.constant(Tensor::of<float>(DType::float32, {}, {value})); };
+          Value* zero = b.input("", Fill::small, image);
+          Value* weight_zero = weight == DType::uint8
+                                   ? b.constant(Tensor::of<uint8_t>(DType::uint8, {}, {uint8_t{128}}))
+                                   : b.constant(Tensor::of<int8_t>(DType::int8, {}, {int8_t{0}}));
+          Value* sums = b.node(
+              "ConvInteger",
+              {b.input(form.image, Fill::small, image), b.weight(form.weight, Fill::small, weight), zero, weight_zero},
+              {{"strides", form.strides}, {"dilations", form.dilations}, {"pads", form.pads}});
+          Value* y = b.node("Mul", {b.node("Cast", {sums}, {{"to", int64_t{1}}}), number(0.4F)});
+          Value* codes = b.node("QuantizeLinear", {y, number(40), zero});
+          if (channels_last) {
+            const std::string of = form.weight;
+            std::string pointwise = "3 " + of.substr(0, of.find(' '));
+            for (size_t d = 0; d < form.strides.size(); ++d) pointwise += " 1";
+            codes = b.node("ConvInteger", {codes, b.weight(pointwise, Fill::small, DType::int8), zero});
+          }
+          EXPECT_THAT(steps_of(b.output(codes).done()), testing::Contains("ConvInteger+Cast+Mul+QuantizeLinear"));
+        }
+}
+
 // Not if others read what lies between, or the sum is of floats that are no codes.
 TEST(Groups, ConvolutionsOfIntegersLeaveOtherSums) {
   for (const char* form : {"codes are read", "floats are read", "floats are added", "one tensor twice"}) {

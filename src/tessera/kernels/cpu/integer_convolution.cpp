@@ -22,9 +22,9 @@
 // others are turned first.
 //
 // Where vectors have dot products, and sums become codes, a thread takes six windows and 64 channels at a time, keeps
-// the sums in registers, and stores their codes. It reads the windows where they lie, if images are uint8 and channels
-// come in fours; else it gathers them. Elsewhere it gathers the windows of a tile of the result, and the library
-// multiplies them.
+// the sums in registers, and stores their codes. It reads the windows where they lie, if images are uint8, and channels
+// come in fours, or lines of the kernel are filled up to fours; else it gathers them. Elsewhere it gathers the windows
+// of a tile of the result, and the library multiplies them.
 namespace tessera::kernels {
 namespace {
 
@@ -181,9 +181,11 @@ class WindowProducts : public ImageKernel {
            context.inputs[1].bytes(), form.bytes());
     windows_ = {.loop = shape_.loop, .channels = shape_.channels, .count = shape_.channels / form.groups};
     windows_.flip = shape_.x.dtype == DType::int8 ? 0x80 : 0;
+    windows_.line_bytes = form.line_rows;
     stride_ = (form.weight.k + 3) / 4 * 4;
-    lies_ready_ = windows_.lies_ready() && stride_ == form.weight.k;
+    lies_ready_ = windows_.lies_ready() && form.line == 0 && stride_ == form.weight.k;
     lie_in_pieces_ = windows_.flip == 0 && windows_.count % 4 == 0;
+    lie_in_lines_ = form.line != 0 && windows_.lies_in_lines();
     divide();
     corrections_at_ = plan_.add(epilogue_.has_columns() ? shape_.results * sizeof(int32_t) : 0);
     packed_at_ = plan_.add(is_packed_ ? 0 : form.bytes());
@@ -284,7 +286,10 @@ class WindowProducts : public ImageKernel {
   }
 
   int64_t pieces_of_window() const {
-    return lie_in_pieces_ ? form_.taps : 1;
+    return lie_in_pieces_ ? form_.taps : lie_in_lines_ ? windows_.lines() : 1;
+  }
+  int64_t bytes_of_piece() const {
+    return lie_in_pieces_ ? windows_.count : lie_in_lines_ ? windows_.line() : stride_;
   }
 
   CodesOfSums codes_of(const KernelArgs& args, const SumsEpilogue::Columns& of, int64_t image, int64_t place,
@@ -352,12 +357,14 @@ class WindowProducts : public ImageKernel {
       auto** pieces = scratch_at<const uint8_t*>(args.scratch, own.pieces);
       if (lie_in_pieces_) {
         windows.point(image, at.place, at.place + rows, scratch_at<uint8_t>(args.scratch, zeros_at_), pieces, tile_);
+      } else if (lie_in_lines_) {
+        windows.point_lines(image, at.place, at.place + rows, static_cast<uint8_t>(zeros_.x_value(args)),
+                            scratch_at<uint8_t>(args.scratch, own.rows), stride_, pieces, tile_);
       } else {
         const uint8_t* row = gathered();
         for (int64_t i = 0; i < rows; ++i) pieces[i] = row + i * stride_;
       }
-      store_tiles(args, run, at, {pieces, tile_, pieces_of_window(), lie_in_pieces_ ? windows_.count : stride_}, weight,
-                  rows, channel, columns);
+      store_tiles(args, run, at, {pieces, tile_, pieces_of_window(), bytes_of_piece()}, weight, rows, channel, columns);
       return;
     }
     const uint8_t* a = lies_ready_ ? image + at.place * stride_ : gathered();
@@ -376,7 +383,8 @@ class WindowProducts : public ImageKernel {
 
   IntegerForm form_;
   bool is_packed_, lies_ready_ = false;
-  bool lie_in_pieces_ = false;  // each tap of a window lies in the image as its product reads it
+  // Each tap of a window, or each line of it, lies in the image as its product reads it.
+  bool lie_in_pieces_ = false, lie_in_lines_ = false;
   const IntegerTile* const tile_sums_ = integer_tile();
   WindowRows windows_;
   int64_t stride_ = 0, tile_ = 1, columns_ = 1;

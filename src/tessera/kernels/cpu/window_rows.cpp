@@ -52,15 +52,16 @@ void WindowRows::for_places(int64_t begin, int64_t end, const Visit& visit) cons
 void WindowRows::gather(const uint8_t* image, int64_t begin, int64_t end, uint8_t zero, uint8_t* rows,
                         int64_t stride) const {
   const bool together = count == channels && loop.dilation[2] == 1;
-  const int64_t line = loop.kernel[2] * count;
+  const int64_t held = loop.kernel[2] * count, filling = line() - held;
   for_places(begin, end, [&](const WindowRange& r0, const WindowRange& r1, int64_t column, bool inside) {
     if (inside && together) {
       uint8_t* to = rows;
       const int64_t at = (r0.first * loop.in[1] + r1.first) * loop.in[2] + column * loop.stride[2] - loop.pad[2];
       for (int64_t k0 = 0; k0 < loop.kernel[0]; ++k0)
-        for (int64_t k1 = 0; k1 < loop.kernel[1]; ++k1, to += line) {
+        for (int64_t k1 = 0; k1 < loop.kernel[1]; ++k1, to += line()) {
           const int64_t lines = k0 * loop.dilation[0] * loop.in[1] + k1 * loop.dilation[1];
-          copy_bytes(image + (at + lines * loop.in[2]) * channels, to, static_cast<size_t>(line));
+          copy_bytes(image + (at + lines * loop.in[2]) * channels, to, static_cast<size_t>(held));
+          std::memset(to + held, zero, static_cast<size_t>(filling));
         }
     } else {
       gather_pieces(image, r0, r1, loop.range(2, column), zero, rows);
@@ -74,10 +75,12 @@ void WindowRows::gather(const uint8_t* image, int64_t begin, int64_t end, uint8_
 void WindowRows::gather_pieces(const uint8_t* image, const WindowRange& r0, const WindowRange& r1,
                                const WindowRange& r2, uint8_t zero, uint8_t* row) const {
   const bool together = count == channels && loop.dilation[2] == 1;
+  const int64_t held = loop.kernel[2] * count, filling = line() - held;
   for (int64_t k0 = 0; k0 < loop.kernel[0]; ++k0)
-    for (int64_t k1 = 0; k1 < loop.kernel[1]; ++k1, row += loop.kernel[2] * count) {
+    for (int64_t k1 = 0; k1 < loop.kernel[1]; ++k1, row += line()) {
+      std::memset(row + held, zero, static_cast<size_t>(filling));
       if (k0 < r0.begin || k0 >= r0.end || k1 < r1.begin || k1 >= r1.end || r2.begin == r2.end) {
-        std::memset(row, zero, static_cast<size_t>(loop.kernel[2] * count));
+        std::memset(row, zero, static_cast<size_t>(held));
         continue;
       }
       const int64_t i0 = r0.first + (k0 - r0.begin) * loop.dilation[0],
@@ -93,6 +96,35 @@ void WindowRows::gather_pieces(const uint8_t* image, const WindowRange& r0, cons
       if (r2.end < loop.kernel[2])
         std::memset(row + r2.end * count, zero, static_cast<size_t>((loop.kernel[2] - r2.end) * count));
     }
+}
+
+void WindowRows::point_lines(const uint8_t* image, int64_t begin, int64_t end, uint8_t zero, uint8_t* rows,
+                             int64_t stride, const uint8_t** at, int64_t step) const {
+  const uint8_t* const image_end = image + loop.in_count() * channels;
+  const int64_t next = loop.stride[2] * channels, last = lines() - 1;
+  bool was_inside = false;  // the window before, of the same line
+  for_places(begin, end, [&](const WindowRange& r0, const WindowRange& r1, int64_t column, bool inside) {
+    if (inside && was_inside && column > 0) {
+      for (int64_t i = 0; i <= last; ++i) at[i * step] = at[i * step - 1] + next;
+    } else if (inside) {
+      const int64_t first_place = (r0.first * loop.in[1] + r1.first) * loop.in[2];
+      const uint8_t* from = image + (first_place + column * loop.stride[2] - loop.pad[2]) * channels;
+      for (int64_t i = 0; i <= last; ++i) {
+        const int64_t k0 = i / loop.kernel[1], k1 = i % loop.kernel[1];
+        const int64_t lines = k0 * loop.dilation[0] * loop.in[1] + k1 * loop.dilation[1];
+        at[i * step] = from + lines * loop.in[2] * channels;
+      }
+    }
+    was_inside = inside;
+    // No byte behind the image is read.
+    if (!inside || at[last * step] + line() > image_end) {
+      gather_pieces(image, r0, r1, loop.range(2, column), zero, rows);
+      for (int64_t i = 0; i <= last; ++i) at[i * step] = rows + i * line();
+      was_inside = false;
+    }
+    rows += stride;
+    ++at;
+  });
 }
 
 void WindowRows::point(const uint8_t* image, int64_t begin, int64_t end, const uint8_t* zeros, const uint8_t** at,
