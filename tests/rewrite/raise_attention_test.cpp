@@ -513,6 +513,99 @@ TEST_F(RaiseAttention, select_with_a_finite_value_stays_spelt_out) {
   EXPECT_FALSE(histogram(graph).contains("Attention"));
 }
 
+// As Gemma caps its scores, before the mask.
+TEST_F(RaiseAttention, capped_scores_have_an_attribute) {
+  const auto capped = [&](Value* x, double by, double times) {
+    Value* tanh = node(graph, "Tanh", {node(graph, "Div", {x, number(graph, by)})});
+    return node(graph, "Mul", {tanh, number(graph, times)});
+  };
+  Value* mask = node(graph, "Where", {causal("LessOrEqual", false), number(graph, 0), number(graph, -3.4e38)});
+  const Node* attention = raised(attend(node(graph, "Add", {capped(scaled_scores(), 50, 25), mask}), v));
+  EXPECT_EQ(histogram(graph), (Histogram{{"Attention", 1}}));
+  EXPECT_EQ(attention->get_float("softcap", 0), 25);
+  EXPECT_EQ(attention->get_float("scale", 0), 0.125F) << "25 · tanh(x / 50) = 25 · tanh(0.5 · x / 25)";
+  EXPECT_EQ(attention->get_int("is_causal", 0), 1);
+}
+
+TEST_F(RaiseAttention, a_cap_around_the_mask_stays_spelt_out) {
+  Value* masked = node(graph, "Add", {scaled_scores(), input(graph, "mask", {"b", "1", "s", "s"})});
+  Value* tanh = node(graph, "Tanh", {node(graph, "Div", {masked, number(graph, 50)})});
+  raised(attend(node(graph, "Mul", {tanh, number(graph, 50)}), v));
+  EXPECT_FALSE(histogram(graph).contains("Attention"));
+}
+
+// A table of the model beside a mask of the library, as GPT-Neo has them; and positions that add to scores, as ALiBi's.
+TEST_F(RaiseAttention, masks_of_several_kinds_are_one) {
+  Value* lowest = number(graph, -3.4e38);
+  Value* bias = input(graph, "bias", {"6", "1", "s"});
+  Value* inner = node(graph, "Where", {causal("LessOrEqual", false), scaled_scores(), lowest});
+  Value* library = node(graph, "Where", {causal("Greater", false), lowest, number(graph, 0)});
+  const Node* attention = raised(attend(node(graph, "Add", {node(graph, "Add", {bias, inner}), library}), v));
+  EXPECT_EQ(histogram(graph), (Histogram{{"Attention", 1}}));
+  EXPECT_EQ(attention->get_int("is_causal", 0), 1);
+  EXPECT_EQ(attention->inputs.at(3), bias);
+}
+
+// As exporters of older models keep sums of scores and masks from becoming infinite.
+TEST_F(RaiseAttention, a_lowest_number_under_all_scores_goes) {
+  Value* mask = node(graph, "Where", {causal("LessOrEqual", false), number(graph, 0), number(graph, -3.4e38)});
+  Value* masked = node(graph, "Add", {scaled_scores(), mask});
+  const Node* attention = raised(attend(node(graph, "Max", {masked, number(graph, -3.4e38)}), v));
+  EXPECT_EQ(histogram(graph), (Histogram{{"Attention", 1}}));
+  EXPECT_EQ(attention->get_int("is_causal", 0), 1);
+}
+
+TEST_F(RaiseAttention, a_higher_number_under_all_scores_stays) {
+  Value* mask = node(graph, "Where", {causal("LessOrEqual", false), number(graph, 0), number(graph, -3.4e38)});
+  Value* masked = node(graph, "Add", {scaled_scores(), mask});
+  raised(attend(node(graph, "Max", {masked, number(graph, -10)}), v));
+  EXPECT_FALSE(histogram(graph).contains("Attention"));
+}
+
+TEST_F(RaiseAttention, bool_and_added_masks_are_one) {
+  Value* allowed = input(graph, "allowed", {"b", "1", "s", "s"}, DType::boolean);
+  Value* also = input(graph, "also", {"b", "1", "1", "s"}, DType::boolean);
+  Value* bias = input(graph, "bias", {"6", "s", "s"});
+  Value* some = node(graph, "Where", {allowed, scaled_scores(), number(graph, -INFINITY)});
+  Value* fewer = node(graph, "Where", {also, some, number(graph, -INFINITY)});
+  const Node* attention = raised(attend(node(graph, "Add", {fewer, bias}), v));
+  EXPECT_EQ(histogram(graph), (Histogram{{"And", 1}, {"Where", 1}, {"Attention", 1}}));
+  EXPECT_EQ(attention->inputs.at(3)->dtype(), DType::float32);
+  EXPECT_EQ(to_string(attention->inputs.at(3)->shape()), "[b, 6, s, s]");
+}
+
+// As torch.bmm and baddbmm have batch and heads, merged.
+TEST_F(RaiseAttention, merged_batches_and_heads_come_apart) {
+  const Expr b = Expr::symbol("b"), s = Expr::symbol("s");
+  const auto merged = [&](Value* x) { return node(graph, "Reshape", {x, graph.add_expression("", {6 * b, s, 16})}); };
+  for (const bool with_bias : {false, true}) {
+    SetUp();
+    Value* turned_key = node(graph, "Transpose", {merged(k)}, "", {{"perm", std::vector<int64_t>{0, 2, 1}}});
+    Value* scores = node(graph, "Mul", {node(graph, "MatMul", {merged(q), turned_key}), number(graph, 0.25)});
+    if (with_bias) {
+      scores = node(graph, "Add", {input(graph, "bias", {"6*b", "1", "s"}), scores});
+      scores = node(graph, "Reshape", {scores, graph.add_expression("", {b, 6, s, s})});
+      scores = node(graph, "Add", {scores, input(graph, "mask", {"b", "1", "s", "s"})});
+    }
+    Value* weights = node(graph, "Softmax", {scores}, "", {{"axis", int64_t{-1}}});
+    if (with_bias) weights = node(graph, "Reshape", {weights, graph.add_expression("", {6 * b, s, s})});
+    Value* rows = node(graph, "MatMul", {weights, merged(v)});
+    Value* y = node(graph, "Reshape", {rows, graph.add_expression("", {b, 6, s, 16})}, with_bias ? "y2" : "y");
+    if (!with_bias) {
+      const Node* attention = raised(y);
+      EXPECT_EQ(attention->op_type, "Attention");
+      EXPECT_EQ(attention->inputs, (std::vector<Value*>{q, k, v}));
+      continue;
+    }
+    graph.outputs.push_back(y);
+    fold(model);
+    canonicalize(model);
+    raise_attention(model);
+    EXPECT_EQ(histogram(graph)["Attention"], 2);
+    EXPECT_EQ(histogram(graph)["MatMul"], 0);
+  }
+}
+
 TEST_F(RaiseAttention, repeated_heads_are_not_repeated) {
   auto repeated = [&](Value* x) {
     Value* column = node(graph, "Unsqueeze", {x, ints(graph, {2})});

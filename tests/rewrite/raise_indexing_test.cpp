@@ -53,6 +53,31 @@ TEST(Affine, pieces_that_continue_each_other_are_one_progression) {
   EXPECT_EQ(str(analysis.of(broken)), "unknown");
 }
 
+// As positions are counted along a mask that hides nothing.
+TEST(Affine, running_sums_of_one_number_are_its_multiples) {
+  OnnxModel model;
+  Graph& graph = *model.graph;
+  Value* shape = graph.add_expression("", {Expr::symbol("b"), Expr::symbol("s")});
+  Value* twos = node(graph, "Expand", {integer(graph, 2), shape});
+  const auto sum = [&](int64_t axis, bool exclusive, bool reverse) {
+    Value* made = node(graph, "CumSum", {twos, integer(graph, axis)}, "",
+                       {{"exclusive", int64_t{exclusive}}, {"reverse", int64_t{reverse}}});
+    graph.outputs.push_back(made);
+    return made;
+  };
+  Value *along = sum(1, false, false), *last = sum(-1, true, false), *first = sum(0, false, true),
+        *back = sum(1, true, true);
+  Value* others = node(graph, "CumSum", {arange(graph, "s"), integer(graph, 0)});
+  graph.outputs.push_back(others);
+  fold(model);
+  AffineAnalysis analysis(graph);
+  EXPECT_EQ(str(analysis.of(along)), "2 + [0, 2]");
+  EXPECT_EQ(str(analysis.of(last)), "0 + [0, 2]");
+  EXPECT_EQ(str(analysis.of(first)), "2*b + [-2, 0]");
+  EXPECT_EQ(str(analysis.of(back)), "2*s - 2 + [0, -2]");
+  EXPECT_EQ(str(analysis.of(others)), "unknown");
+}
+
 TEST(Affine, comparisons_are_decided_where_bounds_prove_them) {
   OnnxModel model;
   Graph& graph = *model.graph;
@@ -161,6 +186,22 @@ TEST(RaiseIndexing, slice_of_a_table_of_positions_becomes_a_range) {
   fold(model);
   raise_indexing(model);
   EXPECT_EQ(histogram(graph), (Histogram{{"Gather", 1}, {"Range", 1}, {"Reshape", 1}}));
+}
+
+// OPT counts positions along a mask of floats.
+TEST(RaiseIndexing, running_sums_of_floats_are_ranges) {
+  for (const double number : {1.0, 2.0, 0.5}) {
+    OnnxModel model;
+    Graph& graph = *model.graph;
+    Value* shape = graph.add_expression("", {Expr::symbol("b"), Expr::symbol("s")});
+    Value* ones = node(graph, "Expand", {rewrite::number(graph, number), shape});
+    graph.outputs = {node(graph, "CumSum", {ones, integer(graph, 1)}, "y")};
+    fold(model);
+    raise_indexing(model);
+    EXPECT_EQ(histogram(graph).count("CumSum"), number == 0.5 ? 1u : 0u) << number;
+    EXPECT_EQ(histogram(graph).count("Range"), number == 0.5 ? 0u : 1u) << number;
+    EXPECT_EQ(to_string(graph.outputs[0]->shape()), "[b, s]");
+  }
 }
 
 }  // namespace

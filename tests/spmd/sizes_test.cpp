@@ -95,6 +95,21 @@ TEST(Sizes, operators_get_the_extents_that_they_require) {
   EXPECT_THAT(masked.unmet, IsEmpty());
 }
 
+// As parts of a model have it, whose sizes come from the part before.
+TEST(Sizes, elements_fill_the_shape_that_they_are_given) {
+  EXPECT_EQ(of_model("m (float[rows, 32] x) => (float[2, 8, 32] y) <int64[3] shape = {2, 8, 32}> {\n"
+                     "  y = Reshape (x, shape)\n}",
+                     {}, {{"rows", 7}})
+                .of.at("rows"),
+            16);
+  const Sizes sizes = of_model(
+      "m (float[2, s, rows, 4] x) => (float[2, 3, 5, 4] y) <int64[4] shape = {2, 3, 5, 4}> {\n"
+      "  y = Reshape (x, shape)\n}",
+      {{"s", 3}}, {{"rows", 16}});
+  EXPECT_EQ(sizes.of.at("rows"), 5);
+  EXPECT_THAT(sizes.unmet, IsEmpty());
+}
+
 TEST(Sizes, windows_get_something_to_look_at) {
   const Sizes sizes = sizes_that_run(at_least_one({"floordiv(width - 30, 4) + 1", "floordiv(height, 32)"}), {},
                                      {{"height", 16}, {"width", 16}, {"batch", 2}});

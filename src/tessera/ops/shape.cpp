@@ -31,6 +31,19 @@ Rule same_elements_rule(const Node& node) {
 
 // --- Reshape
 
+// Both have equally many elements, whatever sizes symbols have: so do the dimensions in which they differ.
+void note_equal_counts(Shape from, Shape to) {
+  while (!from.empty() && !to.empty() && from.back() == to.back()) {
+    from.pop_back();
+    to.pop_back();
+  }
+  while (!from.empty() && !to.empty() && from.front() == to.front()) {
+    from.erase(from.begin());
+    to.erase(to.begin());
+  }
+  if (const Expr a = product(from), b = product(to); a != b) EqualityNotes::note(a, b, false);
+}
+
 Shape reshaped(const Node& node, const Shape& from, const std::vector<Expr>& target) {
   bool allow_zero = node.get_int("allowzero", 0) != 0;
   Shape shape;
@@ -65,6 +78,8 @@ Shape reshaped(const Node& node, const Shape& from, const std::vector<Expr>& tar
   } else if (elements.is_constant() && known.is_constant() && elements != known) {
     fail_node(node, "{} elements of shape {} cannot be given the shape {}, which has {}", elements.str(),
               to_string(from), to_string(target), known.str());
+  } else {
+    note_equal_counts(from, shape);
   }
   return shape;
 }

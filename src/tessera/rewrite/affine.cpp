@@ -191,6 +191,22 @@ std::optional<Affine> AffineAnalysis::leaf(const Value& value) const {
   return Affine{elements[0], {step}};
 }
 
+// Of one number everywhere: its multiples.
+std::optional<Affine> running_sum(const Affine& x, const Node& node) {
+  const auto number = x.uniform();
+  const auto axis = numbers(node.input(1));
+  const Shape& shape = node.outputs[0]->shape();
+  if (!number || !axis || axis->size() != 1 || shape.empty()) return std::nullopt;
+  const auto along =
+      static_cast<size_t>(axis->front() < 0 ? axis->front() + static_cast<int64_t>(shape.size()) : axis->front());
+  const Expr step = *number, first = node.get_int("exclusive", 0) != 0 ? Expr(0) : step;
+  const bool reverse = node.get_int("reverse", 0) != 0;
+  Affine sum = x;
+  sum.offset = reverse ? first + step * (shape.at(along) - Expr(1)) : first;
+  sum.strides.at(along) = shape[along].is(1) ? Expr(0) : reverse ? Expr(0) - step : step;
+  return sum;
+}
+
 std::optional<Affine> AffineAnalysis::result(const Node& node) const {
   const std::string& type = node.op_type;
   const Shape& shape = node.outputs[0]->shape();
@@ -229,7 +245,7 @@ std::optional<Affine> AffineAnalysis::result(const Node& node) const {
     auto value = x->uniform();
     return value ? std::optional(constant(*value == 0, shape.size())) : std::nullopt;
   }
-  if (type == "CumSum") return x->uniform() == 0 ? std::optional(*x) : std::nullopt;
+  if (type == "CumSum") return running_sum(*x, node);
   if (type == "Slice") return slice(node);
   if (type == "Concat") return concat(node);
   if (type == "Gather") return gather(node);

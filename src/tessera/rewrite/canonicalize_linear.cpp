@@ -94,6 +94,72 @@ bool unflatten_rows(Graph& graph, Node* node) {
   return replace(graph, node->outputs[0], in_shape(graph, flat, leading, node));
 }
 
+/// The operand through which a value [batches, m, n] could be computed with its batches in several dimensions; null if
+/// there is none.
+Value* batched_operand(const Node& node) {
+  const Value* result = node.outputs[0];
+  if (!node.domain.empty() || node.outputs.size() != 1 || result->rank() != 3) return nullptr;
+  if (node.is("Softmax")) return axis_of(node, "axis", -1, 3) == 2 ? node.inputs[0] : nullptr;
+  if (!is_elementwise(node)) return nullptr;
+  const auto same = std::find_if(node.inputs.begin(), node.inputs.end(),
+                                 [&](const Value* x) { return x->shape() == result->shape(); });
+  return same == node.inputs.end() ? nullptr : *same;
+}
+
+/// Whether an operand [batches, m, n] had these leading dimensions before they were merged; it may be turned.
+bool had_batches(const Value* operand, const Shape& leading) {
+  if (const Node* transpose = made_by(operand, "Transpose"); transpose && permutation_of(*transpose).front() == 0)
+    operand = transpose->inputs[0];
+  const Node* reshape = made_by(operand, "Reshape");
+  return reshape && reshape->inputs[0]->rank() == leading.size() + 2 &&
+         std::equal(leading.begin(), leading.end(), reshape->inputs[0]->shape().begin());
+}
+
+/// An operand [batches, m, n] as [leading…, m, n]; others broadcast as before.
+Value* divided(Graph& graph, Value* operand, const Shape& leading, const Node* before) {
+  if (operand->rank() != 3) return operand;
+  Shape shape = operand->shape().front().is(1) ? Shape(leading.size(), Expr(1)) : leading;
+  shape.insert(shape.end(), operand->shape().begin() + 1, operand->shape().end());
+  return reshaped(graph, operand, shape, before);
+}
+
+/// Recomputes a value [batches, m, n], back to a product, as [leading…, m, n].
+Value* in_batches(Graph& graph, const Value* value, const Shape& leading, const Node* before) {
+  const Node* node = value->producer;
+  const Value* next = node->is("MatMul") ? nullptr : batched_operand(*node);
+  std::vector<Value*> operands;
+  for (Value* operand : node->inputs)
+    operands.push_back(operand == next ? in_batches(graph, operand, leading, before)
+                                       : divided(graph, operand, leading, before));
+  return emit(graph, node->op_type, operands, before,
+              node->is("Softmax") ? std::vector{attribute("axis", int64_t{-1})} : node->attributes);
+}
+
+/// Exporters merge batch and heads around batches of products:
+///   Reshape → MatMul → Add → Reshape   becomes   MatMul → Add
+/// on values that still have both.
+bool divide_batches(Graph& graph, Node* node) {
+  Value* flat = node->inputs[0];
+  const Shape& shape = node->outputs[0]->shape();
+  if (flat->rank() != 3 || shape.size() < 4 || !std::equal(shape.end() - 2, shape.end(), flat->shape().end() - 2))
+    return false;
+  const Shape leading(shape.begin(), shape.end() - 2);
+  if (!(product(leading) == flat->shape().front())) return false;
+  Value* at = flat;
+  while (!made_by(at, "MatMul")) {
+    Value* next = at->producer && used_once(graph, at) ? batched_operand(*at->producer) : nullptr;
+    if (!next) return false;
+    at = next;
+  }
+  const Node* product = at->producer;
+  const Value *a = product->inputs[0], *b = product->inputs[1];
+  if (!used_once(graph, at) || a->rank() != 3 || b->rank() != 3) return false;
+  // Of one batch, merging is no change of shape that would be seen: what the model computes may have had it.
+  const bool may_have = leading.front().is(1) && a->kind == ValueKind::result && b->kind == ValueKind::result;
+  if (!may_have && !had_batches(a, leading) && !had_batches(b, leading)) return false;
+  return replace(graph, node->outputs[0], in_batches(graph, flat, leading, node));
+}
+
 bool broadcasts_along(const Value* factor, size_t rank, size_t axis) {
   const size_t left_out = rank - std::min(rank, factor->rank());
   return axis < left_out || factor->shape()[axis - left_out].is(1);
@@ -170,8 +236,11 @@ bool turn_product(Graph& graph, Node* node) {
 }  // namespace
 
 std::vector<Rule> linear_rules() {
-  return {
-      {"Gemm", split_gemm}, {"Reshape", unflatten_rows}, {"Transpose", turn_product}, {"ReduceSum", sum_of_scattered}};
+  return {{"Gemm", split_gemm},
+          {"Reshape", unflatten_rows},
+          {"Reshape", divide_batches},
+          {"Transpose", turn_product},
+          {"ReduceSum", sum_of_scattered}};
 }
 
 }  // namespace tessera::rewrite

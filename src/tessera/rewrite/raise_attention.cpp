@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "tessera/ops/attention.h"
 #include "tessera/ops/infer.h"
@@ -10,6 +12,7 @@
 #include "tessera/rewrite/passes.h"
 
 //   Softmax(scale·Q·Kᵀ + mask)·V   becomes   Attention(Q, K, V, mask)
+//   Softmax(cap·tanh(scale·Q·Kᵀ / cap) + mask)·V   becomes the same with a softcap
 //   Slice(Softmax(Concat(scale·Q·Kᵀ + mask, sink)))·V   becomes the same with a sink (ops/attention.h)
 // with Q [batch, heads, queries, width], K and V [batch, key heads, keys, width]. The mask j ≤ i becomes the attribute
 // is_causal, and one that shows the keys around each query windows; the repetition of key heads for their group of
@@ -104,14 +107,15 @@ bool fit_attention(const Shape& query, const Shape& turned_key, const Shape& val
          Expr::exact_divide(query[1], turned_key[1]).has_value();
 }
 
-Value* attention(Graph& graph, Value* query, Value* key, Value* value, const Mask& mask, double scale, Value* sink,
-                 const Node* before, const std::string& name) {
+Value* attention(Graph& graph, Value* query, Value* key, Value* value, const Mask& mask, double scale, double softcap,
+                 Value* sink, const Node* before, const std::string& name) {
   std::vector<Value*> operands = {query, key, value};
   if (mask.operand) operands.push_back(mask.operand);
   operands.resize(sink ? ops::kSink + 1 : operands.size());
   if (sink) operands.back() = sink;
   std::vector<Attribute> attributes = mask.attributes();
   attributes.push_back(attribute("scale", static_cast<float>(scale)));
+  if (softcap > 0) attributes.push_back(attribute("softcap", static_cast<float>(softcap)));
   return emit(graph, "Attention", operands, before, attributes, name);
 }
 
@@ -174,43 +178,101 @@ std::optional<Weights> weights_under(const Graph& graph, Value* operand) {
   return Weights{logits, sink};
 }
 
+/// What both masks hide.
+Mask joined(Graph& graph, const Mask& a, const Mask& b, const Node* before) {
+  const auto nearer = [](int64_t x, int64_t y) { return x < 0 ? y : y < 0 ? x : std::min(x, y); };
+  Mask both;
+  both.left = nearer(a.left, b.left);
+  both.right = nearer(a.right, b.right);
+  both.causal = a.causal || b.causal;
+  if (both.causal) both.right = -1;
+  if (!a.operand || !b.operand) {
+    both.operand = a.operand ? a.operand : b.operand;
+    return both;
+  }
+  const bool a_is_bool = a.operand->dtype() == DType::boolean, b_is_bool = b.operand->dtype() == DType::boolean;
+  if (a_is_bool == b_is_bool) {
+    both.operand = emit(graph, a_is_bool ? "And" : "Add", {a.operand, b.operand}, before);
+  } else {
+    Value* added = a_is_bool ? b.operand : a.operand;
+    Value* lowest = graph.constant_scalar(added->dtype(), -std::numeric_limits<double>::infinity());
+    both.operand = emit(graph, "Where", {a_is_bool ? a.operand : b.operand, added, lowest}, before);
+  }
+  return both;
+}
+
+/// Logits as a product of queries and keys, what is done to it, and masks.
+struct Logits {
+  Node* product = nullptr;
+  double scale = 1, softcap = 0;
+  std::vector<Value*> masks;  ///< bool, or added
+
+  /// Reads back from the values before the softmax, all of which only the next one reads.
+  static std::optional<Logits> read(Graph& graph, const AffineAnalysis& analysis, Value* value, const Shape& shape) {
+    if (value->shape() != shape || !used_once(graph, value)) return std::nullopt;
+    Logits found;
+    if (found.read_product(graph, value, shape)) return found;
+    if (Value* tanh = without_scale(value, found.softcap = 1); Node* cap = made_by(tanh, "Tanh"))
+      if (found.softcap > 0 && used_once(graph, tanh) && found.read_product(graph, cap->inputs[0], shape)) {
+        found.scale *= found.softcap;
+        return found;
+      }
+    const Node* node = value->producer;
+    if (!node) return std::nullopt;
+    if (node->is("Add"))
+      for (size_t i : {0, 1})
+        if (auto inner = read(graph, analysis, node->inputs[i], shape)) {
+          inner->masks.push_back(node->inputs[1 - i]);
+          return inner;
+        }
+    // The lowest number in place of minus infinity, where the sum of a score and a mask overflowed.
+    if (node->is("Max") && node->inputs.size() == 2)
+      for (size_t i : {0, 1})
+        if (const auto least = scalar_of(node->inputs[1 - i]); least && is_minus_infinity(node->inputs[1 - i]))
+          if (auto inner = read(graph, analysis, node->inputs[i], shape); inner && !inner->masks.empty()) return inner;
+    if (node->is("Where"))
+      for (size_t i : {1, 2}) {
+        // A finite number hides only if there is a key that is seen.
+        const auto hidden = scalar_of(node->inputs[3 - i]);
+        if (!is_minus_infinity(node->inputs[3 - i]) ||
+            !(std::isinf(*hidden) || seen_keys(analysis, node->inputs[0], shape, i == 2)))
+          continue;
+        auto inner = read(graph, analysis, node->inputs[i], shape);
+        if (!inner) continue;
+        inner->masks.push_back(i == 1 ? node->inputs[0] : emit(graph, "Not", {node->inputs[0]}, node));
+        return inner;
+      }
+    return std::nullopt;
+  }
+
+ private:
+  bool read_product(Graph& graph, Value* scaled, const Shape& shape) {
+    double outer = 1;
+    Value* value = without_scale(scaled, outer);
+    if (value->shape() != shape || !used_once(graph, value)) return false;
+    product = made_by(value, "MatMul");
+    scale = outer;
+    return product != nullptr;
+  }
+};
+
 /// Matches `node` = MatMul(Softmax(scores), V).
 bool raise_spelt_out(Graph& graph, const AffineAnalysis& analysis, Node* node) {
   Value* value = node->inputs[1];
   if (value->dtype() == DType::float64) return false;  // no kernel computes float64 Attention
   const auto weights = weights_under(graph, node->inputs[0]);
-  if (!weights || value->rank() != 4 || !used_once(graph, weights->logits)) return false;
-  Value* logits = weights->logits;
-  const Shape& shape = logits->shape();
-  double scale = 1;
-  Value* mask = nullptr;
-  auto product_under = [&](Value* scaled) -> Node* {
-    double outer = 1;
-    Value* product = without_scale(scaled, outer);
-    Node* matmul = product->shape() == shape && used_once(graph, product) ? made_by(product, "MatMul") : nullptr;
-    if (matmul) scale = outer;
-    return matmul;
-  };
-  Node* scores = product_under(logits);
-  if (Node* add = made_by(logits, "Add"); add && !scores)
-    for (size_t i : {0, 1})
-      if (!scores && used_once(graph, add->inputs[i]) && (scores = product_under(add->inputs[i])))
-        mask = add->inputs[1 - i];
-  if (Node* where = made_by(logits, "Where"); where && !scores)
-    for (size_t i : {1, 2}) {
-      auto hidden = scalar_of(where->inputs[3 - i]);
-      bool masks = is_minus_infinity(where->inputs[3 - i]) &&
-                   (std::isinf(*hidden) || is_causal(analysis, where->inputs[0], shape, i == 2));
-      if (!masks || scores || !used_once(graph, where->inputs[i])) continue;
-      scores = product_under(where->inputs[i]);
-      if (scores) mask = i == 1 ? where->inputs[0] : emit(graph, "Not", {where->inputs[0]}, where);
-    }
-  if (!scores) return false;
+  if (!weights || value->rank() != 4) return false;
+  const Shape shape = weights->logits->shape();
+  const auto logits = Logits::read(graph, analysis, weights->logits, shape);
+  if (!logits) return false;
+  const Node* scores = logits->product;
+  double scale = logits->scale;
   Value* query = without_scale(scores->inputs[0], scale);
   Value* turned_key = without_scale(scores->inputs[1], scale);
   if (query->rank() != 4 || turned_key->rank() != 4) return false;
   if (!fit_attention(query->shape(), turned_key->shape(), value->shape())) return false;
-  Mask simple = mask ? simplified(analysis, mask, shape) : Mask{};
+  Mask simple;
+  for (Value* mask : logits->masks) simple = joined(graph, simple, simplified(analysis, mask, shape), node);
   simple.operand = over_keys(graph, simple.operand, shape.back(), node);
   Value* key = exchanged(graph, turned_key, node);
   if (Node* transpose = made_by(turned_key, "Transpose")) {
@@ -226,7 +288,8 @@ bool raise_spelt_out(Graph& graph, const AffineAnalysis& analysis, Node* node) {
   drop_repetition(graph, key, value, node);
   ops::NodeBuilder b(graph, node->outputs[0]->name + ".sink", node);
   Value* sink = weights->sink ? b.reshape(weights->sink, {shape[1]}) : nullptr;
-  Value* raised = attention(graph, query, key, value, simple, scale, sink, node, node->outputs[0]->name);
+  Value* raised =
+      attention(graph, query, key, value, simple, scale, logits->softcap, sink, node, node->outputs[0]->name);
   return replace(graph, node->outputs[0], raised);
 }
 

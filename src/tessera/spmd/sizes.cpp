@@ -139,15 +139,17 @@ class Solver {
     const Expr difference = a - b;
     std::optional<std::pair<std::string, Expr>> best;
     for (const Expr::Term& term : difference.terms()) {
-      if (std::abs(term.coefficient) != 1 || term.factors.size() != 1 ||
-          term.factors[0]->kind != Expr::AtomKind::symbol || !is_free(term.factors[0]->name))
+      if (term.factors.size() != 1 || term.factors[0]->kind != Expr::AtomKind::symbol ||
+          !is_free(term.factors[0]->name))
         continue;
       const std::string& symbol = term.factors[0]->name;
       const Expr alone = term.coefficient * Expr::symbol(symbol), rest = difference - alone;
       std::set<std::string> others;
       rest.collect_symbols(others);
       if (others.contains(symbol)) continue;
-      const Expr value = Expr(-term.coefficient) * rest;
+      const auto value_of = Expr::exact_divide(Expr(0) - rest, term.coefficient);
+      if (!value_of) continue;
+      const Expr value = *value_of;
       if (value.is_constant() && *value.constant() < 0) continue;
       if (!best || negative_terms(value) < negative_terms(best->second)) best.emplace(symbol, value);
     }
