@@ -368,6 +368,40 @@ TEST(Generation, refuses_requests_before_it_runs) {
               HasSubstr("[memory]"));
 }
 
+// ALiBi: scores gain a multiple of each key's place.
+TEST(Generation, holds_caches_beside_a_mask_of_the_places_of_keys) {
+  const test::TemporaryFolder folder;
+  const Model placed = Model::load(test::write_model(folder, R"(
+    g (int64[batch, sequence] input_ids) => (float[batch, sequence, 9] logits)
+      <float[9, 8] table, float[8, 9] head, float[2, 1, 1] slopes, int64[4] apart = {0, 0, 2, 4}, int64[3] flat = {0, 0, 8},
+       int64 zero = {0}, int64 one = {1}> {
+      x = Gather <axis = 0> (table, input_ids)
+      rows = Reshape (x, apart)
+      heads = Transpose <perm = [0, 2, 1, 3]> (rows)
+      length = Shape <start = 1, end = 2> (input_ids)
+      count = Squeeze (length)
+      places = Range (zero, count, one)
+      numbers = Cast <to = 1> (places)
+      bias = Mul (slopes, numbers)
+      y = Attention <is_causal = 1> (heads, heads, heads, bias)
+      back = Transpose <perm = [0, 2, 1, 3]> (y)
+      all = Reshape (back, flat)
+      logits = MatMul (all, head)
+    })",
+                                                     5));
+  const Prompts prompts = {{1, 2, 3, 4, 5}, {8, 0, 3}, {7}};
+  const auto texts = [&](const char* mesh, CacheForm form, int64_t batch) {
+    Generator generator(placed, Mesh::parse(mesh), {}, {.batch = batch, .capacity = 16, .best = form});
+    EXPECT_EQ(generator.form(), form) << generator.reason();
+    return ids_of(generator.generate(prompts, {.max_new = 10}));
+  };
+  const Prompts wanted = texts("", CacheForm::none, 1);
+  for (const char* mesh : {"", "tp=2", "dp=2"}) {
+    EXPECT_EQ(texts(mesh, CacheForm::held, 1), wanted) << mesh;
+    EXPECT_EQ(texts(mesh, CacheForm::held, 3), wanted) << mesh;
+  }
+}
+
 // A mask of its own may show what no other mask shows; and an encoder's tokens see later ones.
 TEST(Generation, gives_no_cache_to_a_model_that_sees_later_tokens) {
   const test::TemporaryFolder folder;

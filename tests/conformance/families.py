@@ -79,7 +79,8 @@ ENCODERS = {
     "Deberta": dict(relative_attention=True, pos_att_type=["p2c", "c2p"], max_relative_positions=16),
     "DebertaV2": dict(relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8,
                       max_relative_positions=16),
-    "DistilBert": dict(dim=32, hidden_dim=64, n_layers=2, n_heads=4), "Electra": dict(embedding_size=32), "IBert": {},
+    "DistilBert": dict(dim=32, hidden_dim=64, n_layers=2, n_heads=4), "Electra": dict(embedding_size=32), "FNet": {},
+    "IBert": {},
     "LayoutLM": {},
     "MobileBert": dict(embedding_size=32, intra_bottleneck_size=16, true_hidden_size=16),
     "ModernBert": dict(local_attention=4, global_attn_every_n_layers=2, cls_token_id=1, sep_token_id=2), "MPNet": {},
@@ -209,7 +210,8 @@ def differences(tessera, folder, wanted):
             yield done.stderr.strip().splitlines()[-1]
             continue
         got = np.load(folder / "outputs.npz")["y"]
-        yield float(np.abs(got - wanted).max() / np.abs(wanted).max()) if got.shape == wanted.shape else str(got.shape)
+        largest = np.abs(wanted).max() or 1
+        yield float(np.abs(got - wanted).max() / largest) if got.shape == wanted.shape else str(got.shape)
 
 
 def generation(tessera, folder):

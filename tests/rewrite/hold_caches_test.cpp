@@ -114,8 +114,7 @@ TEST(HoldCaches, keeps_lengths_apart_where_new_tokens_meet) {
   EXPECT_TRUE(held(mixing, 1).ragged);
 }
 
-TEST(HoldCaches, gives_caches_to_a_model_without) {
-  constexpr std::string_view kText = R"(<ir_version: 10, opset_import: ["" : 24]>
+constexpr std::string_view kWithoutCaches = R"(<ir_version: 10, opset_import: ["" : 24]>
     g (int64[batch, sequence] input_ids) => (float[batch, sequence, 9] logits)
       <float[9, 4] table, float[32, 4] placed, float[4, 9] head, int64 zero = {0}, int64 one = {1}, int64[1] first = {1},
        int64[2] row = {1, -1}> {
@@ -131,13 +130,15 @@ TEST(HoldCaches, gives_caches_to_a_model_without) {
       rows = Squeeze (y, first)
       logits = MatMul (rows, head)
     })";
-  const HeldDecoder made = held(std::string(kText));
+
+TEST(HoldCaches, gives_caches_to_a_model_without) {
+  const HeldDecoder made = held(std::string(kWithoutCaches));
   EXPECT_TRUE(made.given);
   EXPECT_TRUE(made.ragged) << "each text has positions of its own";
   EXPECT_THAT(made.caches, ElementsAre("cache.0.key", "cache.0.value"));
   EXPECT_EQ(histogram(*made.model.graph)["TensorScatter"], 2);
   // A sum over the text would need a cache of its own.
-  std::string mixed(kText);
+  std::string mixed(kWithoutCaches);
   mixed.replace(mixed.find("z = Add (x, p)"), 14, "w = Add (x, p) z = CumSum (w, one)");
   try {
     held(mixed);
@@ -146,6 +147,29 @@ TEST(HoldCaches, gives_caches_to_a_model_without) {
     EXPECT_EQ(error.kind(), ErrorKind::user);
     EXPECT_THAT(error.what(), HasSubstr("mixes tokens along dimension 1"));
   }
+}
+
+// ALiBi adds a multiple of each key's place.
+TEST(HoldCaches, makes_masks_of_the_places_of_keys_as_long_as_caches) {
+  const auto with_mask = [](std::string_view nodes) {
+    std::string text(kWithoutCaches);
+    const std::string attention = "y = Attention <is_causal = 1> (heads, heads, heads)", table = "float[9, 4] table";
+    text.replace(text.find(attention), attention.size(),
+                 std::string(nodes) + " y = Attention <is_causal = 1> (heads, heads, heads, mask)");
+    text.replace(text.find(table), table.size(), table + ", float[1, 1, 1] slopes, float[1, 1, 1, 40] far");
+    return text;
+  };
+  const HeldDecoder made = held(with_mask("keys = Cast <to = 1> (range) mask = Mul (slopes, keys)"));
+  EXPECT_TRUE(made.given);
+  const Value* mask = only(*made.model.graph, "Attention")->input(3);
+  ASSERT_TRUE(mask);
+  EXPECT_EQ(mask->shape().back(), Expr(16)) << "over the whole capacity";
+  for (const char* other :
+       {"last = Sub (all, one) near = Sub (range, last) keys = Cast <to = 1> (near) mask = Mul (slopes, keys)",
+        "keys = Cast <to = 1> (range) most = ReduceMax (keys, first) mask = Sub (keys, most)",
+        "ends = Shape <start = 1, end = 2> (input_ids) last = Constant <value = int64[1] {3}> () "
+        "mask = Slice (far, first, ends, last)"})
+    EXPECT_THROW(held(with_mask(other)), Error) << other;
 }
 
 std::string refusal(const std::string& text) {

@@ -14,6 +14,7 @@
 #include "tessera/rewrite/decoder.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/later_keys.h"
+#include "tessera/rewrite/longer_mask.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/rewrite/run_positions.h"
 #include "tessera/rewrite/token_meetings.h"
@@ -28,8 +29,9 @@
 // each text its own. Of a key that lies behind the tokens held, Attention's lengths (nonpad_kv_seqlen) see nothing.
 //
 // A model without caches gets one for each key and value of an Attention that sees earlier tokens only; its Ranges from
-// 0 to `sequence` are positions, and begin at `held`. That is right if nothing else mixes tokens, which the operators'
-// sharding rules say: a dimension of tokens must pass through every other operator.
+// 0 to `sequence` are positions, and begin at `held`, but for those of keys in a mask (longer_mask.h). That is right if
+// nothing else mixes tokens, which the operators' sharding rules say: a dimension of tokens must pass through every
+// other operator.
 namespace tessera::rewrite {
 namespace {
 
@@ -217,8 +219,13 @@ class CacheHolder {
     const Expr sequence = Expr::symbol(sequence_);
     for (Node* node : nodes_of(graph())) {
       if (!node->is("Attention")) continue;
-      if (node->input(ops::kMask) || node->get_int("is_causal", 0) == 0)
-        fail("generate", "{} has a mask of its own, or sees later tokens", node->label());
+      if (node->get_int("is_causal", 0) == 0) fail("generate", "{} sees later tokens", node->label());
+      if (Value* mask = node->input(ops::kMask)) {
+        Value* longer = longer_mask(graph(), mask, sequence_, capacity_, node);
+        if (!longer)
+          fail("generate", "{} has a mask of its own, which is not of the places of keys alone", node->label());
+        graph().set_input(node, ops::kMask, longer);
+      }
       const Shape &query = ops::shape_of(*node, ops::kQuery), &key = ops::shape_of(*node, ops::kKey);
       if (query.size() != 4 || node->input(ops::kPastKey) || node->input(ops::kKeyLengths) || query[2] != sequence ||
           key[2] != sequence)

@@ -142,21 +142,25 @@ struct Fourier {
     const int64_t bins = onesided ? length / 2 + 1 : length;
     const double factor = inverse ? 1.0 / static_cast<double>(length) : 1;
     x = fit(x, inverse && onesided ? bins : length);
-    Value* real = part(x, 0);
-    Value* imaginary = complex ? part(x, 1) : nullptr;
-    const auto times = [&](Value* a, Value* m) { return l.b.multiply_along(a, m, axis); };
-    const auto column = [&](Value* a) {
-      Shape shape = a->shape();
-      shape.push_back(1);
-      return l.b.reshape(a, shape);
-    };
     if (inverse && onesided) {
-      Value* y = times(real, matrix(dtype, length, bins, false, factor, true));
-      if (imaginary) y = l.b.sub(y, times(imaginary, matrix(dtype, length, bins, true, factor, true)));
+      Value* y = times(part(x, 0), matrix(dtype, length, bins, false, factor, true));
+      if (complex) y = l.b.sub(y, times(part(x, 1), matrix(dtype, length, bins, true, factor, true)));
       return column(y);
     }
-    Value* cosines = matrix(dtype, bins, length, false, factor);
-    Value* sines = matrix(dtype, bins, length, true, inverse ? -factor : factor);
+    return transformed(x, matrix(dtype, bins, length, false, factor),
+                       matrix(dtype, bins, length, true, inverse ? -factor : factor));
+  }
+
+  Value* times(Value* a, Value* matrix) const { return l.b.multiply_along(a, matrix, axis); }
+  Value* column(Value* a) const {
+    Shape shape = a->shape();
+    shape.push_back(1);
+    return l.b.reshape(a, shape);
+  }
+
+  Value* transformed(Value* x, Value* cosines, Value* sines) const {
+    Value* real = part(x, 0);
+    Value* imaginary = x->shape().back().is(2) ? part(x, 1) : nullptr;
     Value* out_real = times(real, cosines);
     Value* out_imaginary = l.b.neg(times(real, sines));
     if (imaginary) {
@@ -168,6 +172,21 @@ struct Fourier {
   }
 };
 
+// Along a dimension whose length is a symbol: matrices are made in the run.
+Value* fourier_of_symbol(Lowerer& l, Value* x, size_t axis, bool inverse, bool onesided) {
+  const Expr length = x->shape().at(axis), bins = onesided ? floordiv(length, 2) + 1 : length;
+  Value* places = l.b.mul(l.b.reshape(l.b.range(bins), {bins, 1}), l.b.reshape(l.b.range(length), {1, length}));
+  Value* within = l.b.emit("Mod", {places, l.b.scalar(DType::int64, length)});
+  Value* count = l.b.cast(l.b.scalar(DType::int64, length), x->dtype());
+  Value* angles = l.b.div(l.b.mul(l.b.cast(within, x->dtype()), kTurn), count);
+  Value *cosines = l.b.emit("Cos", {angles}), *sines = l.b.emit("Sin", {angles});
+  if (inverse) {
+    cosines = l.b.div(cosines, count);
+    sines = l.b.neg(l.b.div(sines, count));
+  }
+  return Fourier{l, axis, 0, inverse, onesided}.transformed(x, cosines, sines);
+}
+
 Values fourier(Lowerer& l) {
   Value* x = l.in(0);
   const size_t rank = x->rank();
@@ -175,6 +194,8 @@ Values fourier(Lowerer& l) {
   const size_t axis = ops::normalize_axis(l.node, given, rank);
   if (axis + 1 == rank) fail_node(l.node, "its axis is the last dimension, which holds real and imaginary parts");
   const bool inverse = l.node.get_int("inverse", 0) != 0, onesided = l.node.get_int("onesided", 0) != 0;
+  if (!l.has(1) && !x->shape().at(axis).is_constant() && !(inverse && onesided))
+    return {fourier_of_symbol(l, x, axis, inverse, onesided)};
   int64_t length = 0;
   if (l.has(1)) {
     length = static_cast<int64_t>(number_of(l, 1, "dft_length"));
