@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include "tessera/ops/attention.h"
 #include "tessera/ops/infer.h"
@@ -22,26 +22,27 @@ class CacheTypes {
     for (const std::string& name : held_.caches) {
       Value* cache = graph_.find(name);
       if (cache->dtype() == type_) continue;
+      own_type_[cache] = cache->dtype();
       cache->data = Tensor::zeros(type_, cache->data.dims);
       cache->type.dtype = type_;
-      changed_.insert(cache);
     }
     for (Node* node : nodes_of(graph_)) visit(*node);
     graph_.verify("type_caches");
   }
 
  private:
-  bool is_changed(const Value* value) const { return changed_.contains(value); }
+  bool is_changed(const Value* value) const { return own_type_.contains(value); }
 
   void visit(Node& node) {
-    if (std::none_of(node.inputs.begin(), node.inputs.end(), [&](const Value* v) { return is_changed(v); })) return;
+    if (std::none_of(node.inputs.begin(), node.inputs.end(), [&](const Value* value) { return is_changed(value); }))
+      return;
     if (node.is("Cast")) return;
-    if (node.is("TensorScatter")) {
+    if (node.is("TensorScatter") && is_changed(node.input(0))) {
       cast_operand(node, 1, type_);
-      retype(node, node.outputs[0]);
+      retype(node, node.outputs[0], own_type_.at(node.inputs[0]));
     } else if (ops::moves_of(node) >= ops::Moves::part && is_changed(node.input(0))) {
       for (Value* result : node.outputs)
-        if (result) retype(node, result);
+        if (result) retype(node, result, own_type_.at(node.inputs[0]));
     } else if (node.is("Attention")) {
       for (const size_t operand : {ops::kQuery, ops::kKey, ops::kValue}) cast_operand(node, operand, type_);
       Value* y = node.outputs[0];
@@ -52,13 +53,13 @@ class CacheTypes {
       graph_.set_input(cast->producer, 0, y);
     } else {
       for (size_t i = 0; i < node.inputs.size(); ++i)
-        if (is_changed(node.inputs[i])) cast_operand(node, i, DType::float32);
+        if (is_changed(node.inputs[i])) cast_operand(node, i, own_type_.at(node.inputs[i]));
     }
   }
 
-  void retype(Node& node, Value* result) {
+  void retype(Node& node, Value* result, DType own) {
     ops::infer_results(ops::op_of(node), node);
-    changed_.insert(result);
+    own_type_[result] = own;
   }
 
   void cast_operand(Node& node, size_t index, DType type) {
@@ -73,7 +74,7 @@ class CacheTypes {
   HeldDecoder& held_;
   Graph& graph_;
   DType type_;
-  std::set<const Value*> changed_;  // caches, and what has their elements
+  std::map<const Value*, DType> own_type_;  // of caches, and of what has their elements: in the model
 };
 
 }  // namespace
