@@ -108,7 +108,8 @@ struct Spelling {
     return fmt::format(
         "<ir_version: 10, opset_import: [\"\" : 24]>\n"
         "m (float[{0}, 4] x, float[{0}, 5] r) => (float[{0}, 4] y) <\n"
-        "  float[5, 4, 6] w1, float[5, 6, 4] w2, float[5, 6] b1, float[5, 4] b2, int64[1] two = {{2}}\n"
+        "  float[5, 4, 6] w1, float[5, 6, 4] w2, float[5, 6] b1, float[5, 4] b2, int64[1] two = {{2}}, int64[1] last = "
+        "{{-1}}\n"
         "> {{\n{1}}}\n",
         free, nodes);
   }
@@ -171,10 +172,13 @@ TEST(ExpertsAsEinsums, AreRaisedInEveryOrder) {
 
 // What looks like a mixture, and is none.
 TEST(ExpertsAsEinsums, StayIfTheyAreNoMixture) {
-  const auto mixtures = [](std::string text, std::string_view from, std::string_view to) {
-    const size_t at = text.find(from);
-    EXPECT_NE(at, std::string::npos) << from;
-    text.replace(at, from.size(), to);
+  const auto mixtures = [](std::string text, std::string_view from, std::string_view to, std::string_view before = "",
+                           std::string_view with = "") {
+    for (const auto& [old, wanted] : {std::pair(from, to), {before, with}}) {
+      const size_t at = text.find(old);
+      EXPECT_NE(at, std::string::npos) << old;
+      text.replace(at, old.size(), wanted);
+    }
     CompileOptions options;
     options.mesh = Mesh::parse("tp=1");
     return operators(*compile(parse_text(text), options).model->graph, "tessera");
@@ -185,6 +189,11 @@ TEST(ExpertsAsEinsums, StayIfTheyAreNoMixture) {
     EXPECT_EQ(mixtures(text, "Relu (gb)", "Tanh (gb)"), Counts{}) << "an activation that Experts lacks";
     EXPECT_EQ(mixtures(text, "(pb, weights)", "(gb, weights)").size(), 0U) << "one product";
   }
+  const std::string square = Spelling{"t", "tzf", "tzo", false, false}.text();
+  EXPECT_EQ(mixtures(square, "(p, weights)", "(pw, weights)", "  y = Einsum",
+                     "  column = Unsqueeze (weights, last)\n  pw = Mul (p, column)\n  y = Einsum"),
+            Counts{})
+      << "weights twice";
   const std::string gathered = Spelling{"t", "tzf", "tzo", true, false}.text();
   EXPECT_EQ(mixtures(gathered, "c2 = Gather (w2, i)", "j = Neg (i)\n  c2 = Gather (w2, j)"), Counts{})
       << "products by other choices";

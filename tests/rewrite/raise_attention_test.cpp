@@ -5,6 +5,7 @@
 
 #include "rewrite/build.h"
 #include "tessera/ir/text.h"
+#include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/passes.h"
 
 namespace tessera::rewrite {
@@ -537,13 +538,29 @@ TEST_F(RaiseAttention, a_cap_around_the_mask_stays_spelt_out) {
 // A table of the model beside a mask of the library, as GPT-Neo has them; and positions that add to scores, as ALiBi's.
 TEST_F(RaiseAttention, masks_of_several_kinds_are_one) {
   Value* lowest = number(graph, -3.4e38);
-  Value* bias = input(graph, "bias", {"6", "1", "s"});
+  Value* bias =
+      node(graph, "Mul",
+           {state(graph, "slopes", {6, 1, 1}), node(graph, "Cast", {positions({0, 1})}, "", {{"to", int64_t{1}}})});
   Value* inner = node(graph, "Where", {causal("LessOrEqual", false), scaled_scores(), lowest});
   Value* library = node(graph, "Where", {causal("Greater", false), lowest, number(graph, 0)});
   const Node* attention = raised(attend(node(graph, "Add", {node(graph, "Add", {bias, inner}), library}), v));
-  EXPECT_EQ(histogram(graph), (Histogram{{"Attention", 1}}));
+  EXPECT_EQ(histogram(graph)["Attention"], 1);
   EXPECT_EQ(attention->get_int("is_causal", 0), 1);
-  EXPECT_EQ(attention->inputs.at(3), bias);
+  EXPECT_TRUE(made_by(attention->inputs.at(3), "Mul"));
+}
+
+// A row whose keys are all hidden, by one mask or the other, has weights where they hide by finite numbers.
+TEST_F(RaiseAttention, finite_masks_beside_one_of_padding_stay) {
+  Value* padding = input(graph, "padding", {"b", "1", "1", "s"});
+  Value* inner = node(graph, "Where", {causal("LessOrEqual", false), scaled_scores(), number(graph, -3.4e38)});
+  raised(attend(node(graph, "Add", {inner, padding}), v));
+  EXPECT_FALSE(histogram(graph).contains("Attention"));
+}
+
+TEST_F(RaiseAttention, a_lowest_number_over_a_mask_of_padding_stays) {
+  Value* padded = node(graph, "Add", {scaled_scores(), input(graph, "padding", {"b", "1", "1", "s"})});
+  raised(attend(node(graph, "Max", {padded, number(graph, -3.4e38)}), v));
+  EXPECT_FALSE(histogram(graph).contains("Attention"));
 }
 
 // As exporters of older models keep sums of scores and masks from becoming infinite.

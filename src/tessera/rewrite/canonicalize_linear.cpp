@@ -145,15 +145,20 @@ bool divide_batches(Graph& graph, Node* node) {
     return false;
   const Shape leading(shape.begin(), shape.end() - 2);
   if (!(product(leading) == flat->shape().front())) return false;
+  // A symbol may turn out to be 1, and broadcast.
+  const auto fits = [&](const Value* operand) {
+    return operand->rank() < 3 || operand->shape().front().is(1) || operand->shape().front() == flat->shape().front();
+  };
   Value* at = flat;
-  while (!made_by(at, "MatMul")) {
-    Value* next = at->producer && used_once(graph, at) ? batched_operand(*at->producer) : nullptr;
-    if (!next) return false;
-    at = next;
+  for (;; at = batched_operand(*at->producer)) {
+    const Node* maker = at->producer;
+    if (!maker || !used_once(graph, at) || !std::all_of(maker->inputs.begin(), maker->inputs.end(), fits)) return false;
+    if (maker->is("MatMul")) break;
+    if (!batched_operand(*maker)) return false;
   }
   const Node* product = at->producer;
   const Value *a = product->inputs[0], *b = product->inputs[1];
-  if (!used_once(graph, at) || a->rank() != 3 || b->rank() != 3) return false;
+  if (a->rank() != 3 || b->rank() != 3) return false;
   // Of one batch, merging is no change of shape that would be seen: what the model computes may have had it.
   const bool may_have = leading.front().is(1) && a->kind == ValueKind::result && b->kind == ValueKind::result;
   if (!may_have && !had_batches(a, leading) && !had_batches(b, leading)) return false;

@@ -201,11 +201,26 @@ Mask joined(Graph& graph, const Mask& a, const Mask& b, const Node* before) {
   return both;
 }
 
+/// Whether a run's inputs may change the value.
+bool depends_on_inputs(const Value* value) {
+  std::vector<const Value*> queue{value};
+  for (size_t next = 0; next < queue.size(); ++next) {
+    const Value* at = queue[next];
+    if (at->kind == ValueKind::input || at->changing || next > 64) return true;
+    if (!at->producer || at->content) continue;
+    for (const Value* operand : at->producer->inputs)
+      if (operand) queue.push_back(operand);
+  }
+  return false;
+}
+
 /// Logits as a product of queries and keys, what is done to it, and masks.
 struct Logits {
   Node* product = nullptr;
   double scale = 1, softcap = 0;
-  std::vector<Value*> masks;  ///< bool, or added
+  std::vector<Value*> masks;     ///< bool, or added
+  bool is_bounded = false;       ///< some mask hides by finite numbers
+  bool is_capped_below = false;  ///< no score is minus infinity: rows whose keys are all hidden have weights, too
 
   /// Reads back from the values before the softmax, all of which only the next one reads.
   static std::optional<Logits> read(Graph& graph, const AffineAnalysis& analysis, Value* value, const Shape& shape) {
@@ -229,16 +244,22 @@ struct Logits {
     if (node->is("Max") && node->inputs.size() == 2)
       for (size_t i : {0, 1})
         if (const auto least = scalar_of(node->inputs[1 - i]); least && is_minus_infinity(node->inputs[1 - i]))
-          if (auto inner = read(graph, analysis, node->inputs[i], shape); inner && !inner->masks.empty()) return inner;
+          if (auto inner = read(graph, analysis, node->inputs[i], shape); inner && !inner->masks.empty()) {
+            inner->is_capped_below = true;
+            return inner;
+          }
     if (node->is("Where"))
       for (size_t i : {1, 2}) {
         // A finite number hides only if there is a key that is seen.
         const auto hidden = scalar_of(node->inputs[3 - i]);
-        if (!is_minus_infinity(node->inputs[3 - i]) ||
-            !(std::isinf(*hidden) || seen_keys(analysis, node->inputs[0], shape, i == 2)))
-          continue;
+        if (!is_minus_infinity(node->inputs[3 - i])) continue;
+        if (!std::isinf(*hidden)) {
+          const auto keys = seen_keys(analysis, node->inputs[0], shape, i == 2);
+          if (!keys || !(keys->is_causal() || shape[2] == shape[3])) continue;
+        }
         auto inner = read(graph, analysis, node->inputs[i], shape);
         if (!inner) continue;
+        inner->is_bounded |= !std::isinf(*hidden);
         inner->masks.push_back(i == 1 ? node->inputs[0] : emit(graph, "Not", {node->inputs[0]}, node));
         return inner;
       }
@@ -271,8 +292,18 @@ bool raise_spelt_out(Graph& graph, const AffineAnalysis& analysis, Node* node) {
   Value* turned_key = without_scale(scores->inputs[1], scale);
   if (query->rank() != 4 || turned_key->rank() != 4) return false;
   if (!fit_attention(query->shape(), turned_key->shape(), value->shape())) return false;
+  // Where one mask is known and hides by finite numbers, and others hide keys, too, a row may see none; its weights are
+  // not Attention's then.
   Mask simple;
-  for (Value* mask : logits->masks) simple = joined(graph, simple, simplified(analysis, mask, shape), node);
+  bool is_known = false, may_hide = false;
+  for (Value* mask : logits->masks) {
+    const Mask one = simplified(analysis, mask, shape);
+    is_known |= !one.operand;
+    may_hide |= one.operand && (one.operand->dtype() == DType::boolean || depends_on_inputs(one.operand));
+    simple = joined(graph, simple, one, node);
+  }
+  if (logits->masks.size() > 1 && may_hide && (is_known || logits->is_bounded)) return false;
+  if (logits->is_capped_below && simple.operand) return false;
   simple.operand = over_keys(graph, simple.operand, shape.back(), node);
   Value* key = exchanged(graph, turned_key, node);
   if (Node* transpose = made_by(turned_key, "Transpose")) {

@@ -71,6 +71,7 @@ class Mixture {
     std::vector<Factor> others;
     for (const Factor& factor : factors)
       if (factor.value != weights_) others.push_back(factor);
+    if (others.size() + 1 != factors.size()) return false;  // a square of the weights
     // Without their bias, results are two factors.
     if (others.size() == 1 && !is_along(others[0], out)) return false;
     const auto results = others.size() == 1 ? read_product(others[0]) : std::optional(Product{others, std::nullopt});
