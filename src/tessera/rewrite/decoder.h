@@ -44,8 +44,8 @@ struct HeldDecoder {
 /// Throws a user error that says why this model cannot be continued in this way.
 HeldDecoder hold_caches(const OnnxModel& model, const DecoderPorts& ports, int64_t batch, int64_t capacity);
 
-/// Lets caches hold floats of another type, to which new keys and values are rounded. An Attention that reads them works
-/// in that type: its queries and its result are rounded, too.
+/// Lets caches hold floats of another type, to which new keys and values are rounded. An Attention that reads them
+/// works in that type: its queries and its result are rounded, too.
 void type_caches(HeldDecoder& held, DType type);
 
 }  // namespace tessera::rewrite
