@@ -140,7 +140,7 @@ def ids(length):
 def family(name):
     """A model, its inputs by name, how many of their leading dimensions are free, and the name of the result."""
     if name in DECODERS:
-        settings = dict(TEXT, num_key_value_heads=2, use_cache=False, **{})
+        settings = dict(TEXT, num_key_value_heads=2, use_cache=False)
         settings.update(DECODERS[name])
         config = "Gemma3Text" if name == "Gemma3" else None
         return made(name, "ForCausalLM", settings, config), {"input_ids": ids(10)}, 2, "logits"

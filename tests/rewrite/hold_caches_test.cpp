@@ -7,6 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ir/text.h"
 #include "tessera/rewrite/decoder.h"
+#include "tessera/rewrite/passes.h"
 #include "tessera/rewrite/pipeline.h"
 
 namespace tessera::rewrite {
@@ -231,6 +232,27 @@ TEST(HoldCaches, appends_keys_that_groups_of_queries_share) {
   EXPECT_EQ(attention->get_int("is_causal", 0), 1);
   EXPECT_EQ(to_string(attention->inputs[1]->shape()), "[2, 2, 16, 16]");
   EXPECT_TRUE(only(*held(test::grouped_decoder("local_window_size = 4")).model.graph, "Attention")->input(3));
+}
+
+// Kernels take masks of Attention's own type and of float32.
+TEST(TypeCaches, casts_masks_of_the_model_too) {
+  for (const DType type : {DType::bfloat16, DType::float32, DType::float16}) {
+    HeldDecoder made{.model = parse_text(R"(<ir_version: 10, opset_import: ["" : 24]>
+      m (float16[1, 2, s, 4] q, float16[1, 2, s, 4] k, float16[1, 1, s, 8] mask, int64[1] held) => (float16[1, 2, s, 4] y)
+        <float16[1, 2, 8, 4] cache> {
+        next = TensorScatter <axis = 2> (cache, k, held)
+        y = Attention (q, next, next, mask)
+      })")};
+    made.caches = {"cache"};
+    Graph& graph = *made.model.graph;
+    fold(made.model);
+    graph.find("cache")->data = Tensor::zeros(DType::float16, {1, 2, 8, 4});
+    type_caches(made, type);
+    const Node* attention = only(graph, "Attention");
+    for (const size_t operand : {0, 1, 2}) EXPECT_EQ(attention->input(operand)->dtype(), type);
+    EXPECT_EQ(attention->input(3)->dtype(), type == DType::float16 ? DType::float16 : DType::float32);
+    EXPECT_EQ(graph.outputs[0]->dtype(), DType::float16);
+  }
 }
 
 }  // namespace

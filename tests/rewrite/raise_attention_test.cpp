@@ -557,6 +557,15 @@ TEST_F(RaiseAttention, finite_masks_beside_one_of_padding_stay) {
   EXPECT_FALSE(histogram(graph).contains("Attention"));
 }
 
+// The file may hold what hides keys, too.
+TEST_F(RaiseAttention, finite_masks_beside_one_of_parameters_stay_if_that_may_hide) {
+  Value* padding = state(graph, "padding", {6, 1, 1});
+  padding->data = Tensor::of<float>(DType::float32, {6, 1, 1}, {0, 0, -3.4e38F, 0, 0, 0});
+  Value* inner = node(graph, "Where", {causal("LessOrEqual", false), scaled_scores(), number(graph, -3.4e38)});
+  raised(attend(node(graph, "Add", {inner, padding}), v));
+  EXPECT_FALSE(histogram(graph).contains("Attention"));
+}
+
 TEST_F(RaiseAttention, a_lowest_number_over_a_mask_of_padding_stays) {
   Value* padded = node(graph, "Add", {scaled_scores(), input(graph, "padding", {"b", "1", "1", "s"})});
   raised(attend(node(graph, "Max", {padded, number(graph, -3.4e38)}), v));

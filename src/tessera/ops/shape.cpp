@@ -31,13 +31,15 @@ Rule same_elements_rule(const Node& node) {
 
 // --- Reshape
 
-// Both have equally many elements, whatever sizes symbols have: so do the dimensions in which they differ.
+// Both have equally many elements, whatever sizes symbols have: so do the dimensions in which they differ, beside
+// others that are not empty.
 void note_equal_counts(Shape from, Shape to) {
-  while (!from.empty() && !to.empty() && from.back() == to.back()) {
+  const auto both = [](const Expr& a, const Expr& b) { return a == b && a.lower_bound().value_or(0) > 0; };
+  while (!from.empty() && !to.empty() && both(from.back(), to.back())) {
     from.pop_back();
     to.pop_back();
   }
-  while (!from.empty() && !to.empty() && from.front() == to.front()) {
+  while (!from.empty() && !to.empty() && both(from.front(), to.front())) {
     from.erase(from.begin());
     to.erase(to.begin());
   }

@@ -2,8 +2,10 @@
 #include <cmath>
 #include <limits>
 
+#include "tessera/ir/aligned.h"
 #include "tessera/ops/attention.h"
 #include "tessera/ops/infer.h"
+#include "tessera/ops/op.h"
 #include "tessera/rewrite/affine.h"
 #include "tessera/rewrite/attention_heads.h"
 #include "tessera/rewrite/causal.h"
@@ -201,14 +203,29 @@ Mask joined(Graph& graph, const Mask& a, const Mask& b, const Node* before) {
   return both;
 }
 
-/// Whether a run's inputs may change the value.
-bool depends_on_inputs(const Value* value) {
-  std::vector<const Value*> queue{value};
+/// Whether the mask may hide keys: unless it is made of moderate parameters and places, as ALiBi's.
+bool may_hide_keys(const Value* mask) {
+  constexpr float kMost = 1e4F;
+  constexpr size_t kMostValues = 64;
+  std::vector<const Value*> queue{mask};
   for (size_t next = 0; next < queue.size(); ++next) {
     const Value* at = queue[next];
-    if (at->kind == ValueKind::input || at->changing || next > 64) return true;
-    if (!at->producer || at->content) continue;
-    for (const Value* operand : at->producer->inputs)
+    if (at->dtype() == DType::boolean || at->kind == ValueKind::input || at->changing || next > kMostValues)
+      return true;
+    if (at->content || is_integer(at->dtype())) {
+      if (at->kind != ValueKind::result) continue;
+    } else if (at->kind != ValueKind::result) {
+      if (at->dtype() != DType::float32 || !at->data.data) return true;
+      const Tensor held = aligned(at->data);
+      const auto elements = held.as<float>();
+      if (!std::all_of(elements.begin(), elements.end(), [](float e) { return std::abs(e) <= kMost; })) return true;
+      continue;
+    }
+    const Node& node = *at->producer;
+    if (node.is("Range")) continue;
+    const bool multiplies = node.is("Mul") || node.is("Add") || node.is("Sub") || node.is("Neg");
+    if (!multiplies && ops::moves_of(node) == ops::Moves::nothing && !node.is("Cast")) return true;
+    for (const Value* operand : node.inputs)
       if (operand) queue.push_back(operand);
   }
   return false;
@@ -299,7 +316,7 @@ bool raise_spelt_out(Graph& graph, const AffineAnalysis& analysis, Node* node) {
   for (Value* mask : logits->masks) {
     const Mask one = simplified(analysis, mask, shape);
     is_known |= !one.operand;
-    may_hide |= one.operand && (one.operand->dtype() == DType::boolean || depends_on_inputs(one.operand));
+    may_hide |= one.operand && may_hide_keys(one.operand);
     simple = joined(graph, simple, one, node);
   }
   if (logits->masks.size() > 1 && may_hide && (is_known || logits->is_bounded)) return false;

@@ -9,9 +9,13 @@
 // A mixture of experts, in one of two forms, becomes Experts, which computes what is chosen, and reads each expert's
 // matrices once. With tokens t, choices c, experts e, elements i of a token, f hidden and o of a result, as Einsums:
 //
-//   gathered, once for each choice         h = act (ti,tcif→tcf (x, w1[choices]))   tc,tcf,tcfo→to (weights, h,
-//   w2[choices]) stacked: all experts take all tokens   h = act (ti,eif→tef (x, w1))             te,tef,efo→to (matrix,
-//   h, w2) → Experts (x, choices, weights, w1, w2)
+//   gathered, once for each choice:
+//     h = act (ti,tcif→tcf (x, w1[choices]))
+//     tc,tcf,tcfo→to (weights, h, w2[choices])
+//   stacked, as all experts take all tokens:
+//     h = act (ti,eif→tef (x, w1))
+//     te,tef,efo→to (matrix, h, w2)
+//   → Experts (x, choices, weights, w1, w2)
 //
 // where the matrix [tokens, experts] holds weights, which are zeros but for what TopK chose. Biases may be added to
 // both products. How dimensions are ordered, merged and repeated on the way does not matter (contraction.h); t may be

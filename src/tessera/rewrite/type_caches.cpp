@@ -45,6 +45,11 @@ class CacheTypes {
         if (result) retype(node, result, own_type_.at(node.inputs[0]));
     } else if (node.is("Attention")) {
       for (const size_t operand : {ops::kQuery, ops::kKey, ops::kValue}) cast_operand(node, operand, type_);
+      // Others may be float32 in any case, whose range holds what hides keys.
+      for (const size_t operand : {ops::kMask, ops::kSink})
+        if (const Value* given = node.input(operand);
+            given && is_float(given->dtype()) && given->dtype() != type_ && given->dtype() != DType::float32)
+          cast_operand(node, operand, DType::float32);
       Value* y = node.outputs[0];
       const DType before = y->dtype();
       y->type.dtype = type_;
