@@ -181,11 +181,11 @@ class WindowProducts : public ImageKernel {
            context.inputs[1].bytes(), form.bytes());
     windows_ = {.loop = shape_.loop, .channels = shape_.channels, .count = shape_.channels / form.groups};
     windows_.flip = shape_.x.dtype == DType::int8 ? 0x80 : 0;
-    windows_.line_bytes = form.line_rows;
+    windows_.filling = form.filling;
     stride_ = (form.weight.k + 3) / 4 * 4;
-    lies_ready_ = windows_.lies_ready() && form.line == 0 && stride_ == form.weight.k;
+    lies_ready_ = windows_.lies_ready() && form.filling == 0 && stride_ == form.weight.k;
     lie_in_pieces_ = windows_.flip == 0 && windows_.count % 4 == 0;
-    lie_in_lines_ = form.line != 0 && windows_.lies_in_lines();
+    lie_in_lines_ = form.filling != 0 && windows_.lies_in_lines();
     divide();
     corrections_at_ = plan_.add(epilogue_.has_columns() ? shape_.results * sizeof(int32_t) : 0);
     packed_at_ = plan_.add(is_packed_ ? 0 : form.bytes());

@@ -10,11 +10,11 @@ namespace {
 
 /// Fills lines of channels that do not come in fours up to whole groups, if that adds a quarter at most.
 void fill_lines(IntegerForm& form, int64_t line, int64_t channels) {
-  const int64_t rows = (line + 3) / 4 * 4;
-  if (line == 0 || form.groups != 1 || channels % 4 == 0 || rows == line || rows * 4 > line * 5) return;
-  form.weight.k = form.weight.k / line * rows;
+  const int64_t filling = (4 - line % 4) % 4;
+  if (form.groups != 1 || channels % 4 == 0 || filling * 4 > line) return;
+  form.weight.k = form.weight.k / line * (line + filling);
   form.line = line;
-  form.line_rows = rows;
+  form.filling = filling;
 }
 
 }  // namespace
@@ -51,9 +51,9 @@ void pack_integer_form(const IntegerForm& form, DType dtype, const void* weight,
       const std::byte zero{dtype == DType::uint8 ? uint8_t{0x80} : uint8_t{0}};  // of the packed form
 #pragma omp parallel for num_threads(team_for(k* n, threads)) schedule(static)
       for (int64_t row = 0; row < k; ++row) {
-        const int64_t in_line = form.line == 0 ? row : row % form.line_rows;
-        const int64_t element = form.line == 0 ? row : row / form.line_rows * form.line + in_line;
-        if (form.line != 0 && in_line >= form.line)
+        const int64_t in_line = row % (form.line + form.filling);
+        const int64_t element = row / (form.line + form.filling) * form.line + in_line;
+        if (in_line >= form.line)
           std::fill_n(rows + row * n, n, zero);
         else
           for (int64_t j = 0; j < n; ++j)

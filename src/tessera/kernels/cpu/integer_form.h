@@ -10,16 +10,16 @@ namespace tessera::kernels {
 /// How an operator's operand 1 holds matrices of integers: a MatMulInteger one [k, n], or turned [n, k] (transB); a
 /// ConvInteger one for each group, with rows as a window lies in memory if channels come last.
 struct IntegerForm {
-  IntegerWeight weight;  ///< one matrix, whose rows are whole lines
+  IntegerWeight weight;  ///< one matrix
   int64_t groups = 1;
   int64_t taps = 1;     ///< of a convolution's windows
   bool turned = false;  ///< a column's elements lie side by side
-  /// A window's rows come in lines, each as long as the kernel's last dimension with all its channels, and are filled
-  /// up to `line_rows` with zeros if that lets a product read whole groups of four where windows lie. 0: they do not.
-  int64_t line = 0, line_rows = 0;
+  /// Behind each `line` rows, a kernel's last dimension with all its channels, come `filling` rows of zeros, if that
+  /// lets a product read whole groups of four where windows lie.
+  int64_t line = 1, filling = 0;
 
   /// Of a column, as the operand holds it.
-  int64_t elements() const { return line == 0 ? weight.k : weight.k / line_rows * line; }
+  int64_t elements() const { return weight.k / (line + filling) * line; }
   size_t bytes() const { return static_cast<size_t>(groups * weight.bytes()); }
 };
 

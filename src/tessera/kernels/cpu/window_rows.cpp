@@ -49,18 +49,22 @@ void WindowRows::for_places(int64_t begin, int64_t end, const Visit& visit) cons
   }
 }
 
+const uint8_t* WindowRows::line_at(const uint8_t* image, const WindowRange& r0, const WindowRange& r1, int64_t column,
+                                   int64_t k0, int64_t k1) const {
+  const int64_t i0 = r0.first + k0 * loop.dilation[0], i1 = r1.first + k1 * loop.dilation[1];
+  return image + ((i0 * loop.in[1] + i1) * loop.in[2] + column * loop.stride[2] - loop.pad[2]) * channels;
+}
+
 void WindowRows::gather(const uint8_t* image, int64_t begin, int64_t end, uint8_t zero, uint8_t* rows,
                         int64_t stride) const {
   const bool together = count == channels && loop.dilation[2] == 1;
-  const int64_t held = loop.kernel[2] * count, filling = line() - held;
+  const int64_t held = loop.kernel[2] * count;
   for_places(begin, end, [&](const WindowRange& r0, const WindowRange& r1, int64_t column, bool inside) {
     if (inside && together) {
       uint8_t* to = rows;
-      const int64_t at = (r0.first * loop.in[1] + r1.first) * loop.in[2] + column * loop.stride[2] - loop.pad[2];
       for (int64_t k0 = 0; k0 < loop.kernel[0]; ++k0)
         for (int64_t k1 = 0; k1 < loop.kernel[1]; ++k1, to += line()) {
-          const int64_t lines = k0 * loop.dilation[0] * loop.in[1] + k1 * loop.dilation[1];
-          copy_bytes(image + (at + lines * loop.in[2]) * channels, to, static_cast<size_t>(held));
+          copy_bytes(line_at(image, r0, r1, column, k0, k1), to, static_cast<size_t>(held));
           std::memset(to + held, zero, static_cast<size_t>(filling));
         }
     } else {
@@ -75,7 +79,7 @@ void WindowRows::gather(const uint8_t* image, int64_t begin, int64_t end, uint8_
 void WindowRows::gather_pieces(const uint8_t* image, const WindowRange& r0, const WindowRange& r1,
                                const WindowRange& r2, uint8_t zero, uint8_t* row) const {
   const bool together = count == channels && loop.dilation[2] == 1;
-  const int64_t held = loop.kernel[2] * count, filling = line() - held;
+  const int64_t held = loop.kernel[2] * count;
   for (int64_t k0 = 0; k0 < loop.kernel[0]; ++k0)
     for (int64_t k1 = 0; k1 < loop.kernel[1]; ++k1, row += line()) {
       std::memset(row + held, zero, static_cast<size_t>(filling));
@@ -107,13 +111,8 @@ void WindowRows::point_lines(const uint8_t* image, int64_t begin, int64_t end, u
     if (inside && was_inside && column > 0) {
       for (int64_t i = 0; i <= last; ++i) at[i * step] = at[i * step - 1] + next;
     } else if (inside) {
-      const int64_t first_place = (r0.first * loop.in[1] + r1.first) * loop.in[2];
-      const uint8_t* from = image + (first_place + column * loop.stride[2] - loop.pad[2]) * channels;
-      for (int64_t i = 0; i <= last; ++i) {
-        const int64_t k0 = i / loop.kernel[1], k1 = i % loop.kernel[1];
-        const int64_t lines = k0 * loop.dilation[0] * loop.in[1] + k1 * loop.dilation[1];
-        at[i * step] = from + lines * loop.in[2] * channels;
-      }
+      for (int64_t i = 0; i <= last; ++i)
+        at[i * step] = line_at(image, r0, r1, column, i / loop.kernel[1], i % loop.kernel[1]);
     }
     was_inside = inside;
     // No byte behind the image is read.

@@ -10,11 +10,11 @@ struct WindowRows {
   int64_t channels = 0;          ///< of the image
   int64_t first = 0, count = 0;  ///< the channels that are read
   uint8_t flip = 0;              ///< of each byte, its bits to be exchanged
-  int64_t line_bytes = 0;        ///< of a kernel's line in a row, what it is filled up to included; 0: it is not
+  int64_t filling = 0;           ///< bytes that follow each line of the kernel in a row
 
   int64_t row_bytes() const { return lines() * line(); }
   int64_t lines() const { return loop.kernel[0] * loop.kernel[1]; }
-  int64_t line() const { return line_bytes == 0 ? loop.kernel[2] * count : line_bytes; }
+  int64_t line() const { return loop.kernel[2] * count + filling; }
   /// Whether each row is a place of the image as it lies.
   bool lies_ready() const;
   /// Writes rows [kernel…, count] for places begin … end - 1 of the result, `stride` apart. Padding, and what fills
@@ -32,6 +32,9 @@ struct WindowRows {
   bool lies_in_lines() const { return count == channels && loop.dilation[2] == 1 && flip == 0; }
 
  private:
+  /// Where line [k0, k1] of the kernel begins in a window inside the image.
+  const uint8_t* line_at(const uint8_t* image, const WindowRange& r0, const WindowRange& r1, int64_t column, int64_t k0,
+                         int64_t k1) const;
   /// Calls visit(ranges along the first two dimensions, position along the third, whether all of the window is inside).
   template <typename Visit>
   void for_places(int64_t begin, int64_t end, const Visit& visit) const;
