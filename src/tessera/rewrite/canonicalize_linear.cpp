@@ -94,16 +94,23 @@ bool unflatten_rows(Graph& graph, Node* node) {
   return replace(graph, node->outputs[0], in_shape(graph, flat, leading, node));
 }
 
-/// The operand through which a value [batches, m, n] could be computed with its batches in several dimensions; null if
-/// there is none.
-Value* batched_operand(const Node& node) {
-  const Value* result = node.outputs[0];
-  if (!node.domain.empty() || node.outputs.size() != 1 || result->rank() != 3) return nullptr;
-  if (node.is("Softmax")) return axis_of(node, "axis", -1, 3) == 2 ? node.inputs[0] : nullptr;
-  if (!is_elementwise(node)) return nullptr;
-  const auto same = std::find_if(node.inputs.begin(), node.inputs.end(),
-                                 [&](const Value* x) { return x->shape() == result->shape(); });
-  return same == node.inputs.end() ? nullptr : *same;
+/// The product behind a value [batches, m, n] through element-wise operators and Softmax, all of which could be
+/// computed with batches in several dimensions; null if there is none. A symbol in place of batches may turn out to be
+/// 1, and broadcast.
+const Node* batched_product(const Graph& graph, const Value* value, const Expr& batches) {
+  const Node* node = value->producer;
+  const auto fits = [&](const Value* operand) {
+    return !operand || operand->rank() < 3 || operand->shape().front().is(1) || operand->shape().front() == batches;
+  };
+  if (!node || !node->domain.empty() || node->outputs.size() != 1 || value->rank() != 3 || !used_once(graph, value) ||
+      !(value->shape().front() == batches) || !std::all_of(node->inputs.begin(), node->inputs.end(), fits))
+    return nullptr;
+  if (node->is("MatMul")) return node;
+  if (node->is("Softmax") ? axis_of(*node, "axis", -1, 3) != 2 : !is_elementwise(*node)) return nullptr;
+  for (const Value* operand : node->inputs)
+    if (operand && operand->shape() == value->shape())
+      if (const Node* product = batched_product(graph, operand, batches)) return product;
+  return nullptr;
 }
 
 /// Whether an operand [batches, m, n] had these leading dimensions before they were merged; it may be turned.
@@ -117,7 +124,7 @@ bool had_batches(const Value* operand, const Shape& leading) {
 
 /// An operand [batches, m, n] as [leading…, m, n]; others broadcast as before.
 Value* divided(Graph& graph, Value* operand, const Shape& leading, const Node* before) {
-  if (operand->rank() != 3) return operand;
+  if (!operand || operand->rank() != 3) return operand;
   Shape shape = operand->shape().front().is(1) ? Shape(leading.size(), Expr(1)) : leading;
   shape.insert(shape.end(), operand->shape().begin() + 1, operand->shape().end());
   return reshaped(graph, operand, shape, before);
@@ -126,11 +133,14 @@ Value* divided(Graph& graph, Value* operand, const Shape& leading, const Node* b
 /// Recomputes a value [batches, m, n], back to a product, as [leading…, m, n].
 Value* in_batches(Graph& graph, const Value* value, const Shape& leading, const Node* before) {
   const Node* node = value->producer;
-  const Value* next = node->is("MatMul") ? nullptr : batched_operand(*node);
+  const auto leads = [&](const Value* operand) {
+    return !node->is("MatMul") && operand && operand->shape() == value->shape() &&
+           batched_product(graph, operand, value->shape().front());
+  };
   std::vector<Value*> operands;
   for (Value* operand : node->inputs)
-    operands.push_back(operand == next ? in_batches(graph, operand, leading, before)
-                                       : divided(graph, operand, leading, before));
+    operands.push_back(leads(operand) ? in_batches(graph, operand, leading, before)
+                                      : divided(graph, operand, leading, before));
   return emit(graph, node->op_type, operands, before,
               node->is("Softmax") ? std::vector{attribute("axis", int64_t{-1})} : node->attributes);
 }
@@ -145,18 +155,8 @@ bool divide_batches(Graph& graph, Node* node) {
     return false;
   const Shape leading(shape.begin(), shape.end() - 2);
   if (!(product(leading) == flat->shape().front())) return false;
-  // A symbol may turn out to be 1, and broadcast.
-  const auto fits = [&](const Value* operand) {
-    return operand->rank() < 3 || operand->shape().front().is(1) || operand->shape().front() == flat->shape().front();
-  };
-  Value* at = flat;
-  for (;; at = batched_operand(*at->producer)) {
-    const Node* maker = at->producer;
-    if (!maker || !used_once(graph, at) || !std::all_of(maker->inputs.begin(), maker->inputs.end(), fits)) return false;
-    if (maker->is("MatMul")) break;
-    if (!batched_operand(*maker)) return false;
-  }
-  const Node* product = at->producer;
+  const Node* product = batched_product(graph, flat, flat->shape().front());
+  if (!product) return false;
   const Value *a = product->inputs[0], *b = product->inputs[1];
   if (a->rank() != 3 || b->rank() != 3) return false;
   // Of one batch, merging is no change of shape that would be seen: what the model computes may have had it.

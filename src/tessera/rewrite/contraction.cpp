@@ -32,8 +32,8 @@ void Contraction::append(int index, std::vector<int>& list) const {
 std::vector<int> Contraction::flat(const Factor& factor, size_t from, size_t to) const {
   std::vector<int> list;
   for (size_t d = from; d < std::min(to, factor.dims.size()); ++d)
-    for (const int each : factor.dims[d]) append(each, list);
-  return list;
+    list.insert(list.end(), factor.dims[d].begin(), factor.dims[d].end());
+  return parts(list);
 }
 
 std::vector<int> Contraction::parts(const std::vector<int>& indices) const {
@@ -74,16 +74,20 @@ std::optional<std::vector<std::vector<int>>> Contraction::regrouped(const Factor
   return left.empty() ? std::optional(dims) : std::nullopt;
 }
 
-std::optional<Factor> Contraction::operand(const Factor& result, Value* value) const {
+std::optional<Factor> Contraction::broadcast(const Factor& result, Value* value, size_t dims) const {
   if (!value->has_shape() || value->rank() > result.dims.size()) return std::nullopt;
   const size_t offset = result.dims.size() - value->rank();
   Factor factor{value, {}};
-  for (size_t d = 0; d < value->rank(); ++d) {
+  for (size_t d = 0; d < dims; ++d) {
     const bool has_one = value->shape()[d].is(1);
     if (!has_one && value->shape()[d] != result.value->shape()[offset + d]) return std::nullopt;
     factor.dims.push_back(has_one ? std::vector<int>{} : result.dims[offset + d]);
   }
   return factor;
+}
+
+std::optional<Factor> Contraction::operand(const Factor& result, Value* value) const {
+  return broadcast(result, value, value->rank());
 }
 
 std::optional<Factor> Contraction::moved(const Factor& result) {
@@ -143,24 +147,17 @@ std::vector<Factor> Contraction::operands(const Factor& result, std::vector<int>
   }
   if (node->is("MatMul") && shape.size() >= 2 && node->inputs[1]->rank() >= 2) {
     const Shape& other = node->inputs[1]->shape();
-    const std::vector<int> along = index(shape.back());
+    if (shape.back() != other[other.size() - 2]) return {};
+    const std::vector<int> along = index(shape.back()), &row = result.dims[result.dims.size() - 2],
+                           &column = result.dims.back();
     std::vector<Factor> both;
     for (const size_t i : {0, 1}) {
-      Value* value = node->inputs[i];
-      const Shape& of = value->shape();
-      const size_t offset = result.dims.size() - of.size();
-      Factor factor{value, {}};
-      for (size_t d = 0; d + 2 < of.size(); ++d) {
-        const bool has_one = of[d].is(1);
-        if (!has_one && of[d] != result.value->shape()[offset + d]) return {};
-        factor.dims.push_back(has_one ? std::vector<int>{} : result.dims[offset + d]);
-      }
-      const std::vector<int>& kept = result.dims[result.dims.size() - (i == 0 ? 2 : 1)];
-      factor.dims.push_back(i == 0 ? kept : along);
-      factor.dims.push_back(i == 0 ? along : kept);
-      both.push_back(std::move(factor));
+      auto factor = broadcast(result, node->inputs[i], node->inputs[i]->rank() - 2);
+      if (!factor) return {};
+      factor->dims.push_back(i == 0 ? row : along);
+      factor->dims.push_back(i == 0 ? along : column);
+      both.push_back(*std::move(factor));
     }
-    if (shape.back() != other[other.size() - 2]) return {};
     summed.insert(summed.end(), along.begin(), along.end());
     return both;
   }

@@ -62,7 +62,7 @@ std::optional<Parameter> row_of_stack(Value* value) {
   } else if (node->is("Gather")) {
     if (const auto index = numbers(node->inputs[1]); index && index->size() == 1) at = index->front();
     if (at && rows && *at < 0) *at += *rows;
-  } else if (rows == static_cast<int64_t>(node->outputs.size())) {
+  } else if (row->shape()[0].is(1) && rows == static_cast<int64_t>(node->outputs.size())) {
     at = std::find(node->outputs.begin(), node->outputs.end(), row) - node->outputs.begin();
   }
   return at ? std::optional(Parameter{value, stack, *at}) : std::nullopt;

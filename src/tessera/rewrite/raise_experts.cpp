@@ -207,16 +207,15 @@ class Mixture {
       std::swap(stack.along.front(), stack.along.back());
       stack.turned = true;
     }
-    const auto fits = [](int has, int wants) { return wants < 0 || has == wants; };
-    return std::equal(along.begin(), along.end(), stack.along.begin(),
-                      [&](int wants, int has) { return fits(has, wants); })
-               ? std::optional(stack)
-               : std::nullopt;
+    const bool fits = std::equal(along.begin(), along.end(), stack.along.begin(),
+                                 [](int wants, int has) { return wants < 0 || has == wants; });
+    return fits ? std::optional(stack) : std::nullopt;
   }
 
   /// The first product, or both of a gated unit, behind hidden elements whose index is `inner`.
   bool read_hidden(const Factor& hidden, const HiddenUnit& unit, int inner) {
     if (!is_along(hidden, inner)) return false;
+    x_ = nullptr;
     const auto read = [&](Value* value, std::optional<Stack>& matrices, std::optional<Stack>& bias) {
       const Shape &shape = value->shape(), &like = hidden.value->shape();
       if (shape.size() != like.size() || !std::equal(shape.begin(), shape.end() - 1, like.begin())) return false;

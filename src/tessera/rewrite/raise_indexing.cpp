@@ -138,29 +138,18 @@ Value* plain_form(Graph& graph, const Value& value, const Affine& affine, const 
   return expanded(graph, reshaped(graph, range, line, before), shape, before);
 }
 
-/// The running sum of one number, as floats: its multiples, by a Range. Null if it is something else.
+/// The running sum of one whole number, as floats, by that of integers, which is affine. Null if it is something else.
 Value* raise_running_sum(Graph& graph, const Node& node) {
-  Value* result = node.outputs[0];
   const Value* x = node.inputs[0];
   while (made_by(x, "Expand") || made_by(x, "Reshape")) x = x->producer->inputs[0];
   const auto number = scalar_of(x);
-  const auto axis = numbers(node.input(1));
-  // Whole numbers, so that sums are exact as long as products are.
-  if (!number || *number != std::trunc(*number) || std::abs(*number) > 16 || !axis || axis->size() != 1 ||
-      result->dtype() != DType::float32 || result->rank() == 0 || node.get_int("reverse", 0) != 0)
+  // Sums of small numbers are exact as long as their count is.
+  if (!number || *number != std::trunc(*number) || std::abs(*number) > 16 || x->dtype() != DType::float32)
     return nullptr;
-  const auto along =
-      static_cast<size_t>(axis->front() < 0 ? axis->front() + static_cast<int64_t>(result->rank()) : axis->front());
-  const Expr first = node.get_int("exclusive", 0) != 0 ? 0 : 1;
-  Value* range = emit(
-      graph, "Range",
-      {scalar_operand(graph, first), scalar_operand(graph, first + result->shape()[along]), scalar_operand(graph, 1)},
-      &node);
-  Value* floats = emit(graph, "Cast", {range}, &node, {attribute("to", static_cast<int64_t>(DType::float32))});
-  if (*number != 1) floats = emit(graph, "Mul", {floats, graph.constant_scalar(DType::float32, *number)}, &node);
-  Shape line(result->rank(), Expr(1));
-  line[along] = result->shape()[along];
-  return expanded(graph, reshaped(graph, floats, line, &node), result->shape(), &node);
+  Value* integers =
+      expanded(graph, graph.constant_int64({static_cast<int64_t>(*number)}, true), node.inputs[0]->shape(), &node);
+  Value* sum = emit(graph, "CumSum", {integers, node.inputs[1]}, &node, node.attributes);
+  return emit(graph, "Cast", {sum}, &node, {attribute("to", static_cast<int64_t>(DType::float32))});
 }
 
 bool is_plain(const Value* value) {
