@@ -73,9 +73,11 @@ class Generate : public Command {
                    "takes a run over the whole text)")
         ->check(CLI::IsMember({"held", "handed", "none"}))
         ->capture_default_str();
-    app.add_option("--cache-dtype", cache_dtype_,
-                   "what caches that are held store: float32, bfloat16 or float16; by default, what the model computes "
-                   "in");
+    app.add_option(
+           "--cache-dtype", cache_dtype_,
+           "what caches that are held store: float32 (fp32), bfloat16 (bf16) or float16 (fp16); by default, what "
+           "the model computes in")
+        ->check(CLI::IsMember({"float32", "fp32", "bfloat16", "bf16", "float16", "fp16"}));
     app.add_option("--inputs", inputs_, "a .npz file with arrays for inputs that a generator cannot make");
     app.add_option("--outputs", outputs_, "a .npz file to write: the new tokens of prompt i as the array ids_i");
     app.add_option("--emit", emit_,
