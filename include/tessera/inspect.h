@@ -41,6 +41,7 @@ struct Inspection {
   std::string rewrite_error;              ///< why it failed; "" if it did not
   std::vector<std::string> value_inputs;  ///< Model::value_inputs
   bool runs_in_parts = false;             ///< Model::runs_in_parts
+  std::string why_in_parts;               ///< Model::why_in_parts
   std::vector<std::string> uncovered;     ///< operators that stop the model from running here
   std::vector<std::string> device_configurations;  ///< "NAME: 4 devices", as the file declares them
   int64_t annotated_nodes = 0;                     ///< nodes for which the file has a device configuration

@@ -100,6 +100,8 @@ class Model {
   Model with_values(const Tensors& values) const;
   /// Whether shapes depend on what the model computes, so that no program can hold it, and only a ModelSession runs it.
   bool runs_in_parts() const;
+  /// Why no program can hold a branch or body that is the reason for this; else empty.
+  std::string why_in_parts() const;
 
   const Impl& impl() const { return *impl_; }
 
@@ -468,9 +470,10 @@ class Session {
 };
 
 /// Runs any model over a mesh: also one whose shapes depend on the elements of its inputs (Model::value_inputs), or on
-/// what it computes (the count of NonZero's results, a computed k of TopK). Such a model runs in parts, one after the
-/// other, each compiled for the values that decide its shapes: on its first run with these, and again once eight other
-/// sets of values came after. What a part hands to the next is whole, in memory of the host.
+/// what it computes (the count of NonZero's results, a computed k of TopK, what an iteration of a Loop appends). Such a
+/// model runs in parts, one after the other, each compiled for the values that decide its shapes: on its first run with
+/// these, and again once eight other sets of values came after. What a part hands to the next is whole, in memory of the
+/// host.
 class ModelSession {
  public:
   /// Compiles what can be compiled before a run. Throws as compile() and Session do; and a user error for a model that
@@ -483,7 +486,7 @@ class ModelSession {
 
   /// As Session::run.
   Tensors run(const Tensors& inputs);
-  /// The programs that the last run ran, in order.
+  /// The programs that the last run ran, in order: one for each iteration, where a loop's body is a part.
   std::vector<Program> programs() const;
 
  private:

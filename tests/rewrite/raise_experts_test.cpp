@@ -7,6 +7,7 @@
 #include "tessera/ir/text.h"
 #include "tessera/onnx/export.h"
 #include "tessera/onnx/import.h"
+#include "tessera/rewrite/passes.h"
 #include "tessera/rewrite/pipeline.h"
 
 namespace tessera::rewrite {
@@ -372,6 +373,39 @@ TEST(SpreadRoutedRows, takes_rows_of_stacks) {
   const Raised raised(text);
   ASSERT_TRUE(raised.experts) << raised.text;
   EXPECT_EQ(raised.operand(ExpertsOperand::gate), "w1");
+}
+
+// The same as an ONNX Loop.
+std::string searching_loop(std::string_view of_rows = "Relu (g)") {
+  return model(
+      "float[3, 4, 5] w1, float[3, 5, 4] w2, int64 three0 = {3}, bool yes = {1}",
+      "  iu = Unsqueeze (i, last)\n  eq = Equal (iu, numbers)\n  ei = Cast <to = 7> (eq)\n"
+      "  masks = Transpose <perm = [2, 1, 0]> (ei)\n  wu = Unsqueeze (w, two)\n  xs = Shape (x)\n"
+      "  a0 = Expand (nothing, xs)\n  y = Loop <body = over_experts (int64 e, bool on, float a) => (bool on1, float a1) "
+      "{\n    on1 = Identity (on)\n    mask = Gather (masks, e)\n    nz = NonZero (mask)\n"
+      "    pairs = Transpose <perm = [1, 0]> (nz)\n    sl = Slice (pairs, zero, one, one)\n"
+      "    slot = Squeeze (sl, one)\n    tk = Slice (pairs, one, two, one)\n    token = Squeeze (tk, one)\n"
+      "    tc = Unsqueeze (token, last)\n    xr = GatherND (x, tc)\n    u = Gather (w1, e)\n    d = Gather (w2, e)\n"
+      "    g = MatMul (xr, u)\n    h = " +
+          std::string(of_rows) +
+          "\n    o = MatMul (h, d)\n    sc = Unsqueeze (slot, last)\n    at = Concat <axis = -1> (tc, sc)\n"
+          "    we = GatherND (wu, at)\n    ow = Mul (o, we)\n    a1 = ScatterND <reduction = \"add\"> (a, tc, ow)\n"
+          "  }> (three0, yes, a0)\n");
+}
+
+TEST(SpreadRoutedRows, takes_loops_that_are_not_unrolled) {
+  const Raised raised(as_imported(searching_loop()));
+  ASSERT_TRUE(raised.experts) << raised.text;
+  EXPECT_THAT(raised.text, Not(HasSubstr("flow.")));
+  EXPECT_EQ(raised.operand(ExpertsOperand::gate), "w1");
+  EXPECT_EQ(raised.operand(ExpertsOperand::choices), "i");
+}
+
+// Such a loop runs between parts, one iteration after the other.
+TEST(SpreadRoutedRows, leaves_loops_that_mix_rows) {
+  OnnxModel mixing = as_imported(searching_loop("CumSum (g, n0)"));
+  spread_routed_rows(mixing);
+  EXPECT_EQ(histogram(*mixing.graph)["Loop"], 1);
 }
 
 TEST(SpreadRoutedRows, leaves_what_mixes_rows) {

@@ -23,11 +23,14 @@ struct Model::Impl {
   const OnnxModel& rewritten() const;
   /// Its parts (compiler/segments.h), made once. Throws what segments_of throws.
   const std::vector<compiler::Segment>& segments() const;
+  /// Why it has several, if a branch or body is the reason that no program can hold; else empty.
+  const std::string& why_in_parts() const;
 
  private:
   mutable std::mutex mutex_;
   mutable std::optional<OnnxModel> rewritten_;
   mutable std::vector<compiler::Segment> segments_;
+  mutable std::string why_in_parts_;
 };
 
 /// Another model in place of one that was read from the same files.

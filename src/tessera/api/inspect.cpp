@@ -120,6 +120,7 @@ Inspection inspect(const Model& model, const SymbolSizes& sizes) {
 
   result.value_inputs = model.value_inputs();
   result.runs_in_parts = model.runs_in_parts();
+  result.why_in_parts = model.why_in_parts();
   std::set<std::string> uncovered;
   try {
     const OnnxModel& rewritten = model.impl().rewritten();

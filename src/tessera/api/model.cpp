@@ -9,6 +9,7 @@
 #include "tessera/ir/set_sizes.h"
 #include "tessera/onnx/import.h"
 #include "tessera/program_io/written_program.h"
+#include "tessera/rewrite/open_regions.h"
 #include "tessera/rewrite/pipeline.h"
 
 namespace tessera {
@@ -29,9 +30,41 @@ const OnnxModel& Model::Impl::rewritten() const {
 }
 
 const std::vector<compiler::Segment>& Model::Impl::segments() const {
+  {
+    std::lock_guard lock(mutex_);
+    if (!segments_.empty()) return segments_;
+  }
+  std::vector<compiler::Segment> found = compiler::segments_of(model);
+  std::set<std::string> between;
+  std::string reason;
+  // What a program cannot hold shows when it is rewritten, once the elements that it must know are given.
+  while (found.size() == 1 && found.front().values.empty() && found.front().may_have_parts) {
+    try {
+      rewritten();
+      break;
+    } catch (const rewrite::RegionError& error) {
+      if (!between.insert(error.region()).second) break;
+      reason = error.what();
+    } catch (const Error&) {
+      break;  // whoever compiles the model hears of it
+    }
+    try {
+      found = compiler::segments_of(model, between);
+    } catch (const Error&) {
+      break;
+    }
+  }
   std::lock_guard lock(mutex_);
-  if (segments_.empty()) segments_ = compiler::segments_of(model);
+  if (segments_.empty()) {
+    segments_ = std::move(found);
+    if (segments_.size() > 1) why_in_parts_ = std::move(reason);
+  }
   return segments_;
+}
+
+const std::string& Model::Impl::why_in_parts() const {
+  segments();
+  return why_in_parts_;
 }
 
 Model model_of(const Model& from, OnnxModel changed) {

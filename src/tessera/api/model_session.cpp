@@ -6,6 +6,7 @@
 
 #include "tessera/api/impl.h"
 #include "tessera/api/session.h"
+#include "tessera/api/stepped_loop.h"
 #include "tessera/base/error.h"
 #include "tessera/compiler/segments.h"
 #include "tessera/ir/glob.h"
@@ -59,8 +60,12 @@ bool Model::runs_in_parts() const {
   return impl_->segments().size() > 1;
 }
 
+std::string Model::why_in_parts() const {
+  return impl_->why_in_parts();
+}
+
 struct ModelSession::Impl {
-  using Types = std::map<std::string, TensorType>;
+  using Types = api::Types;
 
   /// A part compiled for some values, and for inputs of some types. If it has parts of its own, they are in `parts`.
   struct Made {
@@ -71,8 +76,16 @@ struct ModelSession::Impl {
     std::unique_ptr<Impl> parts;
   };
   struct Part {
+    struct Loop;
+
     const compiler::Segment* segment;  ///< of `model`
-    std::list<Made> made;              ///< the last used first
+    std::list<Made> made = {};         ///< the last used first
+    std::map<const compiler::Between*, std::unique_ptr<Loop>> loops = {};
+  };
+  /// A loop that runs after a part.
+  struct Part::Loop {
+    Part body;
+    Types found;  ///< as run_stepped() wants them
   };
 
   Model model;
@@ -118,7 +131,7 @@ struct ModelSession::Impl {
         fail("place", "'{}' runs in parts, whose nodes cannot be placed yet; leave out the places",
              model.path().string());
     }
-    for (const compiler::Segment& segment : segments) parts.push_back({&segment, {}});
+    for (const compiler::Segment& segment : segments) parts.push_back({&segment});
   }
 
   // The plan, as far as it is about this part.
@@ -133,7 +146,13 @@ struct ModelSession::Impl {
           return (with_constants || value->kind != ValueKind::constant) && glob_matches(request.pattern, value->name);
         });
       };
-      return !means(graph, false) && means(*model.impl().model.graph, true);
+      const auto means_in_body = [&](const Part& each) {
+        return std::any_of(each.segment->after.begin(), each.segment->after.end(), [&](const auto& between) {
+          return between.loop && means(*between.loop->body.model.graph, true);
+        });
+      };
+      return !means(graph, false) &&
+             (means(*model.impl().model.graph, true) || std::any_of(parts.begin(), parts.end(), means_in_body));
     };
     std::erase_if(own.annotations, is_elsewhere);
     std::erase_if(own.storage, is_elsewhere);
@@ -166,7 +185,7 @@ struct ModelSession::Impl {
       OnnxModel sized = part.segment->model.clone();
       for (const auto& [name, type] : types) sized.graph->find(name)->type = type;
       const Model own = model_of(model, compiler::with_values(sized, values));
-      if (part.segment->may_have_parts && own.runs_in_parts())
+      if (part.segment->may_have_parts && (own.runs_in_parts() || !own.value_inputs().empty()))
         return {values, types, std::nullopt, std::nullopt, begun(own, mesh, plan_for(own), options, session)};
       Program program = compile(own, mesh, plan_for(own), options);
       SessionOptions asked = session;
@@ -216,7 +235,7 @@ struct ModelSession::Impl {
     Tensors known = inputs;
     for (Part& part : parts) {
       run_program(part, known, types);
-      run_data_sized(part, known, types);
+      for (const compiler::Between& between : part.segment->after) run_between(part, between, known, types);
     }
     Tensors outputs;
     for (const TensorInfo& port : model.outputs())
@@ -276,25 +295,41 @@ struct ModelSession::Impl {
     return is_input ? value->shape() : Shape(tensor.dims.begin(), tensor.dims.end());
   }
 
-  void run_data_sized(const Part& part, Tensors& known, Types& types) const {
-    for (size_t n = 0; n < part.segment->data_sized.size(); ++n) {
-      std::vector<Tensor> operands;
-      for (const std::string& name : part.segment->operands[n])
-        operands.push_back(name.empty()                             ? Tensor()
-                           : part.segment->constants.contains(name) ? part.segment->constants.at(name)
-                                                                    : known.at(name));
-      std::vector<Tensor> results = kernels::run_data_sized(part.segment->data_sized[n], operands);
-      for (size_t i = 0; i < part.segment->results[n].size(); ++i) {
-        const std::string& name = part.segment->results[n][i];
-        if (name.empty() || i >= results.size()) continue;
-        const Node& node = part.segment->data_sized[n];
-        types[name] = {results[i].dtype,
-                       kernels::data_sized_shape(node, i, results[i].dims,
-                                                 shape_of(part.segment->operands[n][0], operands[0], types),
-                                                 Expr::symbol(name + "_count"))};
-        known[name] = std::move(results[i]);
-      }
+  void run_between(Part& part, const compiler::Between& between, Tensors& known, Types& types) {
+    std::vector<Tensor> operands;
+    std::vector<TensorType> operand_types;
+    for (const std::string& name : between.operands) {
+      const auto constant = part.segment->constants.find(name);
+      operands.push_back(name.empty()                               ? Tensor()
+                         : constant != part.segment->constants.end() ? constant->second
+                                                                     : known.at(name));
+      operand_types.push_back({operands.back().dtype, shape_of(name, operands.back(), types)});
     }
+    std::vector<TensorType> result_types;
+    std::vector<Tensor> results = between.loop ? run_loop(part, between, operands, operand_types, known, types, result_types)
+                                               : kernels::run_data_sized(between.node, operands);
+    for (size_t i = 0; i < between.results.size(); ++i) {
+      const std::string& name = between.results[i];
+      if (name.empty() || i >= results.size()) continue;
+      types[name] = between.loop ? result_types[i]
+                                 : TensorType{results[i].dtype,
+                                              kernels::data_sized_shape(between.node, i, results[i].dims,
+                                                                        *operand_types[0].shape,
+                                                                        Expr::symbol(name + "_count"))};
+      known[name] = std::move(results[i]);
+    }
+  }
+
+  std::vector<Tensor> run_loop(Part& part, const compiler::Between& between, const std::vector<Tensor>& operands,
+                               const std::vector<TensorType>& operand_types, const Tensors& known, const Types& types,
+                               std::vector<TensorType>& result_types) {
+    std::unique_ptr<Part::Loop>& loop = part.loops[&between];
+    if (!loop) loop = std::make_unique<Part::Loop>(Part::Loop{{&between.loop->body}, {}});
+    const auto run_body = [&](Tensors& inside, Types& inside_types) {
+      run_program(loop->body, inside, inside_types);
+    };
+    return api::run_stepped(*between.loop, between.node, operands, operand_types, known, types, run_body, loop->found,
+                            result_types);
   }
 };
 

@@ -73,6 +73,7 @@ class Inspect : public Command {
                    {"rewrite_error", error},
                    {"value_inputs", found.value_inputs},
                    {"runs_in_parts", found.runs_in_parts},
+                   {"why_in_parts", found.why_in_parts},
                    {"uncovered", found.uncovered},
                    {"device_configurations", found.device_configurations},
                    {"annotated_nodes", found.annotated_nodes}};
@@ -121,6 +122,7 @@ class Inspect : public Command {
                   ": give these with --inputs wherever the model is compiled");
     if (found.runs_in_parts)
       console.say("shapes depend on what the model computes: tessera run compiles it in parts while it runs");
+    if (!found.why_in_parts.empty()) console.say("since no program holds one of its loops or branches: " + found.why_in_parts);
     if (!found.rewrite_error.empty()) console.say("cannot be compiled: " + found.rewrite_error);
     console.say(found.uncovered.empty() && found.rewrite_error.empty()
                     ? "coverage: all operators"

@@ -442,7 +442,8 @@ Model with_given_values(const Model& model, const InputOptions& inputs, Tensors&
     mistake("run",
             "the shapes of " + model.path().string() +
                 " depend on what it computes, so that it runs in parts, each compiled when the one before has run; "
-                "only tessera run and verify do that");
+                "only tessera run and verify do that" +
+                (model.why_in_parts().empty() ? "" : "; the reason is " + model.why_in_parts()));
   const std::vector<std::string> names = model.value_inputs();
   if (names.empty()) return model;
   if (!inputs.from_file())

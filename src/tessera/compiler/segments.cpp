@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ops/op.h"
+#include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/lower.h"
 #include "tessera/rewrite/open_regions.h"
 #include "tessera/rewrite/passes.h"
@@ -20,15 +21,10 @@ bool holds_data_sized(const Node& node) {
   return false;
 }
 
-// An If in whose branches sizes depend on data: once its condition is known, the branch is a model of its own.
-bool is_decided_between_parts(const Node& node) {
-  return node.is("If") && node.domain.empty() && holds_data_sized(node);
-}
-
-// Puts branches in the place of those Ifs whose conditions are constants.
+// Puts branches in the place of those Ifs whose conditions are constants, and in whose branches sizes depend on data.
 void take_known_branches(Graph& graph) {
   const auto is_known = [](const auto& node) {
-    return is_decided_between_parts(*node) && node->input(0) && node->input(0)->kind == ValueKind::constant;
+    return node->is("If") && holds_data_sized(*node) && node->input(0) && node->input(0)->kind == ValueKind::constant;
   };
   rewrite::RegionOpener opener(graph, [](Node*) {});
   for (;;) {
@@ -38,9 +34,53 @@ void take_known_branches(Graph& graph) {
   }
 }
 
+// The operands of a body's or branch's nodes whose elements must be known before these are compiled, as far as they
+// follow from values around it: those values.
+std::set<const Value*> values_around(const Node& node, const Graph& body) {
+  std::set<const Value*> wanted;
+  for (const auto& inner : body.nodes()) {
+    for (size_t i = 0; i < inner->operand_count(); ++i)
+      if (inner->inputs[i] && rewrite::needs_value(*inner, i)) wanted.insert(inner->inputs[i]);
+    for (const Graph* region : inner->regions()) wanted.merge(values_around(*inner, *region));
+  }
+  std::map<const Value*, Value*> captured;
+  rewrite::map_captures(node, body, captured);
+  std::set<const Value*> around, seen;
+  std::vector<const Value*> queue(wanted.begin(), wanted.end());
+  while (!queue.empty()) {
+    const Value* value = queue.back();
+    queue.pop_back();
+    if (!seen.insert(value).second) continue;
+    if (const auto outside = captured.find(value); outside != captured.end()) around.insert(outside->second);
+    if (!value->producer) continue;
+    for (size_t i = 0; i < value->producer->inputs.size(); ++i)
+      if (value->producer->inputs[i] && ops::reads_elements(*value->producer, i))
+        queue.push_back(value->producer->inputs[i]);
+  }
+  return around;
+}
+
+// Leaves what computes `outputs`, from the values of these names, which become inputs, the graph's own inputs and its
+// parameters.
+void detach(Graph& graph, const std::set<std::string>& imported, std::vector<Value*> outputs) {
+  graph.outputs = std::move(outputs);
+  for (const std::string& name : imported) {
+    Value* before = graph.find(name);
+    graph.rename(before, name + ".before");
+    graph.replace_uses(before, graph.add_input(name, before->type));
+  }
+  graph.erase_dead(true);
+  for (Value* input : std::vector<Value*>(graph.inputs)) {
+    if (!input->uses.empty() || graph.is_output(input)) continue;
+    std::erase(graph.inputs, input);
+    graph.erase(input);
+  }
+}
+
 class Segmenter {
  public:
-  explicit Segmenter(const OnnxModel& model) : model_(model.clone()), graph_(*model_.graph) {
+  Segmenter(const OnnxModel& model, const std::set<std::string>& between)
+      : model_(model.clone()), graph_(*model_.graph), between_(between) {
     rewrite::inline_functions(model_);
     rewrite::upgrade(model_);
     rewrite::spread_routed_rows(model_);
@@ -48,8 +88,10 @@ class Segmenter {
   }
 
   std::vector<Segment> run() {
-    for (const auto& node : graph_.nodes())
+    for (const auto& node : graph_.nodes()) {
       if (is_decided_between_parts(*node)) deciding_.insert(node->input(0));
+      if (is_stepped(*node)) rewrite::refuse_random(rewrite::region_of(*node, "body"), *node);
+    }
     for (const auto& node : graph_.nodes()) place(*node);
     if (parts_ > 1)
       for (const Value* state : graph_.values_of(ValueKind::state))
@@ -64,6 +106,14 @@ class Segmenter {
   }
 
  private:
+  bool is_apart(const Node& node) const {
+    return holds_data_sized(node) || between_.contains(rewrite::first_result(node));
+  }
+  // An If in whose branches sizes depend on data: once its condition is known, the branch is a model of its own.
+  bool is_decided_between_parts(const Node& node) const { return node.is("If") && is_apart(node); }
+  bool is_stepped(const Node& node) const { return (node.is("Loop") || node.is("Scan")) && is_apart(node); }
+  bool runs_between(const Node& node) const { return ops::is_data_sized(node) || is_stepped(node); }
+
   int available(const Value* value) const {
     auto found = available_.find(value);
     return found == available_.end() ? 0 : found->second;
@@ -84,7 +134,7 @@ class Segmenter {
     }
     if (!value->producer) return !value->changing;
     const Node& node = *value->producer;
-    if (ops::is_data_sized(node)) return false;
+    if (runs_between(node)) return false;
     const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
     if (op ? op->counter.has_value() : !node.is("If") && !rewrite::lowering_of(node)) return false;
     for (size_t i = 0; i < node.inputs.size(); ++i)
@@ -100,11 +150,15 @@ class Segmenter {
 
   // Calls visit(value) for each operand whose elements must be known before the node is compiled.
   template <typename Visit>
-  static void for_values(const Node& node, Visit visit) {
+  void for_values(const Node& node, Visit visit) const {
+    if (is_stepped(node)) return;
     for (size_t i = 0; i < node.operand_count(); ++i)
       if (node.inputs[i] &&
           (rewrite::needs_value(node, i) || (i < 2 && counts_rows(node)) || is_decided_between_parts(node)))
         visit(node.inputs[i]);
+    if (!is_decided_between_parts(node))
+      for (const Graph* region : node.regions())
+        for (const Value* value : values_around(node, *region)) visit(value);
   }
 
   void place(const Node& node) {
@@ -119,7 +173,7 @@ class Segmenter {
       if (decides ? value->producer != nullptr : !is_known(value)) part = std::max(part, available(value) + 1);
     });
     part_[&node] = part;
-    const int done = decides || ops::is_data_sized(node) ? part + 1 : part;
+    const int done = decides || runs_between(node) ? part + 1 : part;
     parts_ = std::max(parts_, done + 1);
     for (const Value* result : node.outputs)
       if (result && done > 0) available_[result] = done;
@@ -135,7 +189,7 @@ class Segmenter {
   // A result that part `part` takes from parts before it. (Each part has constants of its own.)
   bool comes_from_before(const Value* value, int part) const {
     return value->producer && !constant_.contains(value) &&
-           (ops::is_data_sized(*value->producer) || part_.at(value->producer) < part);
+           (runs_between(*value->producer) || part_.at(value->producer) < part);
   }
 
   Segment make(int part) const {
@@ -143,26 +197,18 @@ class Segmenter {
     std::set<const Value*> imported, exported, values;
     for (const auto& node : graph_.nodes()) {
       const bool here = part_.at(node.get()) == part;
-      const bool computed_here = here && !ops::is_data_sized(*node);
-      if (here && !computed_here) {
-        segment.data_sized.push_back(*node);
-        segment.operands.emplace_back();
-        for (const Value* operand : node->inputs) {
-          segment.operands.back().push_back(operand ? operand->name : "");
-          if (operand && operand->has_data()) segment.constants[operand->name] = operand->data;
-        }
-        segment.results.emplace_back();
-        for (const Value* result : node->outputs) segment.results.back().push_back(result ? result->name : "");
-      }
-      for (const Value* operand : node->inputs) {
+      const bool computed_here = here && !runs_between(*node);
+      if (here && !computed_here) run_after(segment, *node);
+      for (size_t i = 0; i < node->inputs.size(); ++i) {
+        const Value* operand = node->inputs[i];
         if (!operand) continue;
         if (computed_here && comes_from_before(operand, part)) imported.insert(operand);
-        const bool has_own = constant_.contains(operand) && !ops::is_data_sized(*node);
+        const bool has_own = constant_.contains(operand) && (!runs_between(*node) || i >= node->operand_count());
         if (!computed_here && !has_own && made_in(operand, part)) exported.insert(operand);
       }
       if (!computed_here) continue;
       for_values(*node, [&](const Value* value) { is_known(value, part, &values); });
-      segment.may_have_parts |= is_decided_between_parts(*node);
+      segment.may_have_parts |= !node->regions().empty();
     }
     for (const Value* output : graph_.outputs)
       if (made_in(output, part)) exported.insert(output);
@@ -175,33 +221,116 @@ class Segmenter {
   }
 
   bool made_in(const Value* value, int part) const {
-    return value->producer && !ops::is_data_sized(*value->producer) && part_.at(value->producer) == part;
+    return value->producer && !runs_between(*value->producer) && part_.at(value->producer) == part;
+  }
+
+  void run_after(Segment& segment, const Node& node) const {
+    Between& between = segment.after.emplace_back(node);
+    for (size_t i = 0; i < node.operand_count(); ++i) {
+      const Value* operand = node.inputs[i];
+      between.operands.push_back(operand ? operand->name : "");
+      if (operand && operand->has_data()) segment.constants[operand->name] = operand->data;
+    }
+    for (const Value* result : node.outputs) between.results.push_back(result ? result->name : "");
+    if (is_stepped(node)) between.loop = std::make_shared<SteppedLoop>(step(node));
   }
 
   // What computes `exported` from `imported`, the model's inputs and its parameters.
   OnnxModel cut(const std::set<const Value*>& imported, const std::set<const Value*>& exported) const {
     OnnxModel model = model_.clone();
-    Graph& graph = *model.graph;
-    graph.outputs.clear();
+    std::set<std::string> names;
+    for (const Value* value : imported) names.insert(value->name);
+    std::vector<Value*> outputs;
     for (const auto& value : graph_.values())
-      if (exported.contains(value.get())) graph.outputs.push_back(graph.find(value->name));
-    for (const auto& value : graph_.values()) {
-      if (!imported.contains(value.get())) continue;
-      Value* before = graph.find(value->name);
-      graph.rename(before, value->name + ".before");
-      graph.replace_uses(before, graph.add_input(value->name, value->type));
-    }
-    graph.erase_dead(true);
-    for (Value* input : std::vector<Value*>(graph.inputs)) {
-      if (!input->uses.empty() || graph.is_output(input)) continue;
-      std::erase(graph.inputs, input);
-      graph.erase(input);
-    }
+      if (exported.contains(value.get())) outputs.push_back(model.graph->find(value->name));
+    detach(*model.graph, names, std::move(outputs));
     return model;
+  }
+
+  // The body as a model. It computes anew what follows from constants alone.
+  SteppedLoop step(const Node& node) const {
+    const auto damaged = [&] {
+      fail("flow", "{}: its body does not take or give as many values as the node; the file is damaged", node.label());
+    };
+    const bool is_scan = node.is("Scan");
+    const size_t operands = node.operand_count(), flags = is_scan ? 0 : 2;
+    const auto items = is_scan ? static_cast<size_t>(std::max<int64_t>(0, node.get_int("num_scan_inputs", 0))) : 0;
+    if (operands < items + flags) damaged();
+    const size_t carried = operands - items - flags;
+
+    OnnxModel model = model_.clone();
+    Graph& graph = *model.graph;
+    Node* copy = graph.find(rewrite::first_result(node))->producer;
+    const Graph& body = rewrite::region_of(*copy, "body");
+    const size_t first_next = is_scan ? 0 : 1;
+    if (body.inputs.size() != operands || body.outputs.size() < first_next + carried ||
+        node.outputs.size() > body.outputs.size() - first_next)
+      damaged();
+    if (!is_scan && !node.inputs[0] && rewrite::stays_true(body.outputs[0], body.inputs[1]))
+      fail("flow", "{}: it never ends: it has no trip count, and its condition stays true", node.label());
+
+    SteppedLoop loop{.prefix = rewrite::prefix_of(node)};
+    const auto named = [&](const std::string& name) { return loop.prefix + "/" + name; };
+    std::map<const Value*, Value*> known;
+    rewrite::map_captures(*copy, body, known);
+    std::set<std::string> imported;
+    for (size_t i = operands; i < node.inputs.size(); ++i)
+      if (node.inputs[i]->producer && !constant_.contains(node.inputs[i])) imported.insert(node.inputs[i]->name);
+    std::vector<std::string> inputs, outputs;
+    for (const Value* input : body.inputs) {
+      known[input] = graph.add_input(named(input->name), input->type);
+      inputs.push_back(known.at(input)->name);
+    }
+    rewrite::splice(graph, body, known, copy, loop.prefix);
+    std::vector<Value*> results;
+    for (size_t i = 0; i < body.outputs.size(); ++i) {
+      Value* value = known.at(body.outputs[i]);
+      Node* given = graph.add_node("Identity", {value}, {fmt::format("{}.{}", loop.prefix, i)}, "", copy);
+      given->outputs[0]->type = value->type;
+      results.push_back(given->outputs[0]);
+      outputs.push_back(results.back()->name);
+      if (i >= first_next + carried) loop.row_types.push_back(value->type);
+    }
+    detach(graph, imported, results);
+
+    if (!is_scan) {
+      loop.iteration = inputs[0];
+      loop.runs = inputs[1];
+      loop.goes_on = outputs[0];
+    }
+    const auto first_carried = inputs.begin() + static_cast<long>(flags), first_item = first_carried + static_cast<long>(carried);
+    loop.carried.assign(first_carried, first_item);
+    loop.items.assign(first_item, inputs.end());
+    const auto next = outputs.begin() + static_cast<long>(first_next), rows = next + static_cast<long>(carried);
+    loop.next.assign(next, rows);
+    loop.rows.assign(rows, outputs.end());
+    const auto numbers = [&](std::string_view name, size_t count) {
+      auto given = node.get_ints(name, std::vector<int64_t>(count, 0));
+      if (given.size() != count) damaged();
+      return given;
+    };
+    const auto flags_of = [&](std::string_view name, size_t count) {
+      const auto given = numbers(name, count);
+      return std::vector<bool>(given.begin(), given.end());
+    };
+    loop.item_axes = numbers("scan_input_axes", loop.items.size());
+    loop.row_axes = numbers("scan_output_axes", loop.rows.size());
+    loop.item_reversed = flags_of("scan_input_directions", loop.items.size());
+    loop.row_reversed = flags_of("scan_output_directions", loop.rows.size());
+    loop.body = as_segment(std::move(model));
+    return loop;
+  }
+
+  // A model that is a part: one whose own parts are not known before it has types is compiled in parts.
+  static Segment as_segment(OnnxModel model) {
+    std::vector<Segment> parts = segments_of(model);
+    if (parts.size() == 1) return std::move(parts.front());
+    return {.model = std::move(model), .may_have_parts = true};
   }
 
   OnnxModel model_;
   Graph& graph_;
+  const std::set<std::string>& between_;  ///< first results of nodes that no program can hold
   int parts_ = 1;
   std::map<const Node*, int> part_;
   std::set<const Value*> deciding_;        ///< conditions that decide between parts
@@ -211,8 +340,8 @@ class Segmenter {
 
 }  // namespace
 
-std::vector<Segment> segments_of(const OnnxModel& model) {
-  return Segmenter(model).run();
+std::vector<Segment> segments_of(const OnnxModel& model, const std::set<std::string>& between) {
+  return Segmenter(model, between).run();
 }
 
 OnnxModel with_values(const OnnxModel& model, const std::map<std::string, Tensor>& values) {

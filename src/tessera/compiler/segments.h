@@ -1,6 +1,8 @@
 #pragma once
 
 #include <map>
+#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -8,16 +10,38 @@
 
 namespace tessera::compiler {
 
+struct SteppedLoop;
+
+/// A node that runs between parts, on whole tensors: its results' sizes depend on data (kernels/data_sized.h), or it is
+/// a Loop or Scan whose iterations are models of their own.
+struct Between {
+  Node node;
+  std::vector<std::string> operands, results;  ///< names of tensors; "": left out
+  std::shared_ptr<const SteppedLoop> loop;     ///< of a Loop or Scan
+};
+
 /// A part of a model that can be compiled once the parts before it have run.
 struct Segment {
   OnnxModel model;                  ///< its inputs are the whole model's, and results of parts before it
   std::vector<std::string> values;  ///< inputs whose elements must be known to compile it
   bool may_have_parts = false;      ///< once these are known; see segments_of()
-  /// Results whose sizes depend on data, which are computed from `model`'s outputs and all that is known before it, in
-  /// this order (kernels/data_sized.h). Names of operands and results are those of tensors.
-  std::vector<Node> data_sized;
-  std::vector<std::vector<std::string>> operands, results;  ///< per node of `data_sized`; "": left out
-  std::map<std::string, Tensor> constants;                  ///< operands of `data_sized` that the model's file holds
+  /// What runs after it, in this order, with `model`'s outputs and all that is known before it.
+  std::vector<Between> after;
+  std::map<std::string, Tensor> constants;  ///< operands of `after` that the model's file holds
+};
+
+/// A Loop or Scan in pieces. Names are those of the body's inputs and outputs, which are unique in the model.
+struct SteppedLoop {
+  Segment body;  ///< its inputs are also what the body reads from around it
+  std::string prefix;
+  std::string iteration, runs, goes_on;  ///< a Loop's: int64 and bool scalars, and the condition that it computes
+  std::vector<std::string> carried, next;
+  std::vector<std::string> items, rows;  ///< of scan inputs and outputs
+  std::vector<int64_t> item_axes, row_axes;
+  std::vector<bool> item_reversed, row_reversed;
+  std::vector<TensorType> row_types;  ///< as the file declares them
+
+  bool is_scan() const { return goes_on.empty(); }
 };
 
 /// The model in parts. An operator that must know an operand's elements before it is compiled (OpDef::values) is in a
@@ -26,13 +50,14 @@ struct Segment {
 /// their newest forms, outside of functions.
 ///
 /// An If whose branches hold such operators goes in a part after the one that computes its condition, which is among
-/// that part's values; with that value, the part is a model that may have parts of its own.
+/// that part's values; with that value, the part is a model that may have parts of its own. A Loop or Scan whose body
+/// holds such operators runs between parts. So do those that `between` names by their first results (RegionError).
 ///
 ///     n = NonZero (x);  y = Gather (x, n);  k = ReduceMax (y);  z = TopK (y, k)
 ///     → part 0: nothing, then n;  part 1: y and k;  part 2, whose values are k: z
 ///
 /// Throws a user error if the model has states that step and more than one part.
-std::vector<Segment> segments_of(const OnnxModel& model);
+std::vector<Segment> segments_of(const OnnxModel& model, const std::set<std::string>& between = {});
 
 /// The model with these inputs as constants. Throws a user error for a name that no input has, and for another type.
 OnnxModel with_values(const OnnxModel& model, const std::map<std::string, Tensor>& values);

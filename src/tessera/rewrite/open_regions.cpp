@@ -24,18 +24,6 @@ int64_t count_nodes(const Graph& graph) {
   return count;
 }
 
-const Graph& region_of(const Node& node, std::string_view attribute) {
-  const auto* region = node.get<Region>(attribute);
-  if (!region) fail("flow", "{}: it has no graph '{}'; the file is damaged", node.label(), attribute);
-  return **region;
-}
-
-// What a body calls the values around it that it uses.
-void map_captures(const Node& node, const Graph& body, std::map<const Value*, Value*>& known) {
-  for (size_t c = 0; c < node.captures.size(); ++c)
-    if (const Value* inside = body.find(node.captures[c])) known[inside] = node.inputs[node.operand_count() + c];
-}
-
 // A tensor that a run computes or is given; other values are known or stored.
 bool is_run_value(const Value& value) {
   return value.kind == ValueKind::result || value.kind == ValueKind::input;
@@ -48,13 +36,6 @@ std::optional<int64_t> number_of(const Value* value) {
 
 std::string within(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "/" + name;
-}
-
-std::string prefix_of(const Node& node) {
-  if (!node.name.empty()) return node.name;
-  for (const Value* result : node.outputs)
-    if (result) return result->name;
-  return node.op_type;
 }
 
 // While a body is visited, passes may put other values in place of its outputs: a node that takes these knows them.
@@ -114,6 +95,30 @@ class NamedAs {
   std::string own_, name_;
 };
 
+}  // namespace
+
+const Graph& region_of(const Node& node, std::string_view attribute) {
+  const auto* region = node.get<Region>(attribute);
+  if (!region) fail("flow", "{}: it has no graph '{}'; the file is damaged", node.label(), attribute);
+  return **region;
+}
+
+void map_captures(const Node& node, const Graph& body, std::map<const Value*, Value*>& known) {
+  for (size_t c = 0; c < node.captures.size(); ++c)
+    if (const Value* inside = body.find(node.captures[c])) known[inside] = node.inputs[node.operand_count() + c];
+}
+
+std::string first_result(const Node& node) {
+  const auto found = std::find_if(node.outputs.begin(), node.outputs.end(), [](const Value* value) { return value; });
+  return found == node.outputs.end() ? "" : (*found)->name;
+}
+
+std::string prefix_of(const Node& node) {
+  if (!node.name.empty()) return node.name;
+  const std::string result = first_result(node);
+  return result.empty() ? node.op_type : result;
+}
+
 void refuse_random(const Graph& body, const Node& node) {
   for (const auto& inner : body.nodes()) {
     for (const Graph* region : inner->regions()) refuse_random(*region, node);
@@ -127,7 +132,52 @@ void refuse_random(const Graph& body, const Node& node) {
   }
 }
 
-}  // namespace
+bool stays_true(const Value* condition, const Value* given) {
+  while (condition != given && condition->producer && condition->producer->is("Identity"))
+    condition = condition->producer->inputs[0];
+  if (condition == given) return true;
+  const Tensor* data = condition->has_data() ? &condition->data : nullptr;
+  if (condition->producer && condition->producer->is("Constant")) data = condition->producer->get<Tensor>("value");
+  return data && data->data && data->dtype == DType::boolean && data->count() == 1 && data->to_int64().front() != 0;
+}
+
+bool unroll_counted(Graph& graph, Node* loop, int64_t most_nodes) {
+  const Graph& body = region_of(*loop, "body");
+  const size_t operands = loop->operand_count();
+  if (operands < 3 || body.inputs.size() != operands || body.outputs.size() != operands - 1) return false;
+  const Value *trips = loop->inputs[0], *condition = loop->inputs[1];
+  const auto stored = [](const Value* value) {
+    const Tensor* data = value->is_fixed() ? &value->data : nullptr;
+    if (value->producer && value->producer->is("Constant")) data = value->producer->get<Tensor>("value");
+    return data && data->data && data->count() == 1 ? std::optional(data->to_int64().front()) : std::nullopt;
+  };
+  const auto count = trips && trips->dtype() == DType::int64 ? stored(trips) : std::nullopt;
+  if (!count || *count <= 0 || *count > most_nodes / std::max<int64_t>(1, count_nodes(body))) return false;
+  if ((condition && !stays_true(condition, nullptr)) || !stays_true(body.outputs[0], body.inputs[1])) return false;
+  const std::string prefix = prefix_of(*loop);
+  std::vector<Value*> carried(loop->inputs.begin() + 2, loop->inputs.begin() + static_cast<long>(operands));
+  for (int64_t i = 0; i < *count; ++i) {
+    std::map<const Value*, Value*> known;
+    map_captures(*loop, body, known);
+    known[body.inputs[0]] = graph.constant_int64({i}, true);
+    known[body.inputs[1]] = graph.constant_scalar(DType::boolean, 1);
+    for (size_t c = 0; c < carried.size(); ++c) known[body.inputs[c + 2]] = carried[c];
+    splice(graph, body, known, loop, fmt::format("{}/{}", prefix, i));
+    for (size_t c = 0; c < carried.size(); ++c) carried[c] = known.at(body.outputs[c + 1]);
+  }
+  for (size_t c = 0; c < carried.size(); ++c) {
+    Value* result = loop->output(c);
+    if (!result) continue;
+    Value* copy = graph.add_node("Identity", {carried[c]}, {""}, "", loop)->outputs[0];
+    copy->type = result->type;
+    const std::string name = result->name;
+    graph.replace_uses(result, copy);
+    graph.rename(result, name + "_before");
+    graph.rename(copy, name);
+  }
+  graph.erase(loop);
+  return true;
+}
 
 /// A Loop or Scan in one form.
 struct RegionOpener::LoopForm {
@@ -157,14 +207,16 @@ struct RegionOpener::LoopForm {
 };
 
 bool RegionOpener::open(Node* node) {
-  if (node->is("If")) {
-    open_if(node);
-  } else if (node->is("Loop")) {
-    open_loop(form_of_loop(node));
-  } else if (node->is("Scan")) {
-    open_loop(form_of_scan(node));
-  } else {
-    return false;
+  if (!node->is("If") && !node->is("Loop") && !node->is("Scan")) return false;
+  const std::string region = first_result(*node);
+  try {
+    if (node->is("If"))
+      open_if(node);
+    else
+      open_loop(node->is("Loop") ? form_of_loop(node) : form_of_scan(node));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::user || !decides_) throw;
+    throw RegionError(error, region);  // of an inner region, too: the outer one is what can run between programs
   }
   graph_.erase(node);
   return true;

@@ -1,10 +1,42 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <string>
 
+#include "tessera/error.h"
 #include "tessera/ir/graph.h"
 
 namespace tessera::rewrite {
+
+/// An If, Loop or Scan that no program can hold, though it may run between programs (compiler/segments.h): what its
+/// branches or body do depends on data, or its branches or iterations give different extents.
+class RegionError : public Error {
+ public:
+  RegionError(const Error& error, std::string region) : Error(error), region_(std::move(region)) {}
+
+  /// The node's first result.
+  const std::string& region() const { return region_; }
+
+ private:
+  std::string region_;
+};
+
+/// A node's branch or body. Throws a user error if it has none of that name.
+const Graph& region_of(const Node& node, std::string_view attribute);
+/// Adds to `known` the values around the body that it uses, by what it calls them.
+void map_captures(const Node& node, const Graph& body, std::map<const Value*, Value*>& known);
+/// What begins the names of values in a node's regions, once they are outside.
+std::string prefix_of(const Node& node);
+/// The name of the node's first result.
+std::string first_result(const Node& node);
+/// Whether the condition that a Loop's body gives is a constant, or the one that it is given, so that it stays true.
+bool stays_true(const Value* condition, const Value* given);
+/// Puts a Loop's iterations one after the other in its place if the file says how many there are, they have at most
+/// `most_nodes` nodes in all, and they hand on carried values alone. Types need not be known.
+bool unroll_counted(Graph& graph, Node* loop, int64_t most_nodes);
+/// Throws a user error if the body, or a branch or body in it, draws random numbers.
+void refuse_random(const Graph& body, const Node& node);
 
 /// Puts the nodes of branches and bodies (If, Loop, Scan) among those of the graph, between nodes of domain
 /// tessera.flow (ir/flow.h), so that all later passes see them.
@@ -22,7 +54,7 @@ class RegionOpener {
       : graph_(graph), visit_(std::move(visit)), decides_(decides) {}
 
   /// Whether the node is an If, Loop or Scan; it is gone then. Types of its operands are known. Throws user errors that
-  /// name the node.
+  /// name the node, RegionErrors among them.
   bool open(Node* node);
   /// The iteration or branch whose nodes are being visited; null outside.
   Value* around() const { return around_; }

@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "tessera/rewrite/open_regions.h"
 #include "tessera/rewrite/passes.h"
 
 // Exporters unroll a loop over experts, each of which finds the tokens that chose it by NonZero, so that sizes depend
@@ -242,16 +243,46 @@ class Spreading {
   std::map<const Value*, Part> parts_;
 };
 
+bool is_search(const std::unique_ptr<Node>& node) {
+  return node->is("NonZero");
+}
+
+void spread(Graph& graph) {
+  std::vector<Node*> found;
+  for (const auto& node : graph.nodes())
+    if (is_search(node)) found.push_back(node.get());
+  bool any = false;
+  for (Node* node : found) any |= Spreading(graph, node).run();
+  if (any) graph.erase_dead();
+}
+
+// The first results of loops that find rows by NonZero, and add to them by ScatterND.
+std::vector<std::string> loops_over_experts(const Graph& graph) {
+  std::vector<std::string> loops;
+  for (const auto& node : graph.nodes()) {
+    if (!node->is("Loop")) continue;
+    const auto& nodes = region_of(*node, "body").nodes();
+    const bool scatters = std::any_of(nodes.begin(), nodes.end(), [](const auto& n) { return n->is("ScatterND"); });
+    if (scatters && std::any_of(nodes.begin(), nodes.end(), is_search)) loops.push_back(first_result(*node));
+  }
+  return loops;
+}
+
 }  // namespace
 
 void spread_routed_rows(OnnxModel& model) {
   Graph& graph = *model.graph;
-  std::vector<Node*> found;
-  for (const auto& node : graph.nodes())
-    if (node->is("NonZero")) found.push_back(node.get());
-  bool any = false;
-  for (Node* node : found) any |= Spreading(graph, node).run();
-  if (any) graph.erase_dead();
+  spread(graph);
+  // Only if that leaves nothing for which the loop would have to run in parts.
+  for (const std::string& loop : loops_over_experts(graph)) {
+    OnnxModel trial = model.clone();
+    if (!unroll_counted(*trial.graph, trial.graph->find(loop)->producer, RegionOpener::kManyNodes)) continue;
+    const auto searches = [](const Graph& in) { return std::count_if(in.nodes().begin(), in.nodes().end(), is_search); };
+    spread(*trial.graph);
+    if (searches(*trial.graph) > searches(graph)) continue;
+    unroll_counted(graph, graph.find(loop)->producer, RegionOpener::kManyNodes);
+    spread(graph);
+  }
 }
 
 }  // namespace tessera::rewrite
