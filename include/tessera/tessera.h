@@ -472,8 +472,8 @@ class Session {
 /// Runs any model over a mesh: also one whose shapes depend on the elements of its inputs (Model::value_inputs), or on
 /// what it computes (the count of NonZero's results, a computed k of TopK, what an iteration of a Loop appends). Such a
 /// model runs in parts, one after the other, each compiled for the values that decide its shapes: on its first run with
-/// these, and again once eight other sets of values came after. What a part hands to the next is whole, in memory of the
-/// host.
+/// these, and again once eight other sets of values came after. What a part hands to the next is whole, in memory of
+/// the host.
 class ModelSession {
  public:
   /// Compiles what can be compiled before a run. Throws as compile() and Session do; and a user error for a model that

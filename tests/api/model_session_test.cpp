@@ -245,6 +245,16 @@ TEST(ModelSession, refuses_what_it_cannot_run_in_parts) {
   EXPECT_THAT(message_of([&] { ModelSession(model, Mesh(), stepped); }), HasSubstr("'w' steps"));
 }
 
+TEST(ModelSession, names_nodes_between_parts_that_have_no_name) {
+  TemporaryFolder folder;
+  ModelSession session(
+      model_of(folder, "g (float[a] x, bool[b] some) => (float[c] y) { y = Compress <axis = 0> (x, some) }"));
+  EXPECT_THAT(message_of([&] {
+                session.run({{"x", floats({1}, {1})}, {"some", Tensor::of<uint8_t>(DType::boolean, {2}, {1, 1})}});
+              }),
+              testing::AllOf(HasSubstr("Compress 'y'"), HasSubstr("2 elements")));
+}
+
 TEST(ModelSession, steps_states_whatever_the_values) {
   TemporaryFolder folder;
   const Model model = model_of(folder, R"(g (float[2, 3] x, int64[n] axes) => (float[a, b] y, float[2, 3] next)

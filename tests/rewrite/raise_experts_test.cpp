@@ -381,7 +381,8 @@ std::string searching_loop(std::string_view of_rows = "Relu (g)") {
       "float[3, 4, 5] w1, float[3, 5, 4] w2, int64 three0 = {3}, bool yes = {1}",
       "  iu = Unsqueeze (i, last)\n  eq = Equal (iu, numbers)\n  ei = Cast <to = 7> (eq)\n"
       "  masks = Transpose <perm = [2, 1, 0]> (ei)\n  wu = Unsqueeze (w, two)\n  xs = Shape (x)\n"
-      "  a0 = Expand (nothing, xs)\n  y = Loop <body = over_experts (int64 e, bool on, float a) => (bool on1, float a1) "
+      "  a0 = Expand (nothing, xs)\n  y = Loop <body = over_experts (int64 e, bool on, float a) => (bool on1, float "
+      "a1) "
       "{\n    on1 = Identity (on)\n    mask = Gather (masks, e)\n    nz = NonZero (mask)\n"
       "    pairs = Transpose <perm = [1, 0]> (nz)\n    sl = Slice (pairs, zero, one, one)\n"
       "    slot = Squeeze (sl, one)\n    tk = Slice (pairs, one, two, one)\n    token = Squeeze (tk, one)\n"

@@ -8,6 +8,7 @@
 #include "tessera/ir/glob.h"
 #include "tessera/ir/set_sizes.h"
 #include "tessera/onnx/import.h"
+#include "tessera/ops/infer.h"
 #include "tessera/program_io/written_program.h"
 #include "tessera/rewrite/open_regions.h"
 #include "tessera/rewrite/pipeline.h"
@@ -35,21 +36,25 @@ const std::vector<compiler::Segment>& Model::Impl::segments() const {
     if (!segments_.empty()) return segments_;
   }
   std::vector<compiler::Segment> found = compiler::segments_of(model);
-  std::set<std::string> between;
+  compiler::Apart apart;
   std::string reason;
   // What a program cannot hold shows when it is rewritten, once the elements that it must know are given.
-  while (found.size() == 1 && found.front().values.empty() && found.front().may_have_parts) {
+  while (found.size() == 1 && found.front().values.empty()) {
+    bool is_new = false;
     try {
       rewritten();
-      break;
     } catch (const rewrite::RegionError& error) {
-      if (!between.insert(error.region()).second) break;
+      is_new = apart.regions.insert(error.region()).second;
+      reason = error.what();
+    } catch (const ops::UnknownValue& error) {
+      is_new = apart.values.insert(error.value()).second;
       reason = error.what();
     } catch (const Error&) {
-      break;  // whoever compiles the model hears of it
+      // Whoever compiles the model hears of it.
     }
+    if (!is_new) break;
     try {
-      found = compiler::segments_of(model, between);
+      found = compiler::segments_of(model, apart);
     } catch (const Error&) {
       break;
     }

@@ -95,12 +95,16 @@ struct ModelSession::Impl {
   SessionOptions session;
   std::optional<Made> whole;  ///< of a model that is compiled before it runs
   std::vector<Part> parts;
+  int depth = 0;  ///< how many models it is a part of
   std::vector<Program> ran;
   mutable std::mutex running;
 
   static std::unique_ptr<Impl> begun(const Model& model, const Mesh& mesh, const Plan& plan,
-                                     const CompileOptions& options, const SessionOptions& session) {
+                                     const CompileOptions& options, const SessionOptions& session, int depth = 0) {
+    constexpr int kMostDepth = 100;
+    check(depth < kMostDepth, "a part that has parts has fewer than the whole");
     auto impl = std::make_unique<Impl>();
+    impl->depth = depth;
     impl->model = model;
     impl->mesh = mesh;
     impl->plan = plan;
@@ -185,8 +189,9 @@ struct ModelSession::Impl {
       OnnxModel sized = part.segment->model.clone();
       for (const auto& [name, type] : types) sized.graph->find(name)->type = type;
       const Model own = model_of(model, compiler::with_values(sized, values));
-      if (part.segment->may_have_parts && (own.runs_in_parts() || !own.value_inputs().empty()))
-        return {values, types, std::nullopt, std::nullopt, begun(own, mesh, plan_for(own), options, session)};
+      if (own.runs_in_parts() || !own.value_inputs().empty())
+        return {values, types, std::nullopt, std::nullopt,
+                begun(own, mesh, plan_for(own), options, session, depth + 1)};
       Program program = compile(own, mesh, plan_for(own), options);
       SessionOptions asked = session;
       const std::vector<StateInfo> states = program.states();
@@ -300,22 +305,23 @@ struct ModelSession::Impl {
     std::vector<TensorType> operand_types;
     for (const std::string& name : between.operands) {
       const auto constant = part.segment->constants.find(name);
-      operands.push_back(name.empty()                               ? Tensor()
+      operands.push_back(name.empty()                                ? Tensor()
                          : constant != part.segment->constants.end() ? constant->second
                                                                      : known.at(name));
       operand_types.push_back({operands.back().dtype, shape_of(name, operands.back(), types)});
     }
     std::vector<TensorType> result_types;
-    std::vector<Tensor> results = between.loop ? run_loop(part, between, operands, operand_types, known, types, result_types)
-                                               : kernels::run_data_sized(between.node, operands);
+    std::vector<Tensor> results = between.loop
+                                      ? run_loop(part, between, operands, operand_types, known, types, result_types)
+                                      : kernels::run_data_sized(between.node, operands);
     for (size_t i = 0; i < between.results.size(); ++i) {
       const std::string& name = between.results[i];
       if (name.empty() || i >= results.size()) continue;
-      types[name] = between.loop ? result_types[i]
-                                 : TensorType{results[i].dtype,
-                                              kernels::data_sized_shape(between.node, i, results[i].dims,
-                                                                        *operand_types[0].shape,
-                                                                        Expr::symbol(name + "_count"))};
+      types[name] = between.loop
+                        ? result_types[i]
+                        : TensorType{results[i].dtype,
+                                     kernels::data_sized_shape(between.node, i, results[i].dims,
+                                                               *operand_types[0].shape, Expr::symbol(name + "_count"))};
       known[name] = std::move(results[i]);
     }
   }
@@ -325,9 +331,7 @@ struct ModelSession::Impl {
                                std::vector<TensorType>& result_types) {
     std::unique_ptr<Part::Loop>& loop = part.loops[&between];
     if (!loop) loop = std::make_unique<Part::Loop>(Part::Loop{{&between.loop->body}, {}});
-    const auto run_body = [&](Tensors& inside, Types& inside_types) {
-      run_program(loop->body, inside, inside_types);
-    };
+    const auto run_body = [&](Tensors& inside, Types& inside_types) { run_program(loop->body, inside, inside_types); };
     return api::run_stepped(*between.loop, between.node, operands, operand_types, known, types, run_body, loop->found,
                             result_types);
   }

@@ -62,7 +62,8 @@ class Stepping {
   std::vector<Tensor> run(Tensors known, Types types, const std::function<void(Tensors&, Types&)>& run_body,
                           std::vector<TensorType>& result_types) {
     const size_t first = loop_.is_scan() ? 0 : 2;
-    for (size_t c = 0; c < loop_.carried.size(); ++c) carry(c, operands_.at(first + c), operand_types_.at(first + c), known, types);
+    for (size_t c = 0; c < loop_.carried.size(); ++c)
+      carry(c, operands_.at(first + c), operand_types_.at(first + c), known, types);
     const std::optional<int64_t> trips = trip_count();
     rows_.resize(loop_.rows.size());
     bool goes_on = loop_.is_scan() || operands_[1].dtype == DType::undefined || is_true(operands_[1]);
@@ -94,9 +95,11 @@ class Stepping {
     for (size_t r = 0; r < loop_.rows.size(); ++r) {
       results.push_back(rows_of(r));
       const size_t axis = row_axis(r, results.back().dims.size());
-      TensorType type = found_.contains(loop_.rows[r]) ? found_.at(loop_.rows[r]) : without(exact_type(results.back()), axis);
-      type.shape->insert(type.shape->begin() + static_cast<long>(axis), count);
-      result_types.push_back(std::move(type));
+      const auto row = found_.find(loop_.rows[r]);
+      const Dims& dims = results.back().dims;
+      Shape shape = row == found_.end() ? without(Shape(dims.begin(), dims.end()), axis) : *row->second.shape;
+      shape.insert(shape.begin() + static_cast<long>(axis), count);
+      result_types.push_back({results.back().dtype, std::move(shape)});
     }
     return results;
   }
@@ -151,21 +154,23 @@ class Stepping {
     return ops::normalize_axis(node_, loop_.row_axes[r], rank, "scan_output_axes");
   }
 
-  static TensorType without(TensorType type, size_t axis) {
-    type.shape->erase(type.shape->begin() + static_cast<long>(axis));
-    return type;
+  static Shape without(Shape shape, size_t axis) {
+    shape.erase(shape.begin() + static_cast<long>(axis));
+    return shape;
   }
 
   void give_item(size_t s, int64_t at, Tensors& known, Types& types) const {
     known[loop_.items[s]] = item_of(node_, sequence(s), item_axis(s), at);
-    types[loop_.items[s]] = without(operand_types_.at(loop_.carried.size() + s), item_axis(s));
+    types[loop_.items[s]] = {sequence(s).dtype, without(item_shape(s), item_axis(s))};
   }
 
   void add_row(size_t r, Tensor row, const TensorType& type) {
     const std::string& name = loop_.rows[r];
     if (!rows_[r].empty() && rows_[r].front().dims != row.dims)
-      fail("flow", "{}: iteration {} gives a row [{}] after rows [{}]; rows must have equal extents, or else be joined "
-           "in a carried value", node_.label(), rows_[r].size(), fmt::join(row.dims, ", "), fmt::join(rows_[r].front().dims, ", "));
+      fail("flow",
+           "{}: iteration {} gives a row [{}] after rows [{}]; rows must have equal extents, or else be joined "
+           "in a carried value",
+           node_.label(), rows_[r].size(), fmt::join(row.dims, ", "), fmt::join(rows_[r].front().dims, ", "));
     const auto before = found_.find(name);
     found_[name] = before == found_.end() ? type : common_type(name, before->second, type);
     rows_[r].push_back(std::move(row));
@@ -180,7 +185,8 @@ class Stepping {
     // No iteration has told what a row is.
     TensorType type = found_.contains(loop_.rows[r]) ? found_.at(loop_.rows[r]) : loop_.row_types[r];
     if (!type.shape)
-      fail("flow", "{}: it has no iterations, and its body does not declare how many dimensions a row has", node_.label());
+      fail("flow", "{}: it has no iterations, and its body does not declare how many dimensions a row has",
+           node_.label());
     Dims dims;
     for (const Expr& extent : *type.shape) dims.push_back(extent.constant().value_or(0));
     dims.insert(dims.begin() + static_cast<long>(row_axis(r, dims.size() + 1)), 0);
@@ -205,8 +211,9 @@ TensorType common_type(const std::string& name, const TensorType& before, const 
   return common;
 }
 
-std::vector<Tensor> run_stepped(const compiler::SteppedLoop& loop, const Node& node, const std::vector<Tensor>& operands,
-                                const std::vector<TensorType>& operand_types, const Tensors& known, const Types& types,
+std::vector<Tensor> run_stepped(const compiler::SteppedLoop& loop, const Node& node,
+                                const std::vector<Tensor>& operands, const std::vector<TensorType>& operand_types,
+                                const Tensors& known, const Types& types,
                                 const std::function<void(Tensors&, Types&)>& run_body, Types& found,
                                 std::vector<TensorType>& result_types) {
   return Stepping(loop, node, operands, operand_types, found).run(known, types, run_body, result_types);

@@ -122,7 +122,8 @@ class Inspect : public Command {
                   ": give these with --inputs wherever the model is compiled");
     if (found.runs_in_parts)
       console.say("shapes depend on what the model computes: tessera run compiles it in parts while it runs");
-    if (!found.why_in_parts.empty()) console.say("since no program holds one of its loops or branches: " + found.why_in_parts);
+    if (!found.why_in_parts.empty())
+      console.say("since no program holds one of its loops or branches: " + found.why_in_parts);
     if (!found.rewrite_error.empty()) console.say("cannot be compiled: " + found.rewrite_error);
     console.say(found.uncovered.empty() && found.rewrite_error.empty()
                     ? "coverage: all operators"

@@ -34,28 +34,35 @@ void take_known_branches(Graph& graph) {
   }
 }
 
-// The operands of a body's or branch's nodes whose elements must be known before these are compiled, as far as they
-// follow from values around it: those values.
-std::set<const Value*> values_around(const Node& node, const Graph& body) {
-  std::set<const Value*> wanted;
+// The values around a body or branch from which elements follow that its nodes must know before they are compiled.
+// True: some follow from nothing else, so that they do not differ between iterations.
+std::map<const Value*, bool> values_around(const Node& node, const Graph& body) {
+  std::map<const Value*, bool> wanted, around;
   for (const auto& inner : body.nodes()) {
     for (size_t i = 0; i < inner->operand_count(); ++i)
-      if (inner->inputs[i] && rewrite::needs_value(*inner, i)) wanted.insert(inner->inputs[i]);
-    for (const Graph* region : inner->regions()) wanted.merge(values_around(*inner, *region));
+      if (inner->inputs[i] && rewrite::needs_value(*inner, i)) wanted[inner->inputs[i]] = true;
+    for (const Graph* region : inner->regions())
+      for (const auto& [value, alone] : values_around(*inner, *region)) wanted[value] |= alone;
   }
   std::map<const Value*, Value*> captured;
   rewrite::map_captures(node, body, captured);
-  std::set<const Value*> around, seen;
-  std::vector<const Value*> queue(wanted.begin(), wanted.end());
-  while (!queue.empty()) {
-    const Value* value = queue.back();
-    queue.pop_back();
-    if (!seen.insert(value).second) continue;
-    if (const auto outside = captured.find(value); outside != captured.end()) around.insert(outside->second);
-    if (!value->producer) continue;
-    for (size_t i = 0; i < value->producer->inputs.size(); ++i)
-      if (value->producer->inputs[i] && ops::reads_elements(*value->producer, i))
-        queue.push_back(value->producer->inputs[i]);
+  for (auto [target, alone] : wanted) {
+    std::set<const Value*> seen, found;
+    std::vector<const Value*> queue{target};
+    while (!queue.empty()) {
+      const Value* value = queue.back();
+      queue.pop_back();
+      if (!seen.insert(value).second) continue;
+      if (const auto outside = captured.find(value); outside != captured.end())
+        found.insert(outside->second);
+      else if (value->kind == ValueKind::input)
+        alone = false;
+      if (!value->producer) continue;
+      for (size_t i = 0; i < value->producer->inputs.size(); ++i)
+        if (value->producer->inputs[i] && ops::reads_elements(*value->producer, i))
+          queue.push_back(value->producer->inputs[i]);
+    }
+    for (const Value* value : found) around[value] |= alone;
   }
   return around;
 }
@@ -79,8 +86,7 @@ void detach(Graph& graph, const std::set<std::string>& imported, std::vector<Val
 
 class Segmenter {
  public:
-  Segmenter(const OnnxModel& model, const std::set<std::string>& between)
-      : model_(model.clone()), graph_(*model_.graph), between_(between) {
+  Segmenter(const OnnxModel& model, const Apart& apart) : model_(model.clone()), graph_(*model_.graph), apart_(apart) {
     rewrite::inline_functions(model_);
     rewrite::upgrade(model_);
     rewrite::spread_routed_rows(model_);
@@ -107,7 +113,7 @@ class Segmenter {
 
  private:
   bool is_apart(const Node& node) const {
-    return holds_data_sized(node) || between_.contains(rewrite::first_result(node));
+    return holds_data_sized(node) || apart_.regions.contains(rewrite::first_result(node));
   }
   // An If in whose branches sizes depend on data: once its condition is known, the branch is a model of its own.
   bool is_decided_between_parts(const Node& node) const { return node.is("If") && is_apart(node); }
@@ -126,6 +132,7 @@ class Segmenter {
       needed->insert(value);
       return true;
     }
+    if (apart_.values.contains(value->name)) return false;
     if (value->kind == ValueKind::input) {
       // What is computed from floats is not followed before a run.
       if (!value->has_shape() || value->rank() > 1 || (!direct && is_float(value->dtype()))) return false;
@@ -158,13 +165,15 @@ class Segmenter {
         visit(node.inputs[i]);
     if (!is_decided_between_parts(node))
       for (const Graph* region : node.regions())
-        for (const Value* value : values_around(node, *region)) visit(value);
+        // What is left out is missed when the loop is rewritten, which then runs between parts.
+        for (const auto& [value, alone] : values_around(node, *region))
+          if ((value->producer && alone) || is_known(value)) visit(value);
   }
 
   void place(const Node& node) {
     if (ops::find_op(node.op_type, node.domain) ? follows_from_constants(node) : node.is("Constant"))
       for (const Value* result : node.outputs)
-        if (!deciding_.contains(result)) constant_.insert(result);
+        if (result && !deciding_.contains(result) && !apart_.values.contains(result->name)) constant_.insert(result);
     int part = 0;
     for (const Value* operand : node.inputs)
       if (operand) part = std::max(part, available(operand));
@@ -208,7 +217,6 @@ class Segmenter {
       }
       if (!computed_here) continue;
       for_values(*node, [&](const Value* value) { is_known(value, part, &values); });
-      segment.may_have_parts |= !node->regions().empty();
     }
     for (const Value* output : graph_.outputs)
       if (made_in(output, part)) exported.insert(output);
@@ -225,7 +233,12 @@ class Segmenter {
   }
 
   void run_after(Segment& segment, const Node& node) const {
-    Between& between = segment.after.emplace_back(node);
+    Between& between = segment.after.emplace_back();
+    between.node.op_type = node.op_type;
+    between.node.domain = node.domain;
+    between.node.name = rewrite::prefix_of(node);
+    for (const Attribute& attribute : node.attributes)
+      if (!std::holds_alternative<Region>(attribute.value)) between.node.attributes.push_back(attribute);
     for (size_t i = 0; i < node.operand_count(); ++i) {
       const Value* operand = node.inputs[i];
       between.operands.push_back(operand ? operand->name : "");
@@ -298,7 +311,8 @@ class Segmenter {
       loop.runs = inputs[1];
       loop.goes_on = outputs[0];
     }
-    const auto first_carried = inputs.begin() + static_cast<long>(flags), first_item = first_carried + static_cast<long>(carried);
+    const auto first_carried = inputs.begin() + static_cast<long>(flags),
+               first_item = first_carried + static_cast<long>(carried);
     loop.carried.assign(first_carried, first_item);
     loop.items.assign(first_item, inputs.end());
     const auto next = outputs.begin() + static_cast<long>(first_next), rows = next + static_cast<long>(carried);
@@ -321,16 +335,16 @@ class Segmenter {
     return loop;
   }
 
-  // A model that is a part: one whose own parts are not known before it has types is compiled in parts.
+  // A model that is a part; if it has parts of its own, whoever compiles it finds them.
   static Segment as_segment(OnnxModel model) {
     std::vector<Segment> parts = segments_of(model);
     if (parts.size() == 1) return std::move(parts.front());
-    return {.model = std::move(model), .may_have_parts = true};
+    return {.model = std::move(model)};
   }
 
   OnnxModel model_;
   Graph& graph_;
-  const std::set<std::string>& between_;  ///< first results of nodes that no program can hold
+  const Apart& apart_;
   int parts_ = 1;
   std::map<const Node*, int> part_;
   std::set<const Value*> deciding_;        ///< conditions that decide between parts
@@ -340,8 +354,8 @@ class Segmenter {
 
 }  // namespace
 
-std::vector<Segment> segments_of(const OnnxModel& model, const std::set<std::string>& between) {
-  return Segmenter(model, between).run();
+std::vector<Segment> segments_of(const OnnxModel& model, const Apart& apart) {
+  return Segmenter(model, apart).run();
 }
 
 OnnxModel with_values(const OnnxModel& model, const std::map<std::string, Tensor>& values) {

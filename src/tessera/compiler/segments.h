@@ -15,7 +15,7 @@ struct SteppedLoop;
 /// A node that runs between parts, on whole tensors: its results' sizes depend on data (kernels/data_sized.h), or it is
 /// a Loop or Scan whose iterations are models of their own.
 struct Between {
-  Node node;
+  Node node;                                   ///< its type, name and attributes
   std::vector<std::string> operands, results;  ///< names of tensors; "": left out
   std::shared_ptr<const SteppedLoop> loop;     ///< of a Loop or Scan
 };
@@ -24,7 +24,6 @@ struct Between {
 struct Segment {
   OnnxModel model;                  ///< its inputs are the whole model's, and results of parts before it
   std::vector<std::string> values;  ///< inputs whose elements must be known to compile it
-  bool may_have_parts = false;      ///< once these are known; see segments_of()
   /// What runs after it, in this order, with `model`'s outputs and all that is known before it.
   std::vector<Between> after;
   std::map<std::string, Tensor> constants;  ///< operands of `after` that the model's file holds
@@ -44,20 +43,26 @@ struct SteppedLoop {
   bool is_scan() const { return goes_on.empty(); }
 };
 
+/// What a model's rewriting showed to be no part of one program.
+struct Apart {
+  std::set<std::string> regions;  ///< first results of Ifs, Loops and Scans (rewrite::RegionError)
+  std::set<std::string> values;   ///< whose elements a program must compute (ops::UnknownValue)
+};
+
 /// The model in parts. An operator that must know an operand's elements before it is compiled (OpDef::values) is in a
 /// part after the one that computes it; what depends on an operator whose result's size depends on its operands'
 /// elements (NonZero) is in a part after that operator. A model without either is one part. The parts' operators are in
 /// their newest forms, outside of functions.
 ///
 /// An If whose branches hold such operators goes in a part after the one that computes its condition, which is among
-/// that part's values; with that value, the part is a model that may have parts of its own. A Loop or Scan whose body
-/// holds such operators runs between parts. So do those that `between` names by their first results (RegionError).
+/// that part's values. A Loop or Scan whose body holds such operators runs between parts. Once it has values and types,
+/// each part is a model that may have parts of its own.
 ///
 ///     n = NonZero (x);  y = Gather (x, n);  k = ReduceMax (y);  z = TopK (y, k)
 ///     → part 0: nothing, then n;  part 1: y and k;  part 2, whose values are k: z
 ///
 /// Throws a user error if the model has states that step and more than one part.
-std::vector<Segment> segments_of(const OnnxModel& model, const std::set<std::string>& between = {});
+std::vector<Segment> segments_of(const OnnxModel& model, const Apart& apart = {});
 
 /// The model with these inputs as constants. Throws a user error for a name that no input has, and for another type.
 OnnxModel with_values(const OnnxModel& model, const std::map<std::string, Tensor>& values);

@@ -48,7 +48,9 @@ void infer_item(Node& node) {
 bool fit(const Value& a, const Value& b) {
   if (a.dtype() != b.dtype() || a.rank() != b.rank()) return false;
   for (size_t d = 0; d < a.rank(); ++d)
-    if (!same_extent(a.shape()[d], b.shape()[d])) return false;
+    if (const Expr& first = a.shape()[d], &second = b.shape()[d];
+        !same_extent(first, second) || least(first - second).value_or(0) > 0 || least(second - first).value_or(0) > 0)
+      return false;
   return true;
 }
 

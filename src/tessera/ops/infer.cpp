@@ -69,10 +69,11 @@ std::optional<std::vector<Expr>> content_of(const Value* value) {
 std::vector<Expr> content_operand(const Node& node, size_t index, std::string_view what) {
   auto content = content_of(&operand(node, index));
   if (!content)
-    fail_node(node,
-              "its {} ('{}') depends on data, so that the shape of the result is not known before the run; make "
-              "it a constant, or compute it from shapes",
-              what, node.input(index)->name);
+    throw UnknownValue(
+        node, *node.input(index),
+        fmt::format("its {} ('{}') depends on data, so that the shape of the result is not known before the run; make "
+                    "it a constant, or compute it from shapes",
+                    what, node.input(index)->name));
   return *content;
 }
 
@@ -91,10 +92,12 @@ Shape declared_shape(const Node& node, size_t operand, std::string_view what, st
   const Value* result = node.output();
   if (result && result->has_shape() && (!rank || result->rank() == *rank)) return result->shape();
   const Value* culprit = node.input(operand);
-  fail_node(node,
-            "its {} ('{}') depends on data, so that the shape of the result is not known before the run; make it a "
-            "constant, compute it from shapes, or declare the shape of the result in the model",
-            what, culprit ? culprit->name : "");
+  const std::string message = fmt::format(
+      "its {} ('{}') depends on data, so that the shape of the result is not known before the run; make it a constant, "
+      "compute it from shapes, or declare the shape of the result in the model",
+      what, culprit ? culprit->name : "");
+  if (culprit) throw UnknownValue(node, *culprit, message);
+  fail_node(node, "{}", message);
 }
 
 size_t normalize_axis(const Node& node, int64_t axis, size_t rank, std::string_view what) {

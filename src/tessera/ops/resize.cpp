@@ -28,10 +28,11 @@ bool is_given(const Node& node, size_t index) {
 std::vector<float> resize_scales(const Node& node) {
   const Value& scales = operand(node, kScales);
   if (scales.kind != ValueKind::constant || scales.dtype() != DType::float32)
-    fail_node(node,
-              "its scales ('{}') are not float32 constants, so that the shape of the result is not known before "
-              "the run; export the model with fixed scales, or with sizes",
-              scales.name);
+    throw UnknownValue(
+        node, scales,
+        fmt::format("its scales ('{}') are not float32 constants, so that the shape of the result is not known before "
+                    "the run; export the model with fixed scales, or with sizes",
+                    scales.name));
   auto elements = scales.data.as<float>();
   return {elements.begin(), elements.end()};
 }

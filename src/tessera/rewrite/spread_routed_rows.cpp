@@ -277,7 +277,9 @@ void spread_routed_rows(OnnxModel& model) {
   for (const std::string& loop : loops_over_experts(graph)) {
     OnnxModel trial = model.clone();
     if (!unroll_counted(*trial.graph, trial.graph->find(loop)->producer, RegionOpener::kManyNodes)) continue;
-    const auto searches = [](const Graph& in) { return std::count_if(in.nodes().begin(), in.nodes().end(), is_search); };
+    const auto searches = [](const Graph& in) {
+      return std::count_if(in.nodes().begin(), in.nodes().end(), is_search);
+    };
     spread(*trial.graph);
     if (searches(*trial.graph) > searches(graph)) continue;
     unroll_counted(graph, graph.find(loop)->producer, RegionOpener::kManyNodes);
