@@ -1,8 +1,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
+#include <vector>
 
+#include "tessera/kernels/cpu/matrix_product.h"
 #include "tessera/kernels/cpu/parallel.h"
+#include "tessera/kernels/cpu/scratch.h"
 #include "tessera/kernels/registry.h"
 
 // Operators that read images between their pixels: GridSample, RoiAlign, DeformConv; and Det.
@@ -92,6 +96,34 @@ struct GridTaps {
   }
 };
 
+/// The pixels around a point in all dimensions, and their weights: as many as its axes have together.
+struct PointTaps {
+  static constexpr size_t kMost = 16;  // cubic in two dimensions
+
+  std::array<int64_t, kMost> pixels{};
+  std::array<double, kMost> weights{};
+  size_t count = 0;
+
+  PointTaps(const std::array<GridTaps, kMostDims>& taps, const std::array<GridAxis, kMostDims>& axes, size_t dims) {
+    std::array<int, kMostDims> k{};
+    for (;;) {
+      double weight = 1;
+      int64_t offset = 0;
+      for (size_t d = 0; d < dims; ++d) {
+        weight *= taps[d].weights[static_cast<size_t>(k[d])];
+        offset = offset * axes[d].extent + taps[d].pixels[static_cast<size_t>(k[d])];
+      }
+      if (weight != 0) {
+        pixels[count] = offset;
+        weights[count++] = weight;
+      }
+      size_t d = dims;
+      while (d > 0 && ++k[d - 1] == taps[d - 1].count) k[--d] = 0;
+      if (d == 0) return;
+    }
+  }
+};
+
 std::unique_ptr<Kernel> prepare_grid_sample(const PrepareContext& context) {
   const Node& node = context.node;
   const TensorDesc &x = context.inputs[0], &grid = context.inputs[1], &y = context.outputs[0];
@@ -135,22 +167,12 @@ std::unique_ptr<Kernel> prepare_grid_sample(const PrepareContext& context) {
               taps[d] = GridTaps(
                   axes[d], static_cast<double>(
                                load(places[at * static_cast<int64_t>(dims) + static_cast<int64_t>(dims - 1 - d)])));
+            const PointTaps all(taps, axes, dims);
             for (int64_t c = 0; c < channels; ++c) {
               const T* pixels = in + (image * channels + c) * plane;
               double sum = 0;
-              std::array<int, kMostDims> k{};
-              for (;;) {
-                double weight = 1;
-                int64_t offset = 0;
-                for (size_t d = 0; d < dims; ++d) {
-                  weight *= taps[d].weights[static_cast<size_t>(k[d])];
-                  offset = offset * axes[d].extent + taps[d].pixels[static_cast<size_t>(k[d])];
-                }
-                if (weight != 0) sum += weight * static_cast<double>(load(pixels[offset]));
-                size_t d = dims;
-                while (d > 0 && ++k[d - 1] == taps[d - 1].count) k[--d] = 0;
-                if (d == 0) break;
-              }
+              for (size_t k = 0; k < all.count; ++k)
+                sum += all.weights[k] * static_cast<double>(load(pixels[all.pixels[k]]));
               out[(image * channels + c) * points + point] = store<T>(static_cast<Compute<T>>(sum));
             }
           }
@@ -177,6 +199,64 @@ struct Corners {
   }
 };
 
+/// A sample of a region along one dimension: the pixels below and above, and their weights.
+struct RegionTap {
+  int64_t pixels[2] = {0, 0};
+  double weights[2] = {0, 0};
+  bool outside = false;
+
+  RegionTap(double place, int64_t extent) {
+    outside = place < -1 || place > static_cast<double>(extent);
+    place = std::isnan(place) ? 0 : std::clamp(place, 0.0, static_cast<double>(extent - 1));
+    pixels[0] = static_cast<int64_t>(place);
+    pixels[1] = std::min(pixels[0] + 1, extent - 1);
+    weights[1] = place - static_cast<double>(pixels[0]);
+    weights[0] = 1 - weights[1];
+  }
+};
+
+/// All samples of a region along one dimension, `each` for each of `bins` results.
+struct RegionTaps {
+  std::vector<RegionTap> taps;
+  int64_t each = 0;
+
+  /// As many samples as `ratio` says, or as there are pixels in a bin.
+  void place(double begin, double length, int64_t bins, int64_t ratio, int64_t extent) {
+    constexpr double kMost = 1 << 12;  // of one result: a region far larger than any image
+    const double bin = length / static_cast<double>(bins);
+    each = ratio > 0 ? ratio : static_cast<int64_t>(std::isnan(bin) ? 0 : std::clamp(std::ceil(bin), 0.0, kMost));
+    taps.clear();
+    for (int64_t b = 0; b < bins; ++b)
+      for (int64_t s = 0; s < each; ++s)
+        taps.emplace_back(
+            begin + (static_cast<double>(b) + (static_cast<double>(s) + 0.5) / static_cast<double>(each)) * bin,
+            extent);
+  }
+  std::span<const RegionTap> of(int64_t bin) const { return {taps.data() + bin * each, static_cast<size_t>(each)}; }
+};
+
+/// One result: the mean of its samples, or the largest of their weighted pixels.
+template <bool largest, typename T>
+double region_bin(const T* plane, int64_t width, std::span<const RegionTap> down, std::span<const RegionTap> across) {
+  double sum = 0, most = 0;
+  bool any = false;
+  for (const RegionTap& y : down)
+    for (const RegionTap& x : across) {
+      const bool outside = y.outside || x.outside;
+      for (int k = 0; k < 4; ++k) {
+        const double part = outside ? 0
+                                    : y.weights[k / 2] * x.weights[k % 2] *
+                                          static_cast<double>(load(plane[y.pixels[k / 2] * width + x.pixels[k % 2]]));
+        if constexpr (largest)
+          most = any ? std::max(most, part) : part;
+        else
+          sum += part;
+        any = true;
+      }
+    }
+  return largest ? most : sum / static_cast<double>(std::max<size_t>(down.size() * across.size(), 1));
+}
+
 std::unique_ptr<Kernel> prepare_roi_align(const PrepareContext& context) {
   const Node& node = context.node;
   const TensorDesc &x = context.inputs[0], &y = context.outputs[0];
@@ -199,57 +279,77 @@ std::unique_ptr<Kernel> prepare_roi_align(const PrepareContext& context) {
       for (int64_t r = 0; r < regions; ++r)
         if (which[r] < 0 || which[r] >= images)
           fail("run", "RoiAlign: region {} is of image {}, but there are {}", r, which[r], images);
-      for_ranges(
-          regions * channels, regions * channels * rows * columns * 16, threads, [&](int64_t begin, int64_t end) {
-            for (int64_t at = begin; at < end; ++at) {
-              const int64_t r = at / channels, c = at % channels;
-              const T* plane = in + (which[r] * channels + c) * height * width;
-              const double shift = half ? 0.5 : 0;
-              const auto corner = [&](int64_t i) { return static_cast<double>(load(rois[4 * r + i])) * scale - shift; };
-              const double left = corner(0), top = corner(1);
-              double wide = corner(2) - left, high = corner(3) - top;
-              if (!half) {
-                wide = std::max(wide, 1.0);
-                high = std::max(high, 1.0);
-              }
-              const double bin_high = high / static_cast<double>(rows), bin_wide = wide / static_cast<double>(columns);
-              const auto samples = [&](double bin) {
-                constexpr double kMost = 1 << 12;  // of one element: a region far larger than any image
-                return ratio > 0 ? ratio
-                                 : static_cast<int64_t>(std::isnan(bin) ? 0 : std::clamp(std::ceil(bin), 0.0, kMost));
-              };
-              const int64_t down = samples(bin_high), across = samples(bin_wide);
-              for (int64_t bin = 0; bin < rows * columns; ++bin) {
-                double sum = 0, most = 0;
-                bool any = false;
-                for (int64_t s = 0; s < down * across; ++s) {
-                  double py = top + (static_cast<double>(bin / columns) +
-                                     (static_cast<double>(s / across) + 0.5) / static_cast<double>(down)) *
-                                        bin_high;
-                  double px = left + (static_cast<double>(bin % columns) +
-                                      (static_cast<double>(s % across) + 0.5) / static_cast<double>(across)) *
-                                         bin_wide;
-                  const bool outside =
-                      py < -1 || py > static_cast<double>(height) || px < -1 || px > static_cast<double>(width);
-                  py = std::clamp(py, 0.0, static_cast<double>(height - 1));
-                  px = std::clamp(px, 0.0, static_cast<double>(width - 1));
-                  const Corners corners(py, px, height, width);
-                  for (size_t k = 0; k < 4; ++k) {
-                    const double part =
-                        outside ? 0 : corners.weights[k] * static_cast<double>(load(plane[corners.pixels[k]]));
-                    sum += part;
-                    most = any ? std::max(most, part) : part;
-                    any = true;
-                  }
-                }
-                const auto count = static_cast<double>(std::max<int64_t>(down * across, 1));
-                out[at * rows * columns + bin] = store<T>(static_cast<Compute<T>>(largest ? most : sum / count));
-              }
-            }
-          });
+      const int64_t work = regions * channels * rows * columns * 16;
+      for_ranges(regions * channels, work, threads, [&](int64_t begin, int64_t end) {
+        RegionTaps down, across;  // of the region at hand, for all channels
+        for (int64_t at = begin; at < end; ++at) {
+          const int64_t r = at / channels, c = at % channels;
+          if (at == begin || c == 0) {
+            const auto corner = [&](int64_t i) {
+              return static_cast<double>(load(rois[4 * r + i])) * scale - (half ? 0.5 : 0);
+            };
+            const double left = corner(0), top = corner(1), wide = corner(2) - left, high = corner(3) - top;
+            down.place(top, half ? high : std::max(high, 1.0), rows, ratio, height);
+            across.place(left, half ? wide : std::max(wide, 1.0), columns, ratio, width);
+          }
+          const T* plane = in + (which[r] * channels + c) * height * width;
+          for (int64_t bin = 0; bin < rows * columns; ++bin) {
+            const auto ys = down.of(bin / columns), xs = across.of(bin % columns);
+            const double value =
+                largest ? region_bin<true>(plane, width, ys, xs) : region_bin<false>(plane, width, ys, xs);
+            out[at * rows * columns + bin] = store<T>(static_cast<Compute<T>>(value));
+          }
+        }
+      });
     });
   });
 }
+
+/// The windows of a group of one image as columns, [channels · window, points], which a product then reads: each
+/// sample is taken once, and its place once for all channels that share offsets.
+struct DeformedWindows {
+  int64_t height = 0, width = 0, rows = 0, columns = 0;  ///< of the image, and of the results
+  int64_t window_rows = 0, window_columns = 0;
+  int64_t strides[2] = {1, 1}, dilations[2] = {1, 1}, pads[2] = {0, 0};
+  int64_t channels_per_offset = 1;
+
+  int64_t points() const { return rows * columns; }
+  int64_t window() const { return window_rows * window_columns; }
+
+  /// `image`, `offset` and `mask` (null: none) are those of one image; channels [first, first + count).
+  template <typename T>
+  void write(const T* image, const T* offset, const T* mask, int64_t first, int64_t count, Compute<T>* to,
+             int threads) const {
+    const int64_t before = first / channels_per_offset, groups = (first + count - 1) / channels_per_offset - before + 1;
+    for_ranges(groups * window() * rows, count * window() * points() * 4, threads, [&](int64_t begin, int64_t end) {
+      for (int64_t at = begin; at < end; ++at) {
+        const int64_t group = before + at / rows / window(), k = at / rows % window(), row = at % rows;
+        const int64_t from = std::max(first, group * channels_per_offset);
+        const int64_t until = std::min(first + count, (group + 1) * channels_per_offset);
+        const int64_t entry = group * window() + k;
+        for (int64_t column = 0; column < columns; ++column) {
+          const int64_t point = row * columns + column;
+          const auto moved = [&](int64_t which) {
+            return static_cast<double>(load(offset[(entry * 2 + which) * points() + point]));
+          };
+          const auto place = [&](int64_t index, int64_t of_window, int d) {
+            return static_cast<double>(index * strides[d] - pads[d] + of_window * dilations[d]) + moved(d);
+          };
+          const Corners corners(place(row, k / window_columns, 0), place(column, k % window_columns, 1), height, width);
+          const double factor = mask ? static_cast<double>(load(mask[entry * points() + point])) : 1;
+          for (int64_t c = from; c < until; ++c) {
+            const T* plane = image + c * height * width;
+            double pixel = 0;
+            for (size_t i = 0; i < 4; ++i)
+              if (corners.weights[i] != 0)
+                pixel += corners.weights[i] * static_cast<double>(load(plane[corners.pixels[i]]));
+            to[((c - first) * window() + k) * points() + point] = static_cast<Compute<T>>(pixel * factor);
+          }
+        }
+      }
+    });
+  }
+};
 
 std::unique_ptr<Kernel> prepare_deformable(const PrepareContext& context) {
   const Node& node = context.node;
@@ -257,55 +357,74 @@ std::unique_ptr<Kernel> prepare_deformable(const PrepareContext& context) {
   const auto strides = node.get_ints("strides", {1, 1}), dilations = node.get_ints("dilations", {1, 1});
   const auto pads = node.get_ints("pads", {0, 0, 0, 0});
   const int64_t groups = node.get_int("group", 1), offset_groups = node.get_int("offset_group", 1);
-  const int64_t batch = y.dims[0], out_channels = y.dims[1], rows = y.dims[2], columns = y.dims[3];
-  const int64_t channels = x.dims[1], height = x.dims[2], width = x.dims[3];
-  const int64_t own = w.dims[1], window_rows = w.dims[2], window_columns = w.dims[3];
+  const int64_t batch = y.dims[0], out_channels = y.dims[1], channels = x.dims[1], own = w.dims[1];
   if (strides.size() != 2 || dilations.size() != 2 || pads.size() != 4 || groups < 1 || offset_groups < 1 ||
       own * groups != channels || channels % offset_groups != 0 || out_channels % groups != 0)
     fail("kernel", "{}: its windows or groups do not fit {} channels", node.label(), channels);
+  DeformedWindows windows{.height = x.dims[2],
+                          .width = x.dims[3],
+                          .rows = y.dims[2],
+                          .columns = y.dims[3],
+                          .window_rows = w.dims[2],
+                          .window_columns = w.dims[3],
+                          .strides = {strides[0], strides[1]},
+                          .dilations = {dilations[0], dilations[1]},
+                          .pads = {pads[0], pads[1]},
+                          .channels_per_offset = channels / offset_groups};
   const bool has_bias = context.has_input(3), has_mask = context.has_input(4);
   return dispatch(FloatTypes(), node, x.dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {
-    return make_kernel([=, threads = context.threads](const KernelArgs& args) {
-      const T *in = args.in<T>(0), *weight = args.in<T>(1), *offset = args.in<T>(2);
-      const T* bias = has_bias ? args.in<T>(3) : nullptr;
-      const T* mask = has_mask ? args.in<T>(4) : nullptr;
-      T* out = args.out<T>();
-      const int64_t window = window_rows * window_columns, points = rows * columns;
-      const int64_t work = batch * points * out_channels * own * window;
-      for_ranges(batch * points, work, threads, [&](int64_t begin, int64_t end) {
-        for (int64_t at = begin; at < end; ++at) {
-          const int64_t n = at / points, point = at % points;
-          for (int64_t m = 0; m < out_channels; ++m) {
-            const int64_t first = m / (out_channels / groups) * own;
-            double sum = bias ? static_cast<double>(load(bias[m])) : 0;
-            for (int64_t c = 0; c < own; ++c) {
-              const int64_t channel = first + c, group = channel / (channels / offset_groups);
-              const T* plane = in + (n * channels + channel) * height * width;
-              for (int64_t k = 0; k < window; ++k) {
-                const int64_t entry = (n * offset_groups + group) * window + k;
-                const auto moved = [&](int64_t which) {
-                  return static_cast<double>(load(offset[(entry * 2 + which) * points + point]));
-                };
-                const double py =
-                    static_cast<double>(point / columns * strides[0] - pads[0] + k / window_columns * dilations[0]) +
-                    moved(0);
-                const double px =
-                    static_cast<double>(point % columns * strides[1] - pads[1] + k % window_columns * dilations[1]) +
-                    moved(1);
-                const Corners corners(py, px, height, width);
-                double pixel = 0;
-                for (size_t i = 0; i < 4; ++i)
-                  if (corners.weights[i] != 0)
-                    pixel += corners.weights[i] * static_cast<double>(load(plane[corners.pixels[i]]));
-                if (mask) pixel *= static_cast<double>(load(mask[entry * points + point]));
-                sum += pixel * static_cast<double>(load(weight[(m * own + c) * window + k]));
+    using Sum = Compute<T>;
+    const int64_t points = windows.points(), inner = own * windows.window(), results = out_channels / groups;
+    ProductSpec spec;
+    spec.shape = gemm_shape(View::dense({results, inner}), View::dense({inner, points}), false, false, node.label());
+    spec.operands = spec.result = dtype_of<Sum>();
+    spec.threads = context.threads;
+    spec.label = node.label();
+    const bool is_empty = batch == 0 || points == 0 || results == 0 || inner == 0;
+    std::shared_ptr<MatrixProduct> product = is_empty ? nullptr : make_product(spec);
+    ScratchPlan plan;
+    const size_t columns_at = plan.add(checked_bytes({sizeof(Sum), inner, points}, node.label()));
+    const size_t weight_at = plan.add(is_narrow_float<T> ? checked_bytes({sizeof(Sum), w.count()}, node.label()) : 0);
+    const size_t sums_at =
+        plan.add(is_narrow_float<T> ? checked_bytes({sizeof(Sum), results, points}, node.label()) : 0);
+    const size_t inner_at = plan.add(product ? product->scratch_bytes() : 0);
+    return make_kernel(
+        [=, threads = context.threads, weights = w.count()](const KernelArgs& args) {
+          const T* bias = has_bias ? args.in<T>(3) : nullptr;
+          const T* mask = has_mask ? args.in<T>(4) : nullptr;
+          Sum* columns = scratch_at<Sum>(args.scratch, columns_at);
+          const Sum* weight = nullptr;
+          if constexpr (is_narrow_float<T>) {
+            Sum* wide = scratch_at<Sum>(args.scratch, weight_at);
+            for (int64_t i = 0; i < weights; ++i) wide[i] = load(args.in<T>(1)[i]);
+            weight = wide;
+          } else {
+            weight = args.in<T>(1);
+          }
+          const int64_t entries = offset_groups * windows.window() * points;
+          for (int64_t n = 0; n < batch; ++n)
+            for (int64_t g = 0; g < groups; ++g) {
+              T* out = args.out<T>() + (n * out_channels + g * results) * points;
+              Sum* sums = nullptr;
+              if constexpr (is_narrow_float<T>)
+                sums = scratch_at<Sum>(args.scratch, sums_at);
+              else
+                sums = out;
+              if (product) {
+                windows.template write<T>(args.in<T>(0) + n * channels * windows.height * windows.width,
+                                          args.in<T>(2) + n * 2 * entries, mask ? mask + n * entries : nullptr, g * own,
+                                          own, columns, threads);
+                product->run(weight + g * results * inner, columns, nullptr, sums, scratch_at(args.scratch, inner_at));
+              } else {
+                std::fill_n(sums, results * points, Sum(0));
+              }
+              for (int64_t m = 0; m < results; ++m) {
+                const Sum added = bias ? load(bias[g * results + m]) : Sum(0);
+                for (int64_t p = 0; p < points; ++p) out[m * points + p] = store<T>(sums[m * points + p] + added);
               }
             }
-            out[(n * out_channels + m) * points + point] = store<T>(static_cast<Compute<T>>(sum));
-          }
-        }
-      });
-    });
+        },
+        plan.bytes());
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include "tessera/kernels/axes.h"
 #include "tessera/kernels/cpu/indexing.h"
+#include "tessera/kernels/cpu/parallel.h"
 #include "tessera/kernels/cpu/strided_copy.h"
 
 /// Updates are applied in the order of the indices, so that repeated indices give one answer.
@@ -103,26 +104,42 @@ std::unique_ptr<Kernel> scatter_slices(const PrepareContext& context, const Tupl
   });
 }
 
+// Threads share out the places beside the axis, so that updates of one element keep their order.
 template <typename T, typename Op, typename Part>
 std::unique_ptr<Kernel> scatter_elements(const PrepareContext& context, int64_t axis, const Part& part) {
   const Dims& data = context.inputs[0].dims;
-  const int64_t extent = data[axis];
-  Dims strides = dense_strides(data);
-  const int64_t step = strides[axis];
-  strides[axis] = 0;
-  return make_kernel([extent, strides, step, part, dims = context.inputs[1].dims, bytes = context.outputs[0].bytes(),
-                      dtype = context.inputs[1].dtype, label = context.node.label()](const KernelArgs& args) {
+  const Dims& dims = context.inputs[1].dims;
+  const auto at_axis = static_cast<size_t>(axis);
+  const Dims strides = dense_strides(data);
+  const int64_t extent = data[at_axis], step = strides[at_axis], length = dims[at_axis];
+  const int64_t inner = count_of(std::span(dims).subspan(at_axis + 1));
+  const int64_t outer = count_of(std::span(dims).first(at_axis));
+  // Where a place before or behind the axis lies in the data.
+  const auto offset = [=](int64_t place, size_t first, size_t last) {
+    int64_t to = 0;
+    for (size_t d = last; d-- > first; place /= dims[d]) to += place % dims[d] * strides[d];
+    return to;
+  };
+  const bool dense = std::equal(dims.begin() + axis + 1, dims.end(), data.begin() + axis + 1);
+  return make_kernel([=, threads = context.threads, bytes = context.outputs[0].bytes(), dtype = context.inputs[1].dtype,
+                      label = context.node.label()](const KernelArgs& args) {
     const Indices indices(args.inputs[1], dtype);
     T* out = start_from_data<T>(args, bytes);
     const T* updates = args.in<T>(2);
-    const int64_t count = count_of(dims);
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t place = part.place(args, label, indices[i], extent);
-      if (place < 0) continue;
-      int64_t rest = i, to = place * step;
-      for (size_t d = dims.size(); d-- > 0; rest /= dims[d]) to += rest % dims[d] * strides[d];
-      out[to] = store<T>(Op()(load(out[to]), load(updates[i])));
-    }
+    for (int64_t i = 0; i < outer * length * inner; ++i) part.place(args, label, indices[i], extent);
+    for_ranges(outer * inner, outer * inner * length, threads, [&](int64_t begin, int64_t end) {
+      for (int64_t o = begin / std::max<int64_t>(inner, 1); o * inner < end; ++o) {
+        const int64_t first = std::max(begin - o * inner, int64_t{0}), last = std::min(end - o * inner, inner);
+        T* line = out + offset(o, 0, at_axis);
+        for (int64_t l = 0; l < length; ++l)
+          for (int64_t k = first; k < last; ++k) {
+            const int64_t i = (o * length + l) * inner + k, place = part.place(args, label, indices[i], extent);
+            if (place < 0) continue;
+            T& to = line[place * step + (dense ? k : offset(k, at_axis + 1, dims.size()))];
+            to = store<T>(Op()(load(to), load(updates[i])));
+          }
+      }
+    });
   });
 }
 
