@@ -96,33 +96,62 @@ struct GridTaps {
   }
 };
 
-/// The pixels around a point in all dimensions, and their weights: as many as its axes have together.
-struct PointTaps {
-  static constexpr size_t kMost = 16;  // cubic in two dimensions
+/// The pixels around some places of an image, and their weights, which all channels share.
+template <typename Sum>
+class SamplePlaces {
+ public:
+  static constexpr int64_t kMost = 64;  ///< whose pixels stay in the nearest cache
 
-  std::array<int64_t, kMost> pixels{};
-  std::array<double, kMost> weights{};
-  size_t count = 0;
+  void clear() {
+    count_ = 0;
+    pixels_.clear();
+    weights_.clear();
+  }
+  /// Adds a pixel to the next place; one without weight does not count, whatever it holds.
+  void add(int64_t pixel, double weight) {
+    if (weight == 0) return;
+    pixels_.push_back(pixel);
+    weights_.push_back(static_cast<Sum>(weight));
+  }
+  void end_place() { ends_[static_cast<size_t>(count_++)] = pixels_.size(); }
 
-  PointTaps(const std::array<GridTaps, kMostDims>& taps, const std::array<GridAxis, kMostDims>& axes, size_t dims) {
-    std::array<int, kMostDims> k{};
-    for (;;) {
-      double weight = 1;
-      int64_t offset = 0;
-      for (size_t d = 0; d < dims; ++d) {
-        weight *= taps[d].weights[static_cast<size_t>(k[d])];
-        offset = offset * axes[d].extent + taps[d].pixels[static_cast<size_t>(k[d])];
-      }
-      if (weight != 0) {
-        pixels[count] = offset;
-        weights[count++] = weight;
-      }
-      size_t d = dims;
-      while (d > 0 && ++k[d - 1] == taps[d - 1].count) k[--d] = 0;
-      if (d == 0) return;
+  /// What the places have in one channel, each times its factor.
+  template <typename T, typename Write>
+  void sample(const T* plane, Write&& write) const {
+    size_t k = 0;
+    for (int64_t p = 0; p < count_; ++p) {
+      Sum sum = 0;
+      for (const size_t end = ends_[static_cast<size_t>(p)]; k < end; ++k) sum += weights_[k] * load(plane[pixels_[k]]);
+      write(p, sum);
     }
   }
+
+ private:
+  int64_t count_ = 0;
+  std::array<size_t, kMost> ends_{};
+  std::vector<int64_t> pixels_;
+  std::vector<Sum> weights_;
 };
+
+/// Adds the pixels around a point in all dimensions: as many as its axes have together.
+template <typename Sum>
+void add_point(SamplePlaces<Sum>& places, const std::array<GridTaps, kMostDims>& taps,
+               const std::array<GridAxis, kMostDims>& axes, size_t dims) {
+  std::array<int, kMostDims> k{};
+  for (;;) {
+    double weight = 1;
+    int64_t offset = 0;
+    for (size_t d = 0; d < dims; ++d) {
+      weight *= taps[d].weights[static_cast<size_t>(k[d])];
+      offset = offset * axes[d].extent + taps[d].pixels[static_cast<size_t>(k[d])];
+    }
+    places.add(offset, weight);
+    size_t d = dims;
+    while (d > 0 && ++k[d - 1] == taps[d - 1].count) k[--d] = 0;
+    if (d == 0) break;
+  }
+  places.end_place();
+}
 
 std::unique_ptr<Kernel> prepare_grid_sample(const PrepareContext& context) {
   const Node& node = context.node;
@@ -158,23 +187,27 @@ std::unique_ptr<Kernel> prepare_grid_sample(const PrepareContext& context) {
         const G* places = args.in<G>(1);
         T* out = args.out<T>();
         if (channels == 0) return;
+        using Sum = Compute<T>;
         for_ranges(images * points, images * points * channels * 4, threads, [&](int64_t begin, int64_t end) {
-          for (int64_t at = begin; at < end; ++at) {
-            const int64_t image = at / points, point = at % points;
-            std::array<GridTaps, kMostDims> taps;
-            // The grid gives the last dimension's coordinate first.
-            for (size_t d = 0; d < dims; ++d)
-              taps[d] = GridTaps(
-                  axes[d], static_cast<double>(
-                               load(places[at * static_cast<int64_t>(dims) + static_cast<int64_t>(dims - 1 - d)])));
-            const PointTaps all(taps, axes, dims);
-            for (int64_t c = 0; c < channels; ++c) {
-              const T* pixels = in + (image * channels + c) * plane;
-              double sum = 0;
-              for (size_t k = 0; k < all.count; ++k)
-                sum += all.weights[k] * static_cast<double>(load(pixels[all.pixels[k]]));
-              out[(image * channels + c) * points + point] = store<T>(static_cast<Compute<T>>(sum));
+          SamplePlaces<Sum> block;
+          for (int64_t at = begin; at < end;) {
+            const int64_t image = at / points, first = at % points;
+            const int64_t count = std::min({SamplePlaces<Sum>::kMost, points - first, end - at});
+            block.clear();
+            for (int64_t p = at; p < at + count; ++p) {
+              std::array<GridTaps, kMostDims> taps;
+              // The grid gives the last dimension's coordinate first.
+              for (size_t d = 0; d < dims; ++d)
+                taps[d] = GridTaps(
+                    axes[d], static_cast<double>(
+                                 load(places[p * static_cast<int64_t>(dims) + static_cast<int64_t>(dims - 1 - d)])));
+              add_point(block, taps, axes, dims);
             }
+            for (int64_t c = 0; c < channels; ++c) {
+              T* to = out + (image * channels + c) * points + first;
+              block.sample(in + (image * channels + c) * plane, [&](int64_t p, Sum sum) { to[p] = store<T>(sum); });
+            }
+            at += count;
           }
         });
       });
@@ -235,26 +268,49 @@ struct RegionTaps {
   std::span<const RegionTap> of(int64_t bin) const { return {taps.data() + bin * each, static_cast<size_t>(each)}; }
 };
 
-/// One result: the mean of its samples, or the largest of their weighted pixels.
-template <bool largest, typename T>
-double region_bin(const T* plane, int64_t width, std::span<const RegionTap> down, std::span<const RegionTap> across) {
-  double sum = 0, most = 0;
+/// The largest of the weighted pixels of a region's samples for one result.
+template <typename T>
+double largest_part(const T* plane, int64_t width, std::span<const RegionTap> down, std::span<const RegionTap> across) {
+  double most = 0;
   bool any = false;
   for (const RegionTap& y : down)
-    for (const RegionTap& x : across) {
-      const bool outside = y.outside || x.outside;
+    for (const RegionTap& x : across)
       for (int k = 0; k < 4; ++k) {
-        const double part = outside ? 0
-                                    : y.weights[k / 2] * x.weights[k % 2] *
-                                          static_cast<double>(load(plane[y.pixels[k / 2] * width + x.pixels[k % 2]]));
-        if constexpr (largest)
-          most = any ? std::max(most, part) : part;
-        else
-          sum += part;
+        const double part = y.outside || x.outside
+                                ? 0
+                                : y.weights[k / 2] * x.weights[k % 2] *
+                                      static_cast<double>(load(plane[y.pixels[k / 2] * width + x.pixels[k % 2]]));
+        most = any ? std::max(most, part) : part;
         any = true;
       }
-    }
-  return largest ? most : sum / static_cast<double>(std::max<size_t>(down.size() * across.size(), 1));
+  return most;
+}
+
+constexpr int64_t kMostListed = 256;  ///< samples of one result
+
+template <typename Sum>
+void add_region(SamplePlaces<Sum>& places, std::span<const RegionTap> down, std::span<const RegionTap> across,
+                int64_t width) {
+  const double share = 1 / static_cast<double>(std::max<size_t>(down.size() * across.size(), 1));
+  for (const RegionTap& y : down)
+    for (const RegionTap& x : across)
+      for (int k = 0; k < 4 && !y.outside && !x.outside; ++k)
+        places.add(y.pixels[k / 2] * width + x.pixels[k % 2], y.weights[k / 2] * x.weights[k % 2] * share);
+  places.end_place();
+}
+
+/// The mean of samples; a region as large as an image has many, so that all are not listed at once.
+template <typename T>
+Compute<T> mean_of(const T* plane, int64_t width, std::span<const RegionTap> down, std::span<const RegionTap> across) {
+  Compute<T> sum = 0;
+  for (const RegionTap& y : down) {
+    if (y.outside) continue;
+    for (const RegionTap& x : across)
+      for (int k = 0; k < 4 && !x.outside; ++k)
+        sum += static_cast<Compute<T>>(y.weights[k / 2] * x.weights[k % 2]) *
+               load(plane[y.pixels[k / 2] * width + x.pixels[k % 2]]);
+  }
+  return sum / static_cast<Compute<T>>(std::max<size_t>(down.size() * across.size(), 1));
 }
 
 std::unique_ptr<Kernel> prepare_roi_align(const PrepareContext& context) {
@@ -279,26 +335,39 @@ std::unique_ptr<Kernel> prepare_roi_align(const PrepareContext& context) {
       for (int64_t r = 0; r < regions; ++r)
         if (which[r] < 0 || which[r] >= images)
           fail("run", "RoiAlign: region {} is of image {}, but there are {}", r, which[r], images);
-      const int64_t work = regions * channels * rows * columns * 16;
+      const int64_t work = regions * channels * rows * columns * 16, bins = rows * columns;
       for_ranges(regions * channels, work, threads, [&](int64_t begin, int64_t end) {
-        RegionTaps down, across;  // of the region at hand, for all channels
-        for (int64_t at = begin; at < end; ++at) {
-          const int64_t r = at / channels, c = at % channels;
-          if (at == begin || c == 0) {
-            const auto corner = [&](int64_t i) {
-              return static_cast<double>(load(rois[4 * r + i])) * scale - (half ? 0.5 : 0);
-            };
-            const double left = corner(0), top = corner(1), wide = corner(2) - left, high = corner(3) - top;
-            down.place(top, half ? high : std::max(high, 1.0), rows, ratio, height);
-            across.place(left, half ? wide : std::max(wide, 1.0), columns, ratio, width);
+        RegionTaps down, across;
+        SamplePlaces<Compute<T>> block;
+        for (int64_t at = begin; at < end;) {
+          const int64_t r = at / channels, first = at % channels, last = std::min(channels, first + end - at);
+          const auto corner = [&](int64_t i) {
+            return static_cast<double>(load(rois[4 * r + i])) * scale - (half ? 0.5 : 0);
+          };
+          const double left = corner(0), top = corner(1), wide = corner(2) - left, high = corner(3) - top;
+          down.place(top, half ? high : std::max(high, 1.0), rows, ratio, height);
+          across.place(left, half ? wide : std::max(wide, 1.0), columns, ratio, width);
+          const T* image = in + which[r] * channels * height * width;
+          const auto to = [&](int64_t c) { return out + (r * channels + c) * bins; };
+          const bool lists = !largest && down.each * across.each <= kMostListed;
+          for (int64_t bin = 0; bin < bins; bin += lists ? SamplePlaces<Compute<T>>::kMost : 1) {
+            if (!lists) {
+              const auto ys = down.of(bin / columns), xs = across.of(bin % columns);
+              for (int64_t c = first; c < last; ++c) {
+                const T* plane = image + c * height * width;
+                to(c)[bin] = store<T>(largest ? static_cast<Compute<T>>(largest_part(plane, width, ys, xs))
+                                              : mean_of(plane, width, ys, xs));
+              }
+              continue;
+            }
+            block.clear();
+            for (int64_t b = bin; b < std::min(bins, bin + SamplePlaces<Compute<T>>::kMost); ++b)
+              add_region(block, down.of(b / columns), across.of(b % columns), width);
+            for (int64_t c = first; c < last; ++c)
+              block.sample(image + c * height * width,
+                           [&](int64_t b, Compute<T> sum) { to(c)[bin + b] = store<T>(sum); });
           }
-          const T* plane = in + (which[r] * channels + c) * height * width;
-          for (int64_t bin = 0; bin < rows * columns; ++bin) {
-            const auto ys = down.of(bin / columns), xs = across.of(bin % columns);
-            const double value =
-                largest ? region_bin<true>(plane, width, ys, xs) : region_bin<false>(plane, width, ys, xs);
-            out[at * rows * columns + bin] = store<T>(static_cast<Compute<T>>(value));
-          }
+          at += last - first;
         }
       });
     });
@@ -321,29 +390,35 @@ struct DeformedWindows {
   void write(const T* image, const T* offset, const T* mask, int64_t first, int64_t count, Compute<T>* to,
              int threads) const {
     const int64_t before = first / channels_per_offset, groups = (first + count - 1) / channels_per_offset - before + 1;
+    using Block = SamplePlaces<Compute<T>>;
     for_ranges(groups * window() * rows, count * window() * points() * 4, threads, [&](int64_t begin, int64_t end) {
+      Block block;
       for (int64_t at = begin; at < end; ++at) {
         const int64_t group = before + at / rows / window(), k = at / rows % window(), row = at % rows;
         const int64_t from = std::max(first, group * channels_per_offset);
         const int64_t until = std::min(first + count, (group + 1) * channels_per_offset);
         const int64_t entry = group * window() + k;
-        for (int64_t column = 0; column < columns; ++column) {
-          const int64_t point = row * columns + column;
-          const auto moved = [&](int64_t which) {
-            return static_cast<double>(load(offset[(entry * 2 + which) * points() + point]));
-          };
-          const auto place = [&](int64_t index, int64_t of_window, int d) {
-            return static_cast<double>(index * strides[d] - pads[d] + of_window * dilations[d]) + moved(d);
-          };
-          const Corners corners(place(row, k / window_columns, 0), place(column, k % window_columns, 1), height, width);
-          const double factor = mask ? static_cast<double>(load(mask[entry * points() + point])) : 1;
-          for (int64_t c = from; c < until; ++c) {
-            const T* plane = image + c * height * width;
-            double pixel = 0;
+        for (int64_t first_column = 0; first_column < columns; first_column += Block::kMost) {
+          const int64_t last = std::min(columns, first_column + Block::kMost);
+          block.clear();
+          for (int64_t column = first_column; column < last; ++column) {
+            const int64_t point = row * columns + column;
+            const auto moved = [&](int64_t which) {
+              return static_cast<double>(load(offset[(entry * 2 + which) * points() + point]));
+            };
+            const auto place = [&](int64_t index, int64_t of_window, int d) {
+              return static_cast<double>(index * strides[d] - pads[d] + of_window * dilations[d]) + moved(d);
+            };
+            const Corners corners(place(row, k / window_columns, 0), place(column, k % window_columns, 1), height,
+                                  width);
+            const double factor = mask ? static_cast<double>(load(mask[entry * points() + point])) : 1;
             for (size_t i = 0; i < 4; ++i)
-              if (corners.weights[i] != 0)
-                pixel += corners.weights[i] * static_cast<double>(load(plane[corners.pixels[i]]));
-            to[((c - first) * window() + k) * points() + point] = static_cast<Compute<T>>(pixel * factor);
+              if (corners.weights[i] != 0) block.add(corners.pixels[i], corners.weights[i] * factor);
+            block.end_place();
+          }
+          for (int64_t c = from; c < until; ++c) {
+            Compute<T>* line = to + ((c - first) * window() + k) * points() + row * columns + first_column;
+            block.sample(image + c * height * width, [&](int64_t p, Compute<T> sum) { line[p] = sum; });
           }
         }
       }
