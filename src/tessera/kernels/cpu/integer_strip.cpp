@@ -12,9 +12,9 @@
 // A strip holds groups of four rows, one after the other: [k / 4][64 columns][4 rows]. One vector of 64 bytes is 16
 // columns, and a lane of 32 bits in it one column, as the sums are.
 //
-// Instructions for dot products multiply and add such lanes at once. Others would have to add pairs of products in 16
-// bits, where 255·127 + 255·127 saturates; so without them, each product is formed in 16 bits (255·-128 fits), and
-// widened before it is added.
+// Instructions for dot products multiply and add such lanes at once (VNNI). Older ones for bytes add pairs of products
+// in 16 bits, where 255·127 + 255·127 saturates; so without VNNI, bytes become words first, or, in plain loops, each
+// product is formed in 16 bits (255·-128 fits), and widened before it is added.
 namespace tessera::kernels {
 namespace {
 
@@ -60,72 +60,6 @@ TESSERA_MULTIVERSION void sum_plain_strip(int64_t rows, const uint8_t* a, int64_
 }
 
 #if defined(__x86_64__)
-template <int M>
-[[gnu::target("avx512f,avx512bw,avx512vnni")]] void sum_dots(const uint8_t* a, int64_t a_stride, const int8_t* strip,
-                                                             int64_t k, int32_t* sums) {
-  __m512i total[M][kSumVectors];
-#pragma GCC unroll 6
-  for (int i = 0; i < M; ++i)
-#pragma GCC unroll 4
-    for (int v = 0; v < kSumVectors; ++v) total[i][v] = _mm512_setzero_si512();
-  for (int64_t l = 0; l < k; l += 4) {
-    __m512i weights[kSumVectors];
-#pragma GCC unroll 4
-    for (int v = 0; v < kSumVectors; ++v) {
-      const int8_t* at = strip + (l * kSumVectors + v * 4) * 16;
-      __builtin_prefetch(at + kBytesAhead);
-      weights[v] = _mm512_loadu_si512(at);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < M; ++i) {
-      const __m512i group = _mm512_set1_epi32(group_of(a + i * a_stride + l));
-#pragma GCC unroll 4
-      for (int v = 0; v < kSumVectors; ++v) total[i][v] = _mm512_dpbusd_epi32(total[i][v], group, weights[v]);
-    }
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < M; ++i)
-#pragma GCC unroll 4
-    for (int v = 0; v < kSumVectors; ++v) _mm512_storeu_si512(sums + (i * kSumVectors + v) * 16, total[i][v]);
-}
-
-void sum_dots_strip(int64_t rows, const uint8_t* a, int64_t a_stride, const int8_t* strip, int64_t k, int32_t* sums) {
-  if (rows == 1) sum_dots<1>(a, a_stride, strip, k, sums);
-  if (rows == 2) sum_dots<2>(a, a_stride, strip, k, sums);
-  if (rows == 3) sum_dots<3>(a, a_stride, strip, k, sums);
-  if (rows == 4) sum_dots<4>(a, a_stride, strip, k, sums);
-}
-
-// Gives the sums to finish(row, sums of the strip's vectors).
-template <int M, typename Finish>
-[[gnu::target("avx512f,avx512bw,avx512vnni"), gnu::always_inline]] inline void sum_pieces(const IntegerPieces& a,
-                                                                                          const int8_t* strip,
-                                                                                          const Finish& finish) {
-  __m512i total[M][kSumVectors];
-#pragma GCC unroll 6
-  for (int i = 0; i < M; ++i)
-#pragma GCC unroll 4
-    for (int v = 0; v < kSumVectors; ++v) total[i][v] = _mm512_setzero_si512();
-  for (int64_t p = 0; p < a.count; ++p) {
-    const uint8_t* rows[M];
-#pragma GCC unroll 6
-    for (int i = 0; i < M; ++i) rows[i] = a.at[p * a.step + i];
-    for (int64_t l = 0; l < a.bytes; l += 4, strip += kSumVectors * 64) {
-      __m512i weights[kSumVectors];
-#pragma GCC unroll 4
-      for (int v = 0; v < kSumVectors; ++v) weights[v] = _mm512_loadu_si512(strip + v * 64);
-#pragma GCC unroll 6
-      for (int i = 0; i < M; ++i) {
-        const __m512i group = _mm512_set1_epi32(group_of(rows[i] + l));
-#pragma GCC unroll 4
-        for (int v = 0; v < kSumVectors; ++v) total[i][v] = _mm512_dpbusd_epi32(total[i][v], group, weights[v]);
-      }
-    }
-  }
-#pragma GCC unroll 6
-  for (int i = 0; i < M; ++i) finish(i, total[i]);
-}
-
 struct StoredSums {
   int32_t* sums;
 
@@ -217,40 +151,65 @@ struct StoredSumsOfCodes {
   }
 };
 
-template <typename Finish>
-[[gnu::target("avx512f,avx512bw,avx512vnni"), gnu::always_inline]] inline void sum_rows(int64_t rows,
-                                                                                        const IntegerPieces& a,
-                                                                                        const int8_t* strip,
-                                                                                        const Finish& finish) {
-  if (rows == 1) sum_pieces<1>(a, strip, finish);
-  if (rows == 2) sum_pieces<2>(a, strip, finish);
-  if (rows == 3) sum_pieces<3>(a, strip, finish);
-  if (rows == 4) sum_pieces<4>(a, strip, finish);
-  if (rows == 5) sum_pieces<5>(a, strip, finish);
-  if (rows == 6) sum_pieces<6>(a, strip, finish);
+namespace vnni {
+
+#define TESSERA_DOTS_TARGET "avx512f,avx512bw,avx512vnni"
+using Weights = __m512i;
+using Group = __m512i;
+constexpr int kRowsAtOnce = 6;
+
+[[gnu::target(TESSERA_DOTS_TARGET), gnu::always_inline]] inline Weights weights_of(__m512i vector) {
+  return vector;
+}
+[[gnu::target(TESSERA_DOTS_TARGET), gnu::always_inline]] inline Group group_of_lanes(__m512i lanes) {
+  return lanes;
+}
+[[gnu::target(TESSERA_DOTS_TARGET), gnu::always_inline]] inline __m512i dot(__m512i total, Group group,
+                                                                            Weights weights) {
+  return _mm512_dpbusd_epi32(total, group, weights);
 }
 
-[[gnu::target("avx512f,avx512bw,avx512vnni")]] void sums_of_tile(int64_t rows, const IntegerPieces& a,
-                                                                 const int8_t* strip, int32_t* sums) {
-  sum_rows(rows, a, strip, StoredSums{sums});
+#include "tessera/kernels/cpu/integer_dots.h"
+#undef TESSERA_DOTS_TARGET
+
+}  // namespace vnni
+
+// Bytes become words, whose products are added in pairs in 32 bits: half as many at once.
+namespace words {
+
+#define TESSERA_DOTS_TARGET "avx512f,avx512bw"
+struct Weights {
+  __m512i even, odd;
+};
+using Group = Weights;
+constexpr int kRowsAtOnce = 4;
+
+[[gnu::target(TESSERA_DOTS_TARGET), gnu::always_inline]] inline Weights weights_of(__m512i vector) {
+  return {_mm512_srai_epi16(_mm512_slli_epi16(vector, 8), 8), _mm512_srai_epi16(vector, 8)};
+}
+[[gnu::target(TESSERA_DOTS_TARGET), gnu::always_inline]] inline Group group_of_lanes(__m512i lanes) {
+  return {_mm512_and_si512(lanes, _mm512_set1_epi16(0xFF)), _mm512_srli_epi16(lanes, 8)};
+}
+[[gnu::target(TESSERA_DOTS_TARGET), gnu::always_inline]] inline __m512i dot(__m512i total, const Group& group,
+                                                                            const Weights& weights) {
+  return _mm512_add_epi32(_mm512_add_epi32(total, _mm512_madd_epi16(group.even, weights.even)),
+                          _mm512_madd_epi16(group.odd, weights.odd));
 }
 
-[[gnu::target("avx512f,avx512bw,avx512vnni")]] void codes_of_tile(int64_t rows, const IntegerPieces& a,
-                                                                  const int8_t* strip, const CodesOfSums& codes) {
-  if (codes.added)
-    sum_rows(rows, a, strip, StoredSumsOfCodes{{codes}});
-  else
-    sum_rows(rows, a, strip, StoredCodes{codes});
-}
+#include "tessera/kernels/cpu/integer_dots.h"
+#undef TESSERA_DOTS_TARGET
+
+}  // namespace words
 #endif
 
-bool has_vector_dots() {
+enum class Dots { plain, words, vnni };
+
+Dots dots_of_machine() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni");
-#else
-  return false;
+  if (__builtin_cpu_supports("avx512bw")) return __builtin_cpu_supports("avx512vnni") ? Dots::vnni : Dots::words;
 #endif
+  return Dots::plain;
 }
 
 }  // namespace
@@ -262,15 +221,18 @@ bool are_moderate(const CodeSum::Numbers& numbers) {
 
 const IntegerTile* integer_tile() {
 #if defined(__x86_64__)
-  static constexpr IntegerTile kTile{sums_of_tile, codes_of_tile};
-  if (has_vector_dots() && !__builtin_cpu_supports("amx-int8")) return &kTile;
+  static constexpr IntegerTile kDots{vnni::sums_of_tile, vnni::codes_of_tile};
+  static constexpr IntegerTile kWords{words::sums_of_tile, words::codes_of_tile};
+  if (dots_of_machine() == Dots::words) return &kWords;
+  if (dots_of_machine() == Dots::vnni && !__builtin_cpu_supports("amx-int8")) return &kDots;
 #endif
   return nullptr;
 }
 
 IntegerStrip integer_strip() {
 #if defined(__x86_64__)
-  if (has_vector_dots()) return sum_dots_strip;
+  if (dots_of_machine() == Dots::vnni) return vnni::sum_strip;
+  if (dots_of_machine() == Dots::words) return words::sum_strip;
 #endif
   return sum_plain_strip;
 }
