@@ -75,19 +75,60 @@ TEST(MatMulInteger, DoesNotSaturate) {
   }
 }
 
+/// Weights whose pairs times 255 fit in 16 bits, all, most or few of them.
+std::vector<Tensor> weights_with_wide_pairs(int64_t k, int64_t n) {
+  std::vector<Tensor> weights;
+  for (const int64_t every : {0, 997, 1}) {
+    Tensor b = random_bytes(DType::int8, {k, n}, kBytesSeed + 1);
+    auto* elements = reinterpret_cast<int8_t*>(b.mutable_data());
+    for (int64_t l = 0; l < k; ++l)
+      for (int64_t j = 0; j < n; ++j)
+        if (every == 0 || (l / 2 * n + j) % every != 0)
+          elements[l * n + j] /= 2;
+        else if (every > 1)
+          elements[l * n + j] = j % 2 == 0 ? 127 : -128;
+    weights.push_back(b);
+  }
+  return weights;
+}
+
+TEST(IntegerStrip, ListsPairsThatDoNotFitInSixteenBits) {
+  std::vector<int8_t> codes(8 * 256);
+  const auto listed = [&] {
+    std::vector<int32_t> wide(4 + 2, -7);
+    list_wide(codes.data(), 8, 2, wide.data());
+    return wide;
+  };
+  EXPECT_THAT(listed(), ElementsAre(0, 0, 0, 0, -7, -7));
+  codes[256 + 64] = codes[256 + 65] = 64;   // 128 · 255 fits
+  codes[256 + 66] = codes[256 + 67] = -64;  // and so does its opposite
+  codes[256 + 128] = 127, codes[256 + 129] = -128;
+  codes[512 + 1] = codes[512 + 2] = 127;  // no pair
+  EXPECT_THAT(listed(), ElementsAre(0, 0, 0, 0, -7, -7));
+  codes[7 * 256 + 192] = 65, codes[7 * 256 + 193] = 64;
+  EXPECT_THAT(listed(), ElementsAre(0, 0, 0, 1, 7, -7));
+  codes[64] = codes[65] = -65;
+  EXPECT_THAT(listed(), ElementsAre(0, 1, 0, 1, 0, 7));
+  codes[3 * 256] = codes[3 * 256 + 1] = 127;
+  EXPECT_EQ(listed()[0], -1) << "three are more than two";
+}
+
 TEST(MatMulInteger, HasOneSumWithAndWithoutInstructionsForDotProducts) {
-  constexpr int64_t k = 52;
-  const IntegerWeight weight{k, 64};
-  const Tensor a = random_bytes(DType::uint8, {4, k}, kBytesSeed),
-               b = random_bytes(DType::int8, {k, 64}, kBytesSeed + 1);
-  std::vector<std::byte> packed(static_cast<size_t>(weight.bytes()));
-  pack_integers(weight, DType::int8, b.data, packed.data(), 1);
-  const auto* strip = reinterpret_cast<const int8_t*>(packed.data());
-  for (int64_t rows = 1; rows <= most_integer_rows; ++rows) {
-    std::vector<int32_t> fast(rows * 64), plain(rows * 64);
-    integer_strip()(rows, a.as<uint8_t>().data(), k, strip, k, fast.data());
-    plain_integer_strip()(rows, a.as<uint8_t>().data(), k, strip, k, plain.data());
-    EXPECT_EQ(fast, plain);
+  for (const int64_t k : {52, 1030}) {
+    const IntegerWeight weight{k, 64};
+    const int64_t stride = (k + 3) / 4 * 4;
+    const Tensor a = random_bytes(DType::uint8, {4, stride}, kBytesSeed);
+    for (const Tensor& b : weights_with_wide_pairs(k, 64)) {
+      std::vector<std::byte> packed(static_cast<size_t>(weight.bytes()));
+      pack_integers(weight, DType::int8, b.data, packed.data(), 1);
+      const IntegerStrip strip = weight.strip(weight.columns(packed.data()));
+      for (int64_t rows = 1; rows <= most_integer_rows; ++rows) {
+        std::vector<int32_t> fast(rows * 64), plain(rows * 64);
+        integer_strip_sum()(rows, a.as<uint8_t>().data(), stride, strip, k, fast.data());
+        plain_strip_sum()(rows, a.as<uint8_t>().data(), stride, strip, k, plain.data());
+        EXPECT_EQ(fast, plain);
+      }
+    }
   }
 }
 
@@ -95,13 +136,9 @@ TEST(MatMulInteger, HasOneSumWithAndWithoutInstructionsForDotProducts) {
 TEST(IntegerTile, GivesTheSumsOfStripsAndTheirCodes) {
   const IntegerTile* tile = integer_tile();
   if (!tile) GTEST_SKIP() << "the library has faster products here, or there are no dot products of vectors";
-  constexpr int64_t kPieces = 3, kBytes = 20, k = kPieces * kBytes;
+  constexpr int64_t kPieces = 3, kBytes = 300, k = kPieces * kBytes;
   const IntegerWeight weight{k, 64};
-  const Tensor a = random_bytes(DType::uint8, {most_tile_rows, k}, kBytesSeed),
-               b = random_bytes(DType::int8, {k, 64}, kBytesSeed + 1);
-  std::vector<std::byte> packed(static_cast<size_t>(weight.bytes()));
-  pack_integers(weight, DType::int8, b.data, packed.data(), 1);
-  const auto* strip = reinterpret_cast<const int8_t*>(packed.data());
+  const Tensor a = random_bytes(DType::uint8, {most_tile_rows, k}, kBytesSeed);
   std::vector<const uint8_t*> pieces(kPieces * most_tile_rows);
   for (int64_t p = 0; p < kPieces; ++p)
     for (int64_t i = 0; i < most_tile_rows; ++i)
@@ -111,25 +148,30 @@ TEST(IntegerTile, GivesTheSumsOfStripsAndTheirCodes) {
   std::vector<float> factor(64, 0.0021F), bias(64, 1.5F);
   factor[0] = 1e12F;
   factor[1] = 1e-38F;
-  for (int64_t count = 1; count <= most_tile_rows; ++count) {
-    std::vector<int32_t> sums(count * 64), expected(count * 64);
-    tile->sums(count, rows, strip, sums.data());
-    for (int64_t i = 0; i < count; ++i)
-      plain_integer_strip()(1, a.as<uint8_t>().data() + i * k, k, strip, k, expected.data() + i * 64);
-    EXPECT_EQ(sums, expected);
-    for (const auto& [least, most, zero] : {std::tuple(-9.0F, 246.0F, 9), {0.0F, 246.0F, 9}, {-131.0F, 124.0F, 3}}) {
-      constexpr int64_t kStride = 70;
-      std::vector<std::byte> codes(count * kStride, std::byte{0xAB});
-      tile->codes(count, rows, strip,
-                  {addend.data(), factor.data(), bias.data(), 0.37F, least, most, zero, least + zero < 0, codes.data(),
-                   kStride, nullptr});
+  for (const Tensor& b : weights_with_wide_pairs(k, 64)) {
+    std::vector<std::byte> packed(static_cast<size_t>(weight.bytes()));
+    pack_integers(weight, DType::int8, b.data, packed.data(), 1);
+    const IntegerStrip strip = weight.strip(weight.columns(packed.data()));
+    for (int64_t count = 1; count <= most_tile_rows; ++count) {
+      std::vector<int32_t> sums(count * 64), expected(count * 64);
+      tile->sums(count, rows, strip, sums.data());
       for (int64_t i = 0; i < count; ++i)
-        for (int64_t j = 0; j < kStride; ++j) {
-          const float ratio =
-              j < 64 ? (static_cast<float>(sums[i * 64 + j] + addend[j]) * factor[j] + bias[j]) / 0.37F : 0;
-          const int code = static_cast<int>(std::nearbyint(std::clamp(ratio, least, most))) + zero;
-          EXPECT_EQ(codes[i * kStride + j], j < 64 ? static_cast<std::byte>(code) : std::byte{0xAB}) << i << " " << j;
-        }
+        plain_strip_sum()(1, a.as<uint8_t>().data() + i * k, k, strip, k, expected.data() + i * 64);
+      EXPECT_EQ(sums, expected);
+      for (const auto& [least, most, zero] : {std::tuple(-9.0F, 246.0F, 9), {0.0F, 246.0F, 9}, {-131.0F, 124.0F, 3}}) {
+        constexpr int64_t kStride = 70;
+        std::vector<std::byte> codes(count * kStride, std::byte{0xAB});
+        tile->codes(count, rows, strip,
+                    {addend.data(), factor.data(), bias.data(), 0.37F, least, most, zero, least + zero < 0,
+                     codes.data(), kStride, nullptr});
+        for (int64_t i = 0; i < count; ++i)
+          for (int64_t j = 0; j < kStride; ++j) {
+            const float ratio =
+                j < 64 ? (static_cast<float>(sums[i * 64 + j] + addend[j]) * factor[j] + bias[j]) / 0.37F : 0;
+            const int code = static_cast<int>(std::nearbyint(std::clamp(ratio, least, most))) + zero;
+            EXPECT_EQ(codes[i * kStride + j], j < 64 ? static_cast<std::byte>(code) : std::byte{0xAB}) << i << " " << j;
+          }
+      }
     }
   }
 }
@@ -138,7 +180,9 @@ TEST(IntegerTile, GivesTheSumsOfStripsAndTheirCodes) {
 TEST(IntegerTile, RoundsRatiosAsADivisionDoes) {
   const IntegerTile* tile = integer_tile();
   if (!tile) GTEST_SKIP() << "the library has faster products here, or there are no dot products of vectors";
-  const std::vector<int8_t> strip(64 * 4);
+  const std::vector<int8_t> zeros(64 * 4);
+  const std::vector<int32_t> wide(4);
+  const IntegerStrip strip{zeros.data(), wide.data()};
   const std::vector<uint8_t> row(4);
   const uint8_t* at = row.data();
   const std::vector<int32_t> addend(64, 0);
@@ -150,7 +194,7 @@ TEST(IntegerTile, RoundsRatiosAsADivisionDoes) {
       for (int i = 0; i < 32; ++i) border = std::nextafter(border, -std::numeric_limits<float>::infinity());
       for (float& x : bias) x = border = std::nextafter(border, std::numeric_limits<float>::infinity());
       std::vector<std::byte> codes(64);
-      tile->codes(1, {&at, 1, 1, 4}, strip.data(),
+      tile->codes(1, {&at, 1, 1, 4}, strip,
                   {addend.data(), factor.data(), bias.data(), scale, -128, 127, 0, true, codes.data(), 64, nullptr});
       for (int64_t j = 0; j < 64; ++j)
         EXPECT_EQ(static_cast<int8_t>(codes[j]), std::nearbyint(std::clamp(bias[j] / scale, -128.0F, 127.0F)))

@@ -310,10 +310,10 @@ class WindowProducts : public ImageKernel {
   void store_tiles(const KernelArgs& args, const Run& run, const Task& at, IntegerPieces pieces, PackedColumns weight,
                    int64_t rows, int64_t channel, int64_t columns) const {
     const OwnScratch& own = own_at_[static_cast<size_t>(omp_get_thread_num())];
-    const auto* strip = reinterpret_cast<const int8_t*>(weight.strips);
     alignas(64) int32_t sums[most_tile_rows * kStripColumns];
     std::array<std::byte, most_tile_rows * kStripColumns> turned;
-    for (int64_t first = 0; first < columns; first += kStripColumns, strip += kStripColumns * form_.weight.depth())
+    for (int64_t first = 0; first < columns; first += kStripColumns) {
+      const IntegerStrip strip = form_.weight.strip(weight, first / kStripColumns);
       for (int64_t row = 0; row < rows; row += most_tile_rows) {
         const int64_t count = std::min(most_tile_rows, rows - row);
         IntegerPieces these = pieces;
@@ -336,6 +336,7 @@ class WindowProducts : public ImageKernel {
         store(args, run.columns, sums, kStripColumns, at.image, at.place + row, count, channel + first, columns - first,
               scratch_at(args.scratch, own.row));
       }
+    }
   }
 
   void run_tile(const KernelArgs& args, const Run& run, const Task& at) {

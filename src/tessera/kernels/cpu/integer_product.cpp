@@ -87,7 +87,7 @@ std::unique_ptr<onednn::Primitive> library_product(int64_t m, int64_t a_stride, 
 class StripProduct : public IntegerProduct {
  public:
   StripProduct(const IntegerRows& a, const IntegerWeight& weight, DType b_type, int threads)
-      : m_(a.m), weight_(weight), a_type_(a.type), b_type_(b_type), threads_(threads), strip_(integer_strip()) {
+      : m_(a.m), weight_(weight), a_type_(a.type), b_type_(b_type), threads_(threads), strip_sum_(integer_strip_sum()) {
     const int64_t m = a.m, k = weight.k, groups = (k + 3) / 4 * 4;
     copies_ = a.ready_stride == 0 && (a.type != DType::uint8 || k != groups);
     a_stride_ = copies_ ? groups : a.ready_stride != 0 ? a.ready_stride : k;
@@ -161,13 +161,12 @@ class StripProduct : public IntegerProduct {
   }
 
   void run_strips(const uint8_t* rows, PackedColumns b, int32_t* c) const {
-    const auto* strips = reinterpret_cast<const int8_t*>(b.strips);
     for_stream(weight_.strips(), m_ * weight_.n * weight_.k, threads_, [&](int64_t strip, int64_t) {
       const int64_t first = strip * kIntegerStrip, columns = std::min(kIntegerStrip, weight_.n - first);
       for (int64_t row = 0; row < m_; row += most_integer_rows) {
         alignas(64) int32_t sums[most_integer_rows * kIntegerStrip];
         const int64_t count = std::min(most_integer_rows, m_ - row);
-        strip_(count, rows + row * a_stride_, a_stride_, strips + first * weight_.depth(), weight_.k, sums);
+        strip_sum_(count, rows + row * a_stride_, a_stride_, weight_.strip(b, strip), weight_.k, sums);
         for (int64_t i = 0; i < count; ++i)
           std::copy_n(sums + i * kIntegerStrip, columns, c + (row + i) * weight_.n + first);
       }
@@ -188,7 +187,7 @@ class StripProduct : public IntegerProduct {
   IntegerWeight weight_;
   DType a_type_, b_type_;
   int threads_;
-  IntegerStrip strip_;
+  IntegerStripSum strip_sum_;
   bool copies_ = false;
   int64_t a_stride_ = 0;
   std::unique_ptr<onednn::Primitive> library_;
@@ -218,6 +217,9 @@ void pack_integers(const IntegerWeight& weight, DType dtype, const void* b, std:
         sums[first + j] += element;
       }
     }
+    list_wide(out, depth / 4, weight.most_wide(),
+              reinterpret_cast<int32_t*>(packed + weight.packed_bytes() + weight.strips() * kIntegerStrip * 4 +
+                                         strip * weight.wide_bytes()));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <memory>
 #include <span>
 
+#include "tessera/kernels/cpu/integer_strip.h"
 #include "tessera/kernels/kernel.h"
 
 /// Products of 8-bit integers, summed in int32 without rounding or saturation: c = (a - zero point) · (b - zero point).
@@ -12,20 +13,29 @@ namespace tessera::kernels {
 struct PackedColumns {
   const std::byte* strips;
   const std::byte* sums;
+  const std::byte* wide;
 };
 
 /// How a matrix b [k, n] of uint8 or int8 is packed: as int8 (uint8 less 128) in strips of 64 columns, with the sums of
-/// its columns behind it. The form is the same on every machine.
+/// its columns behind it, and then the wide vectors of each strip (integer_strip.h). The form is the same on every
+/// machine.
 struct IntegerWeight {
   int64_t k = 0, n = 0;
 
   int64_t depth() const { return (k + 63) / 64 * 64; }              ///< rows of a strip, padding included
   int64_t strips() const { return (n + 63) / 64; }                  ///< of 64 columns
   int64_t packed_bytes() const { return strips() * 64 * depth(); }  ///< without the sums
-  int64_t bytes() const { return packed_bytes() + strips() * 64 * 4; }
+  int64_t most_wide() const { return depth() / 8; }                 ///< wide vectors of a strip that are listed
+  int64_t wide_bytes() const { return (4 + most_wide() + 15) / 16 * 64; }
+  int64_t bytes() const { return packed_bytes() + strips() * (64 * 4 + wide_bytes()); }
   /// Those from strip `strip` on.
   PackedColumns columns(const std::byte* packed, int64_t strip = 0) const {
-    return {packed + strip * 64 * depth(), packed + packed_bytes() + strip * 64 * 4};
+    const std::byte* sums = packed + packed_bytes();
+    return {packed + strip * 64 * depth(), sums + strip * 64 * 4, sums + strips() * 64 * 4 + strip * wide_bytes()};
+  }
+  IntegerStrip strip(PackedColumns columns, int64_t index = 0) const {
+    return {reinterpret_cast<const int8_t*>(columns.strips) + index * 64 * depth(),
+            reinterpret_cast<const int32_t*>(columns.wide + index * wide_bytes())};
   }
 };
 

@@ -1,5 +1,6 @@
 #include "tessera/kernels/cpu/integer_strip.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -9,8 +10,7 @@
 
 #include "tessera/base/multiversion.h"
 
-// A strip holds groups of four rows, one after the other: [k / 4][64 columns][4 rows]. One vector of 64 bytes is 16
-// columns, and a lane of 32 bits in it one column, as the sums are.
+// One vector of 64 bytes is 16 columns, and a lane of 32 bits in it one column, as the sums are.
 //
 // Instructions for dot products multiply and add such lanes at once (VNNI). Older ones for bytes add pairs of products
 // in 16 bits, where 255·127 + 255·127 saturates; so without VNNI, bytes become words first, or, in plain loops, each
@@ -31,13 +31,13 @@ typedef int32_t SumLanes __attribute__((vector_size(64), aligned(4), may_alias))
 typedef int16_t HalfLanes __attribute__((vector_size(64), aligned(2), may_alias));
 
 template <int M>
-[[gnu::always_inline]] inline void sum_plain(const uint8_t* a, int64_t a_stride, const int8_t* strip, int64_t k,
+[[gnu::always_inline]] inline void sum_plain(const uint8_t* a, int64_t a_stride, const int8_t* codes, int64_t k,
                                              int32_t* sums) {
   SumLanes total[M][kSumVectors] = {};
   for (int64_t l = 0; l < k; l += 4)
 #pragma GCC unroll 4
     for (int v = 0; v < kSumVectors; ++v) {
-      const HalfLanes bytes = *reinterpret_cast<const HalfLanes*>(strip + (l * kSumVectors + v * 4) * 16);
+      const HalfLanes bytes = *reinterpret_cast<const HalfLanes*>(codes + (l * kSumVectors + v * 4) * 16);
       const HalfLanes even = (bytes << 8) >> 8, odd = bytes >> 8;
 #pragma GCC unroll 4
       for (int i = 0; i < M; ++i) {
@@ -51,12 +51,12 @@ template <int M>
   std::memcpy(sums, total, sizeof total);
 }
 
-TESSERA_MULTIVERSION void sum_plain_strip(int64_t rows, const uint8_t* a, int64_t a_stride, const int8_t* strip,
+TESSERA_MULTIVERSION void sum_plain_strip(int64_t rows, const uint8_t* a, int64_t a_stride, const IntegerStrip& strip,
                                           int64_t k, int32_t* sums) {
-  if (rows == 1) sum_plain<1>(a, a_stride, strip, k, sums);
-  if (rows == 2) sum_plain<2>(a, a_stride, strip, k, sums);
-  if (rows == 3) sum_plain<3>(a, a_stride, strip, k, sums);
-  if (rows == 4) sum_plain<4>(a, a_stride, strip, k, sums);
+  if (rows == 1) sum_plain<1>(a, a_stride, strip.codes, k, sums);
+  if (rows == 2) sum_plain<2>(a, a_stride, strip.codes, k, sums);
+  if (rows == 3) sum_plain<3>(a, a_stride, strip.codes, k, sums);
+  if (rows == 4) sum_plain<4>(a, a_stride, strip.codes, k, sums);
 }
 
 #if defined(__x86_64__)
@@ -157,6 +157,7 @@ namespace vnni {
 using Weights = __m512i;
 using Group = __m512i;
 constexpr int kRowsAtOnce = 6;
+constexpr bool kHasWide = false;
 
 [[gnu::target(TESSERA_DOTS_TARGET), gnu::always_inline]] inline Weights weights_of(__m512i vector) {
   return vector;
@@ -183,6 +184,7 @@ struct Weights {
 };
 using Group = Weights;
 constexpr int kRowsAtOnce = 4;
+constexpr bool kHasWide = false;
 
 [[gnu::target(TESSERA_DOTS_TARGET), gnu::always_inline]] inline Weights weights_of(__m512i vector) {
   return {_mm512_srai_epi16(_mm512_slli_epi16(vector, 8), 8), _mm512_srai_epi16(vector, 8)};
@@ -200,19 +202,87 @@ constexpr int kRowsAtOnce = 4;
 #undef TESSERA_DOTS_TARGET
 
 }  // namespace words
+
+// Products of bytes are added in pairs in 16 bits; what saturates in wide vectors is made up for at last.
+namespace pairs {
+
+#define TESSERA_DOTS_TARGET "avx512f,avx512bw"
+using Weights = __m512i;
+using Group = __m512i;
+constexpr int kRowsAtOnce = 6;
+constexpr bool kHasWide = true;
+
+[[gnu::target(TESSERA_DOTS_TARGET), gnu::always_inline]] inline Weights weights_of(__m512i vector) {
+  return vector;
+}
+[[gnu::target(TESSERA_DOTS_TARGET), gnu::always_inline]] inline Group group_of_lanes(__m512i lanes) {
+  return lanes;
+}
+[[gnu::target(TESSERA_DOTS_TARGET), gnu::always_inline]] inline __m512i dot(__m512i total, Group group,
+                                                                            Weights weights) {
+  const __m512i sums = _mm512_madd_epi16(_mm512_maddubs_epi16(group, weights), _mm512_set1_epi16(1));
+  return _mm512_add_epi32(total, sums);
+}
+[[gnu::target(TESSERA_DOTS_TARGET), gnu::always_inline]] inline __m512i add_error(__m512i total, __m512i lanes,
+                                                                                  __m512i vector) {
+  const __m512i right = words::dot(total, words::group_of_lanes(lanes), words::weights_of(vector));
+  return _mm512_sub_epi32(right, dot(_mm512_setzero_si512(), lanes, vector));
+}
+
+#include "tessera/kernels/cpu/integer_dots.h"
+#undef TESSERA_DOTS_TARGET
+
+}  // namespace pairs
+
+// Pairs where wide vectors are few, as in most weights; else words.
+namespace bytes {
+
+void sum_strip(int64_t rows, const uint8_t* a, int64_t a_stride, const IntegerStrip& strip, int64_t k, int32_t* sums) {
+  (strip.wide[0] < 0 ? words::sum_strip : pairs::sum_strip)(rows, a, a_stride, strip, k, sums);
+}
+void sums_of_tile(int64_t rows, const IntegerPieces& a, const IntegerStrip& strip, int32_t* sums) {
+  (strip.wide[0] < 0 ? words::sums_of_tile : pairs::sums_of_tile)(rows, a, strip, sums);
+}
+void codes_of_tile(int64_t rows, const IntegerPieces& a, const IntegerStrip& strip, const CodesOfSums& codes) {
+  (strip.wide[0] < 0 ? words::codes_of_tile : pairs::codes_of_tile)(rows, a, strip, codes);
+}
+
+}  // namespace bytes
 #endif
 
-enum class Dots { plain, words, vnni };
+enum class Dots { plain, bytes, vnni };
 
 Dots dots_of_machine() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512bw")) return __builtin_cpu_supports("avx512vnni") ? Dots::vnni : Dots::words;
+  if (__builtin_cpu_supports("avx512bw")) return __builtin_cpu_supports("avx512vnni") ? Dots::vnni : Dots::bytes;
 #endif
   return Dots::plain;
 }
 
 }  // namespace
+
+void list_wide(const int8_t* codes, int64_t groups, int64_t most, int32_t* wide) {
+  std::fill_n(wide, kSumVectors, 0);
+  int64_t count = 0;
+  for (int v = 0; v < kSumVectors; ++v)
+    for (int64_t group = 0; group < groups; ++group) {
+      const int8_t* vector = codes + (group * kSumVectors + v) * 64;
+      bool any = false;
+      for (int pair = 0; pair < 32; ++pair) {
+        const int first = vector[pair * 2], second = vector[pair * 2 + 1];
+        const int above = std::max(first, 0) + std::max(second, 0), below = std::min(first, 0) + std::min(second, 0);
+        any |= above > 128 || below < -128;  // times 255
+      }
+      if (!any) continue;
+      if (count == most) {
+        wide[0] = -1;
+        return;
+      }
+      wide[kSumVectors + count++] = static_cast<int32_t>(group);
+      ++wide[v];
+    }
+}
 
 bool are_moderate(const CodeSum::Numbers& numbers) {
   return numbers.scale > 1 / most_factor && numbers.scale < most_factor && std::abs(numbers.a_scale) < most_factor &&
@@ -222,22 +292,22 @@ bool are_moderate(const CodeSum::Numbers& numbers) {
 const IntegerTile* integer_tile() {
 #if defined(__x86_64__)
   static constexpr IntegerTile kDots{vnni::sums_of_tile, vnni::codes_of_tile};
-  static constexpr IntegerTile kWords{words::sums_of_tile, words::codes_of_tile};
-  if (dots_of_machine() == Dots::words) return &kWords;
+  static constexpr IntegerTile kBytes{bytes::sums_of_tile, bytes::codes_of_tile};
+  if (dots_of_machine() == Dots::bytes) return &kBytes;
   if (dots_of_machine() == Dots::vnni && !__builtin_cpu_supports("amx-int8")) return &kDots;
 #endif
   return nullptr;
 }
 
-IntegerStrip integer_strip() {
+IntegerStripSum integer_strip_sum() {
 #if defined(__x86_64__)
   if (dots_of_machine() == Dots::vnni) return vnni::sum_strip;
-  if (dots_of_machine() == Dots::words) return words::sum_strip;
+  if (dots_of_machine() == Dots::bytes) return bytes::sum_strip;
 #endif
   return sum_plain_strip;
 }
 
-IntegerStrip plain_integer_strip() {
+IntegerStripSum plain_strip_sum() {
   return sum_plain_strip;
 }
 

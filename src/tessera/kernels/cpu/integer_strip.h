@@ -7,16 +7,29 @@
 
 namespace tessera::kernels {
 
-/// The most rows of one call of an IntegerStrip.
+/// A strip of 64 columns of an IntegerWeight: groups of four rows, [k / 4][64 columns][4 rows], of which four vectors
+/// of 64 bytes hold 16 columns each.
+///
+/// A vector is wide if two neighbours in it, times 255, do not fit in 16 bits together: then their products are not
+/// added there. `wide` lists the groups of wide vectors: how many there are of each of the four, and then these, one
+/// list after the other, in ascending order. The first count is -1 if they are too many to be listed.
+struct IntegerStrip {
+  const int8_t* codes;
+  const int32_t* wide;
+};
+
+/// Lists a strip's wide vectors, of so many groups, `most` at most.
+void list_wide(const int8_t* codes, int64_t groups, int64_t most, int32_t* wide);
+
+/// The most rows of one call of an IntegerStripSum.
 constexpr int64_t most_integer_rows = 4;
 
-/// Sums of `rows` rows of a (uint8, `a_stride` apart, k rounded up to 4 elements long) by a strip of 64 columns of an
-/// IntegerWeight: sums[row][column].
-using IntegerStrip = void (*)(int64_t rows, const uint8_t* a, int64_t a_stride, const int8_t* strip, int64_t k,
-                              int32_t* sums);
+/// Sums of `rows` rows of a (uint8, `a_stride` apart, k rounded up to 4 elements long) by a strip: sums[row][column].
+using IntegerStripSum = void (*)(int64_t rows, const uint8_t* a, int64_t a_stride, const IntegerStrip& strip, int64_t k,
+                                 int32_t* sums);
 
 /// The fastest one that this machine has. All give the same sums.
-IntegerStrip integer_strip();
+IntegerStripSum integer_strip_sum();
 
 /// Rows of a, each in pieces of `bytes` bytes (a multiple of 4), which need not lie side by side: piece p of row i is
 /// at at[p · step + i].
@@ -55,16 +68,16 @@ struct CodesOfSums {
   const CodesAdded* added;  ///< if are_moderate(); null: nothing is
 };
 
-/// The same sums as an IntegerStrip's, of rows in pieces, or codes of them. All sums stay in registers.
+/// The same sums as an IntegerStripSum's, of rows in pieces, or codes of them. All sums stay in registers.
 struct IntegerTile {
-  void (*sums)(int64_t rows, const IntegerPieces& a, const int8_t* strip, int32_t* sums);
-  void (*codes)(int64_t rows, const IntegerPieces& a, const int8_t* strip, const CodesOfSums& codes);
+  void (*sums)(int64_t rows, const IntegerPieces& a, const IntegerStrip& strip, int32_t* sums);
+  void (*codes)(int64_t rows, const IntegerPieces& a, const IntegerStrip& strip, const CodesOfSums& codes);
 };
 
 /// Null where vectors have no words (AVX-512 BW), and where AMX makes the library's products faster.
 const IntegerTile* integer_tile();
 
 /// The one without instructions for dot products, for tests.
-IntegerStrip plain_integer_strip();
+IntegerStripSum plain_strip_sum();
 
 }  // namespace tessera::kernels
