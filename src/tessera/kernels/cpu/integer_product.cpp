@@ -87,7 +87,13 @@ std::unique_ptr<onednn::Primitive> library_product(int64_t m, int64_t a_stride, 
 class StripProduct : public IntegerProduct {
  public:
   StripProduct(const IntegerRows& a, const IntegerWeight& weight, DType b_type, int threads)
-      : m_(a.m), weight_(weight), a_type_(a.type), b_type_(b_type), threads_(threads), strip_sum_(integer_strip_sum()) {
+      : m_(a.m),
+        weight_(weight),
+        a_type_(a.type),
+        b_type_(b_type),
+        threads_(threads),
+        strip_sum_(integer_strip_sum()),
+        tile_(a.m > most_integer_rows ? integer_tile() : nullptr) {
     const int64_t m = a.m, k = weight.k, groups = (k + 3) / 4 * 4;
     copies_ = a.ready_stride == 0 && (a.type != DType::uint8 || k != groups);
     a_stride_ = copies_ ? groups : a.ready_stride != 0 ? a.ready_stride : k;
@@ -163,10 +169,19 @@ class StripProduct : public IntegerProduct {
   void run_strips(const uint8_t* rows, PackedColumns b, int32_t* c) const {
     for_stream(weight_.strips(), m_ * weight_.n * weight_.k, threads_, [&](int64_t strip, int64_t) {
       const int64_t first = strip * kIntegerStrip, columns = std::min(kIntegerStrip, weight_.n - first);
-      for (int64_t row = 0; row < m_; row += most_integer_rows) {
-        alignas(64) int32_t sums[most_integer_rows * kIntegerStrip];
-        const int64_t count = std::min(most_integer_rows, m_ - row);
-        strip_sum_(count, rows + row * a_stride_, a_stride_, weight_.strip(b, strip), weight_.k, sums);
+      const IntegerStrip codes = weight_.strip(b, strip);
+      const int64_t most = tile_ ? most_tile_rows : most_integer_rows;
+      for (int64_t row = 0; row < m_; row += most) {
+        alignas(64) int32_t sums[most_tile_rows * kIntegerStrip];
+        const int64_t count = std::min(most, m_ - row);
+        const uint8_t* these = rows + row * a_stride_;
+        if (tile_) {
+          std::array<const uint8_t*, most_tile_rows> at{};
+          for (int64_t i = 0; i < count; ++i) at[static_cast<size_t>(i)] = these + i * a_stride_;
+          tile_->sums(count, {at.data(), most, 1, (weight_.k + 3) / 4 * 4}, codes, sums);
+        } else {
+          strip_sum_(count, these, a_stride_, codes, weight_.k, sums);
+        }
         for (int64_t i = 0; i < count; ++i)
           std::copy_n(sums + i * kIntegerStrip, columns, c + (row + i) * weight_.n + first);
       }
@@ -188,6 +203,7 @@ class StripProduct : public IntegerProduct {
   DType a_type_, b_type_;
   int threads_;
   IntegerStripSum strip_sum_;
+  const IntegerTile* tile_;  ///< for many rows; null: there is none
   bool copies_ = false;
   int64_t a_stride_ = 0;
   std::unique_ptr<onednn::Primitive> library_;
