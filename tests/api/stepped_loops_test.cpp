@@ -289,6 +289,102 @@ TEST(SteppedLoops, take_branches_of_different_extents) {
                   });
 }
 
+// Extents that are expressions of one symbol are not taken to be equal.
+TEST(SteppedLoops, carry_what_shrinks_or_turns) {
+  TemporaryFolder folder;
+  const std::string body =
+      "g (float[a, 2] x, int64 n) => (float[b, c] y) <int64[1] one = {1}, int64[1] two = {2}, int64[1] zero = {0}, "
+      "int64[1] "
+      "far = {1000}> { y = Loop (n, \"\", x) < body = step (int64 i, bool c, float[k, l] before) => (bool c2, float[m, "
+      "o] "
+      "after) { c2 = Identity (c) ";
+  for (const auto& [node, rows] : {std::pair("after = Slice (before, one, far, zero)", 2),
+                                   {"after = Slice (before, zero, far, zero, two)", 1},
+                                   {"after = Concat <axis = 0> (before, before)", 16}}) {
+    const Model model = model_of(folder, body + node + " } > }");
+    run_on_meshes(model, {"x=[-, tp]"}, {{"x", floats({4, 2}, {1, 2, 3, 4, 5, 6, 7, 8})}, {"n", ints({}, {2})}},
+                  [rows = rows](const Tensors& outputs) { EXPECT_THAT(outputs.at("y").dims, ElementsAre(rows, 2)); });
+  }
+}
+
+// What is in a branch runs between parts once the branch is taken, whatever is around it.
+TEST(SteppedLoops, are_found_in_branches) {
+  TemporaryFolder folder;
+  const std::string inner_loop =
+      "= Loop (n, \"\", x) < body = grow (int64 i, bool c, float[k] before) => (bool c2, float[m] after) { c2 = "
+      "Identity (c) "
+      "after = Concat <axis = 0> (before, before) } >";
+  const std::string inner_if =
+      "= If (small) < then_branch = p () => (float[p1] q1) { q1 = Concat <axis = 0> (x, x, x, x) }, else_branch = r () "
+      "=> "
+      "(float[r1] s1) { s1 = Identity (x) } >";
+  for (const std::string& inner : {inner_loop, inner_if})
+    for (const std::string condition : {"Greater (largest, zero)", "Equal (zero, zero)", "Equal (one, size)"}) {
+      const Model model = model_of(
+          folder,
+          "g (float[1] x, int64 n) => (float[b] y) <float zero = {0}, float nine = {9}, int64 one = {1}> { largest = "
+          "ReduceMax <keepdims = 0> (x) small = Less (largest, nine) size = Size (x) go = " +
+              condition + " y = If (go) < then_branch = t () => (float[d] found) { found " + inner +
+              " }, else_branch = e () => (float[f] same) { same = Identity (x) } > }");
+      const Tensors inputs = {{"x", floats({1}, {3})}, {"n", ints({}, {2})}};
+      for (const char* mesh : {"tp=1", "tp=2"}) {
+        ModelSession session(model, Mesh::parse(mesh));
+        for (int again = 0; again < 2; ++again)
+          EXPECT_THAT(elements_of(session.run(inputs).at("y")), ElementsAre(3, 3, 3, 3)) << inner << condition;
+      }
+    }
+}
+
+TEST(SteppedLoops, of_one_name_have_extents_of_their_own) {
+  TemporaryFolder folder;
+  OnnxModel model = parse_text(R"(g (float[a] x, int64 n) => (float[b] y, float[c] z, float sum) {
+    y = Loop (n, "", x) <
+      body = first (int64 i, bool c, float[k] p) => (bool c2, float[m] q) { c2 = Identity (c) q = Concat <axis = 0> (p, p) }
+    >
+    z = Loop (n, "", x) <
+      body = second (int64 i2, bool d, float[k2] p) => (bool d2, float[m2] r) {
+        d2 = Identity (d)
+        both = Concat <axis = 0> (y, y)
+        r = Concat <axis = 0> (p, both)
+      }
+    >
+    sum = ReduceSum <keepdims = 0> (z)
+  })");
+  for (const auto& node : model.graph->nodes())
+    if (node->is("Loop")) node->name = "loop";
+  const std::filesystem::path path = folder / "model.onnx";
+  export_model(model, path);
+  run_on_meshes(Model::load(path), {}, {{"x", floats({2}, {1, 2})}, {"n", ints({}, {2})}}, [](const Tensors& outputs) {
+    EXPECT_THAT(outputs.at("y").dims, ElementsAre(8));
+    EXPECT_THAT(outputs.at("z").dims, ElementsAre(34));
+    EXPECT_THAT(elements_of(outputs.at("sum")), ElementsAre(51));
+  });
+}
+
+// A mistake in a body is no reason to run in parts.
+TEST(SteppedLoops, are_not_what_a_wrong_body_becomes) {
+  TemporaryFolder folder;
+  const Model model = model_of(folder, R"(g (float[a, 3] x, int64 n) => (float[a, 3] y) <float[2] two = {1, 2}> {
+    y = Loop (n, "", x) <
+      body = step (int64 i, bool c, float[k, 3] p) => (bool c2, float[k, 3] q) { c2 = Identity (c) q = Add (p, two) }
+    >
+  })");
+  EXPECT_FALSE(model.runs_in_parts());
+  EXPECT_THAT(message_of([&] { ModelSession session(model); }),
+              testing::AllOf(HasSubstr("do not broadcast"), testing::Not(HasSubstr("iteration"))));
+}
+
+TEST(SteppedLoops, give_their_number_as_the_body_wants_it) {
+  TemporaryFolder folder;
+  const Model model = model_of(folder, R"(g (int64[a] x, int64 n) => (int64[b] y) {
+    y = Loop (n, "", x) <
+      body = step (int64[1] i, bool c, int64[k] p) => (bool c2, int64[m] q) { c2 = Identity (c) q = Concat <axis = 0> (p, i) }
+    >
+  })");
+  ModelSession session(model);
+  EXPECT_THAT(session.run({{"x", ints({1}, {7})}, {"n", ints({}, {3})}}).at("y").to_int64(), ElementsAre(7, 0, 1, 2));
+}
+
 TEST(SteppedLoops, name_the_iteration_that_fails) {
   TemporaryFolder folder;
   ModelSession session(model_of(folder, R"(g (float[a] x, int64 n) => (float[b] y, float[n, c] rows) {

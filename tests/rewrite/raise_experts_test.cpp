@@ -402,6 +402,16 @@ TEST(SpreadRoutedRows, takes_loops_that_are_not_unrolled) {
   EXPECT_EQ(raised.operand(ExpertsOperand::choices), "i");
 }
 
+TEST(SpreadRoutedRows, passes_over_loops_that_nobody_uses) {
+  std::string text = searching_loop();
+  const size_t first = text.find("  y = Loop"), end = text.find("(three0, yes, a0)\n") + 18;
+  std::string unused = text.substr(first, end - first);
+  unused.replace(unused.find("y = Loop"), 8, "unused = Loop");
+  text.insert(end, unused);
+  const Raised raised(as_imported(text));
+  EXPECT_TRUE(raised.experts) << raised.text;
+}
+
 // Such a loop runs between parts, one iteration after the other.
 TEST(SpreadRoutedRows, leaves_loops_that_mix_rows) {
   OnnxModel mixing = as_imported(searching_loop("CumSum (g, n0)"));

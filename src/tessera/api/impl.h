@@ -23,7 +23,7 @@ struct Model::Impl {
   const OnnxModel& rewritten() const;
   /// Its parts (compiler/segments.h), made once. Throws what segments_of throws.
   const std::vector<compiler::Segment>& segments() const;
-  /// Why it has several, if a branch or body is the reason that no program can hold; else empty.
+  /// Model::why_in_parts.
   const std::string& why_in_parts() const;
 
  private:

@@ -33,11 +33,15 @@ std::vector<OperatorCount> histogram(const Graph& graph, const std::set<std::str
   return sorted;
 }
 
-// Operators that neither the compiler nor the model's own functions know; with `kernels`, also operators without a
-// kernel.
-std::set<std::string> uncovered_ops(const OnnxModel& model, bool kernels) {
+// Operators that neither the compiler nor the model's own functions know, in branches and bodies, too; with `kernels`,
+// also operators without a kernel.
+std::set<std::string> uncovered_ops(const OnnxModel& model, const Graph& graph, bool kernels) {
   std::set<std::string> names;
-  for (const auto& node : model.graph->nodes()) {
+  for (const auto& node : graph.nodes()) {
+    if (!kernels && !node->regions().empty()) {
+      for (const Graph* region : node->regions()) names.merge(uncovered_ops(model, *region, kernels));
+      continue;
+    }
     bool local = std::any_of(model.functions.begin(), model.functions.end(),
                              [&](const Function& function) { return node->is(function.name, function.domain); });
     if (ops::is_data_sized(*node) || (!kernels && rewrite::lowering_of(*node))) continue;
@@ -124,13 +128,13 @@ Inspection inspect(const Model& model, const SymbolSizes& sizes) {
   std::set<std::string> uncovered;
   try {
     const OnnxModel& rewritten = model.impl().rewritten();
-    uncovered = uncovered_ops(rewritten, true);
+    uncovered = uncovered_ops(rewritten, *rewritten.graph, true);
     add_costs(result, *rewritten.graph);
     result.rewritten = histogram(*rewritten.graph, uncovered);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::user) throw;
     if (!result.runs_in_parts && result.value_inputs.empty()) result.rewrite_error = error.what();
-    uncovered = uncovered_ops(read, false);
+    uncovered = uncovered_ops(read, *read.graph, false);
   }
   result.read = histogram(*read.graph, uncovered);
   result.uncovered.assign(uncovered.begin(), uncovered.end());

@@ -44,7 +44,7 @@ const std::vector<compiler::Segment>& Model::Impl::segments() const {
     try {
       rewritten();
     } catch (const rewrite::RegionError& error) {
-      is_new = apart.regions.insert(error.region()).second;
+      for (const std::string& region : error.regions()) is_new |= apart.regions.insert(region).second;
       reason = error.what();
     } catch (const ops::UnknownValue& error) {
       is_new = apart.values.insert(error.value()).second;

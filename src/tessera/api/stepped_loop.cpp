@@ -69,7 +69,7 @@ class Stepping {
     bool goes_on = loop_.is_scan() || operands_[1].dtype == DType::undefined || is_true(operands_[1]);
     int64_t iteration = 0;
     for (; goes_on && (!trips || iteration < *trips); ++iteration) {
-      give(loop_.iteration, Tensor::of<int64_t>(DType::int64, {}, {iteration}), known, types);
+      give(loop_.iteration, Tensor::of<int64_t>(DType::int64, loop_.iteration_dims, {iteration}), known, types);
       give(loop_.runs, Tensor::of<uint8_t>(DType::boolean, {}, {1}), known, types);
       for (size_t s = 0; s < loop_.items.size(); ++s) {
         const int64_t at = loop_.item_reversed[s] ? *trips - 1 - iteration : iteration;

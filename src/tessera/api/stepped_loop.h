@@ -13,7 +13,7 @@ namespace tessera::api {
 /// Types of tensors as programs know them: extents that differ between runs are symbols.
 using Types = std::map<std::string, TensorType>;
 
-/// A type that both are: extents that differ become symbols of their own, named after the tensor. If even the element
+/// A type that fits both: extents that differ become symbols of their own, named after the tensor. If even the element
 /// types or the ranks differ, it is the second.
 TensorType common_type(const std::string& name, const TensorType& before, const TensorType& now);
 

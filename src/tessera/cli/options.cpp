@@ -466,7 +466,7 @@ Model with_given_values(const Model& model, const InputOptions& inputs, Tensors&
   return model.with_values(values);
 }
 
-bool runs_in_parts(const Model& model, const InputOptions& inputs) {
+bool will_run_in_parts(const Model& model, const InputOptions& inputs) {
   if (model.runs_in_parts() || model.value_inputs().empty() || !inputs.from_file()) return model.runs_in_parts();
   Tensors arrays = inputs.given(model.inputs());
   return with_given_values(model, inputs, arrays).runs_in_parts();

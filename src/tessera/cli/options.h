@@ -133,7 +133,7 @@ struct Loaded {
 /// Throws a user error if no inputs are given, if steps have values of their own, and for a model that runs in parts.
 Model with_given_values(const Model& model, const InputOptions& inputs, Tensors& arrays);
 /// Whether the model runs in parts, once the elements on which its shapes depend are those that `inputs` give.
-bool runs_in_parts(const Model& model, const InputOptions& inputs);
+bool will_run_in_parts(const Model& model, const InputOptions& inputs);
 
 /// Compiles the model at `path`; or reads the written program there, or the models of ranks that are split already,
 /// whose plan cannot be changed any more. `fetched`, if any, are the tensors that a model gives in place of its

@@ -119,7 +119,7 @@ class Run : public Command {
     std::vector<Model> models;
     if (!Program::is_written(model_)) {
       models = load_models(model_);
-      if (models.size() == 1 && !has_collectives(models.front()) && runs_in_parts(models.front(), inputs_))
+      if (models.size() == 1 && !has_collectives(models.front()) && will_run_in_parts(models.front(), inputs_))
         return run_in_parts(models.front(), console);
     }
     const Loaded loaded =

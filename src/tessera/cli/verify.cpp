@@ -54,7 +54,7 @@ class Verify : public Command {
       throw Error(ErrorKind::user, "verify",
                   "name a --mesh to compare with one device, --expected outputs, or --against onnxruntime");
     Tensors inputs = inputs_.given(asked.inputs());
-    if (runs_in_parts(asked, inputs_)) return verify_parts(console, whole, asked, mesh, plan, std::move(inputs));
+    if (will_run_in_parts(asked, inputs_)) return verify_parts(console, whole, asked, mesh, plan, std::move(inputs));
     const Tensors all_inputs = inputs;
     const Model model = with_given_values(asked, inputs_, inputs);
     plan_.add_sizes(plan, model.inputs(), inputs);

@@ -21,10 +21,10 @@ bool holds_data_sized(const Node& node) {
   return false;
 }
 
-// Puts branches in the place of those Ifs whose conditions are constants, and in whose branches sizes depend on data.
+// Puts branches in the place of Ifs whose conditions are constants, since what is in them may run between parts.
 void take_known_branches(Graph& graph) {
   const auto is_known = [](const auto& node) {
-    return node->is("If") && holds_data_sized(*node) && node->input(0) && node->input(0)->kind == ValueKind::constant;
+    return node->is("If") && node->input(0) && node->input(0)->kind == ValueKind::constant;
   };
   rewrite::RegionOpener opener(graph, [](Node*) {});
   for (;;) {
@@ -165,7 +165,7 @@ class Segmenter {
         visit(node.inputs[i]);
     if (!is_decided_between_parts(node))
       for (const Graph* region : node.regions())
-        // What is left out is missed when the loop is rewritten, which then runs between parts.
+        // Others turn out to be missing when the loop is rewritten; it then runs between parts.
         for (const auto& [value, alone] : values_around(node, *region))
           if ((value->producer && alone) || is_known(value)) visit(value);
   }
@@ -260,6 +260,16 @@ class Segmenter {
     return model;
   }
 
+  // Symbols of a loop's extents are named after it.
+  std::string unique_prefix(const Node& node) const {
+    const std::string prefix = rewrite::prefix_of(node);
+    const auto is_like = [&](const auto& other) {
+      return !other->regions().empty() && rewrite::prefix_of(*other) == prefix;
+    };
+    return std::count_if(graph_.nodes().begin(), graph_.nodes().end(), is_like) > 1 ? rewrite::first_result(node)
+                                                                                    : prefix;
+  }
+
   // The body as a model. It computes anew what follows from constants alone.
   SteppedLoop step(const Node& node) const {
     const auto damaged = [&] {
@@ -282,7 +292,7 @@ class Segmenter {
     if (!is_scan && !node.inputs[0] && rewrite::stays_true(body.outputs[0], body.inputs[1]))
       fail("flow", "{}: it never ends: it has no trip count, and its condition stays true", node.label());
 
-    SteppedLoop loop{.prefix = rewrite::prefix_of(node)};
+    SteppedLoop loop{.prefix = unique_prefix(node)};
     const auto named = [&](const std::string& name) { return loop.prefix + "/" + name; };
     std::map<const Value*, Value*> known;
     rewrite::map_captures(*copy, body, known);
@@ -294,6 +304,7 @@ class Segmenter {
       known[input] = graph.add_input(named(input->name), input->type);
       inputs.push_back(known.at(input)->name);
     }
+    if (!is_scan && body.inputs[0]->has_shape()) loop.iteration_dims.assign(body.inputs[0]->rank(), 1);
     rewrite::splice(graph, body, known, copy, loop.prefix);
     std::vector<Value*> results;
     for (size_t i = 0; i < body.outputs.size(); ++i) {

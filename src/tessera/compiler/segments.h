@@ -33,7 +33,8 @@ struct Segment {
 struct SteppedLoop {
   Segment body;  ///< its inputs are also what the body reads from around it
   std::string prefix;
-  std::string iteration, runs, goes_on;  ///< a Loop's: int64 and bool scalars, and the condition that it computes
+  std::string iteration, runs, goes_on;  ///< a Loop's: an int64 and a bool, and the condition that it computes
+  Dims iteration_dims;                   ///< none, or 1 if the body wants it so
   std::vector<std::string> carried, next;
   std::vector<std::string> items, rows;  ///< of scan inputs and outputs
   std::vector<int64_t> item_axes, row_axes;
@@ -45,7 +46,7 @@ struct SteppedLoop {
 
 /// What a model's rewriting showed to be no part of one program.
 struct Apart {
-  std::set<std::string> regions;  ///< first results of Ifs, Loops and Scans (rewrite::RegionError)
+  std::set<std::string> regions;  ///< first results of Ifs, Loops and Scans, and of those around them (RegionError)
   std::set<std::string> values;   ///< whose elements a program must compute (ops::UnknownValue)
 };
 

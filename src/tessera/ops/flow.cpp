@@ -1,5 +1,8 @@
 #include "tessera/ir/flow.h"
 
+#include <algorithm>
+#include <set>
+
 #include "tessera/ops/dims.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
@@ -45,13 +48,36 @@ void infer_item(Node& node) {
   set_result(node, 0, operand(node, 0).dtype(), std::move(shape));
 }
 
-bool fit(const Value& a, const Value& b) {
-  if (a.dtype() != b.dtype() || a.rank() != b.rank()) return false;
-  for (size_t d = 0; d < a.rank(); ++d)
-    if (const Expr& first = a.shape()[d], &second = b.shape()[d];
-        !same_extent(first, second) || least(first - second).value_or(0) > 0 || least(second - first).value_or(0) > 0)
-      return false;
-  return true;
+// Whether two extents are equal in every run, or may be symbols that the model's author gave to one size: expressions
+// of the same symbols are not.
+bool may_be_one(const Expr& a, const Expr& b) {
+  if (a == b) return true;
+  std::set<std::string> in_a, in_b;
+  a.collect_symbols(in_a);
+  b.collect_symbols(in_b);
+  const auto is_shared = [&](const std::string& symbol) { return in_b.contains(symbol); };
+  const auto is_of_rank = [](const std::string& symbol) { return symbol.starts_with('@'); };
+  // A rank's extents may be written in two ways.
+  const bool local =
+      std::any_of(in_a.begin(), in_a.end(), is_of_rank) || std::any_of(in_b.begin(), in_b.end(), is_of_rank);
+  return same_extent(a, b) && (local || std::none_of(in_a.begin(), in_a.end(), is_shared));
+}
+
+using MayBeEqual = bool (*)(const Expr&, const Expr&);
+
+bool fit(const Value& a, const Value& b, MayBeEqual may_be_equal) {
+  return a.dtype() == b.dtype() && a.rank() == b.rank() &&
+         std::equal(a.shape().begin(), a.shape().end(), b.shape().begin(), may_be_equal);
+}
+
+// Whether an If's condition is an input of the model. Whoever gives it chooses sizes that fit: a decoder that is told
+// whether there is a past.
+bool is_given(const Value* condition) {
+  while (condition && condition->producer &&
+         (condition->producer->is("Identity") || condition->producer->is("Cast") ||
+          condition->producer->is("Reshape") || condition->producer->is("Squeeze")))
+    condition = condition->producer->inputs[0];
+  return condition && condition->kind == ValueKind::input;
 }
 
 std::string described(const Value& value) {
@@ -60,12 +86,11 @@ std::string described(const Value& value) {
 
 void infer_next(Node& node) {
   const Value &value = operand(node, 0), &carried = operand(node, 2);
-  if (!fit(value, carried))
-    fail_node(
-        node,
-        "an iteration gets '{}' as {} and gives '{}' as {}; a carried value keeps its type and extents, unless the "
-        "trip count is known and small enough to unroll the loop",
-        carried.name, described(carried), value.name, described(value));
+  if (!fit(value, carried, may_be_one))
+    throw NotInOneProgram(
+        node, fmt::format("an iteration gets '{}' as {} and gives '{}' as {}; in a program, a carried value keeps its "
+                          "type and extents, unless the trip count is known and small enough to unroll the loop",
+                          carried.name, described(carried), value.name, described(value)));
   set_result(node, 0, carried.dtype(), carried.shape());
   set_result(node, 1, DType::boolean, {});
 }
@@ -81,12 +106,12 @@ void infer_stack(Node& node) {
   if (!loop) fail_node(node, "it is not at the end of a loop");
   const auto trips = content_of(loop->input(0));
   if (!trips || loop->input(1) || again->input(1))
-    fail_node(node,
-              "its scan output '{}' has a row per iteration, and their number depends on data ({}); give the loop a "
-              "trip count that follows from shapes and the condition true, or carry a tensor of fixed size and write "
-              "the rows into it (ScatterND)",
-              node.output() ? node.output()->name : "",
-              trips ? "its condition is computed" : "its trip count is computed");
+    throw NotInOneProgram(
+        node, fmt::format("its scan output '{}' has a row per iteration, and their number depends on data ({}); for a "
+                          "program, give the loop a trip count that follows from shapes and the condition true, or "
+                          "carry a tensor of fixed size and write the rows into it (ScatterND)",
+                          node.output() ? node.output()->name : "",
+                          trips ? "its condition is computed" : "its trip count is computed"));
   Shape shape = shape_of(node, 0);
   shape.insert(shape.begin(), trips->front());
   set_result(node, 0, operand(node, 0).dtype(), std::move(shape));
@@ -98,11 +123,16 @@ void infer_join(Node& node) {
 
 void infer_choose(Node& node) {
   const Value &taken = operand(node, 0), &other = operand(node, 1);
-  if (!fit(taken, other))
-    fail_node(node,
-              "its branches give '{}' as {} and {}; both must give one type and equal extents, unless the condition is "
-              "known before the run",
-              node.output() ? node.output()->name : "", described(taken), described(other));
+  const Node* join = operand(node, 2).producer;
+  const Node* branch = join && join->input(0) ? join->input(0)->producer : nullptr;
+  const MayBeEqual may_be_equal = branch && is_given(branch->input(0))
+                                      ? [](const Expr& a, const Expr& b) { return same_extent(a, b).has_value(); }
+                                      : may_be_one;
+  if (!fit(taken, other, may_be_equal))
+    throw NotInOneProgram(
+        node, fmt::format("its branches give '{}' as {} and {}; in a program, both must give one type and equal "
+                          "extents, unless the condition is known before the run",
+                          node.output() ? node.output()->name : "", described(taken), described(other)));
   set_result(node, 0, taken.dtype(), taken.shape());
 }
 

@@ -22,11 +22,19 @@ template <typename... Args>
   fail("shape", "{}: {}", node.label(), fmt::format(format, std::forward<Args>(args)...));
 }
 
+/// A model is sound, but no single program can hold it: it runs in parts (compiler/segments.h).
+class NotInOneProgram : public Error {
+ public:
+  NotInOneProgram(const Node& node, std::string_view message)
+      : Error(ErrorKind::user, "shape", fmt::format("{}: {}", node.label(), message)) {}
+  using Error::Error;
+};
+
 /// An operator misses the elements of an operand, which must be known before it is compiled.
-class UnknownValue : public Error {
+class UnknownValue : public NotInOneProgram {
  public:
   UnknownValue(const Node& node, const Value& value, std::string_view message)
-      : Error(ErrorKind::user, "shape", fmt::format("{}: {}", node.label(), message)), value_(value.name) {}
+      : NotInOneProgram(node, message), value_(value.name) {}
 
   const std::string& value() const { return value_; }
 

@@ -78,10 +78,11 @@ bool is_data_sized(const Node& node) {
 const OpDef& op_of(const Node& node) {
   const OpDef* op = find_op(node.op_type, node.domain);
   if (!op && is_data_sized(node))
-    fail("operators",
-         "{}: the size of its result depends on data, so that no program can hold the whole model; tessera run "
-         "compiles it in parts while it runs",
-         node.label());
+    throw NotInOneProgram(
+        ErrorKind::user, "operators",
+        fmt::format("{}: the size of its result depends on data, so that no program can hold the whole model; tessera "
+                    "run compiles it in parts while it runs",
+                    node.label()));
   if (!op)
     fail("operators",
          "{}: the operator {}{}{} is not supported yet; export the model without it, or decompose it into "

@@ -34,6 +34,11 @@ std::optional<int64_t> number_of(const Value* value) {
   return known && known->size() == 1 ? std::optional(known->front()) : std::nullopt;
 }
 
+// Some bodies want the iteration's number as a list of one.
+bool is_scalar(const Value& iteration) {
+  return !iteration.has_shape() || iteration.rank() == 0;
+}
+
 std::string within(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "/" + name;
 }
@@ -159,7 +164,7 @@ bool unroll_counted(Graph& graph, Node* loop, int64_t most_nodes) {
   for (int64_t i = 0; i < *count; ++i) {
     std::map<const Value*, Value*> known;
     map_captures(*loop, body, known);
-    known[body.inputs[0]] = graph.constant_int64({i}, true);
+    known[body.inputs[0]] = graph.constant_int64({i}, is_scalar(*body.inputs[0]));
     known[body.inputs[1]] = graph.constant_scalar(DType::boolean, 1);
     for (size_t c = 0; c < carried.size(); ++c) known[body.inputs[c + 2]] = carried[c];
     splice(graph, body, known, loop, fmt::format("{}/{}", prefix, i));
@@ -214,9 +219,12 @@ bool RegionOpener::open(Node* node) {
       open_if(node);
     else
       open_loop(node->is("Loop") ? form_of_loop(node) : form_of_scan(node));
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::user || !decides_) throw;
-    throw RegionError(error, region);  // of an inner region, too: the outer one is what can run between programs
+  } catch (const RegionError& error) {
+    std::vector<std::string> regions = error.regions();
+    regions.push_back(region);
+    throw RegionError(error, std::move(regions));
+  } catch (const ops::NotInOneProgram& error) {
+    throw RegionError(error, {region});
   }
   graph_.erase(node);
   return true;
@@ -445,6 +453,10 @@ void RegionOpener::keep_loop(const LoopForm& form) {
   std::map<const Value*, Value*> known;
   map_captures(*node, *form.body, known);
   if (form.iteration) known[form.iteration] = iteration;
+  if (form.iteration && !is_scalar(*form.iteration)) {
+    made.push_back(graph_.add_node("Unsqueeze", {iteration, graph_.constant_int64({0})}, {""}, "", node));
+    known[form.iteration] = made.back()->outputs[0];
+  }
   if (form.runs) known[form.runs] = graph_.constant_scalar(DType::boolean, 1);
   std::vector<Value*> carried;
   for (size_t i = 0; i < form.initial.size(); ++i) {
@@ -522,7 +534,7 @@ bool RegionOpener::unroll(const LoopForm& form, int64_t trips) {
   for (int64_t i = 0; i < trips; ++i) {
     std::map<const Value*, Value*> known;
     map_captures(*node, *form.body, known);
-    if (form.iteration) known[form.iteration] = graph_.constant_int64({i}, true);
+    if (form.iteration) known[form.iteration] = graph_.constant_int64({i}, is_scalar(*form.iteration));
     if (form.runs) known[form.runs] = graph_.constant_scalar(DType::boolean, 1);
     for (size_t c = 0; c < carried.size(); ++c) known[form.carried_input(c)] = carried[c];
     for (size_t s = 0; s < form.sequences.size(); ++s) {

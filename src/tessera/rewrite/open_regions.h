@@ -3,23 +3,25 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
-#include "tessera/error.h"
 #include "tessera/ir/graph.h"
+#include "tessera/ops/infer.h"
 
 namespace tessera::rewrite {
 
 /// An If, Loop or Scan that no program can hold, though it may run between programs (compiler/segments.h): what its
 /// branches or body do depends on data, or its branches or iterations give different extents.
-class RegionError : public Error {
+class RegionError : public ops::NotInOneProgram {
  public:
-  RegionError(const Error& error, std::string region) : Error(error), region_(std::move(region)) {}
+  RegionError(const ops::NotInOneProgram& error, std::vector<std::string> regions)
+      : ops::NotInOneProgram(error), regions_(std::move(regions)) {}
 
-  /// The node's first result.
-  const std::string& region() const { return region_; }
+  /// The node's first result, and those of the nodes around it, in this order.
+  const std::vector<std::string>& regions() const { return regions_; }
 
  private:
-  std::string region_;
+  std::vector<std::string> regions_;
 };
 
 /// A node's branch or body. Throws a user error if it has none of that name.

@@ -68,7 +68,10 @@ std::optional<Chosen> chosen(Value* mask) {
 
 class Spreading {
  public:
-  Spreading(Graph& graph, Node* non_zero) : graph_(graph), non_zero_(non_zero) {}
+  /// Where nodes are in the graph's order; those that earlier ones have added are in none of this one's rows.
+  using Places = std::map<const Node*, size_t>;
+
+  Spreading(Graph& graph, Node* non_zero, const Places& places) : graph_(graph), non_zero_(non_zero), places_(places) {}
 
   bool run() {
     const auto found = chosen(non_zero_->inputs[0]);
@@ -144,16 +147,35 @@ class Spreading {
   /// Whether indices [n, 1]: an Unsqueeze gave them.
   static bool is_column(const Value* indices) { return indices->producer && indices->producer->is("Unsqueeze"); }
 
+  /// What depends on rows, up to the sum, in the graph's order.
+  std::vector<Node*> readers_of(const std::set<const Value*>& rows) const {
+    std::set<Node*> found;
+    std::vector<const Value*> queue(rows.begin(), rows.end());
+    while (!queue.empty()) {
+      const Value* value = queue.back();
+      queue.pop_back();
+      for (const Use& use : value->uses)
+        if (found.insert(use.node).second && use.node != scatter_)
+          for (const Value* result : use.node->outputs)
+            if (result) queue.push_back(result);
+    }
+    std::vector<Node*> ordered(found.begin(), found.end());
+    const auto place = [&](const Node* node) {
+      const auto at = places_.find(node);
+      return at == places_.end() ? 0 : at->second;
+    };
+    std::sort(ordered.begin(), ordered.end(), [&](const Node* a, const Node* b) { return place(a) < place(b); });
+    return ordered;
+  }
+
   /// Whether all between the gathers and the sum works row by row.
   bool follow_rows() const {
     std::set<const Value*> rows;
     for (const auto* gathers : {&tokens_, &weights_})
       for (const Node* gather : *gathers) rows.insert(gather->outputs[0]);
-    for (const auto& node : graph_.nodes()) {
-      const bool reads = std::any_of(node->inputs.begin(), node->inputs.end(),
-                                     [&](const Value* operand) { return operand && rows.contains(operand); });
-      if (!reads || tokens_.contains(node.get()) || weights_.contains(node.get())) continue;
-      if (node.get() == scatter_) {
+    for (Node* node : readers_of(rows)) {
+      if (tokens_.contains(node) || weights_.contains(node)) continue;
+      if (node == scatter_) {
         if (rows.contains(node->inputs[0]) || rows.contains(node->inputs[1])) return false;
         continue;
       }
@@ -238,6 +260,7 @@ class Spreading {
 
   Graph& graph_;
   Node* non_zero_;
+  const Places& places_;
   Node* scatter_ = nullptr;
   std::set<Node*> tokens_, weights_;
   std::map<const Value*, Part> parts_;
@@ -249,10 +272,14 @@ bool is_search(const std::unique_ptr<Node>& node) {
 
 void spread(Graph& graph) {
   std::vector<Node*> found;
-  for (const auto& node : graph.nodes())
+  Spreading::Places places;
+  for (const auto& node : graph.nodes()) {
+    places.emplace(node.get(), places.size());
     if (is_search(node)) found.push_back(node.get());
+  }
+  if (found.empty()) return;
   bool any = false;
-  for (Node* node : found) any |= Spreading(graph, node).run();
+  for (Node* node : found) any |= Spreading(graph, node, places).run();
   if (any) graph.erase_dead();
 }
 
@@ -263,7 +290,8 @@ std::vector<std::string> loops_over_experts(const Graph& graph) {
     if (!node->is("Loop")) continue;
     const auto& nodes = region_of(*node, "body").nodes();
     const bool scatters = std::any_of(nodes.begin(), nodes.end(), [](const auto& n) { return n->is("ScatterND"); });
-    if (scatters && std::any_of(nodes.begin(), nodes.end(), is_search)) loops.push_back(first_result(*node));
+    const bool searches = std::any_of(nodes.begin(), nodes.end(), is_search);
+    if (scatters && searches && node->output()) loops.push_back(node->output()->name);
   }
   return loops;
 }
@@ -275,6 +303,7 @@ void spread_routed_rows(OnnxModel& model) {
   spread(graph);
   // Only if that leaves nothing for which the loop would have to run in parts.
   for (const std::string& loop : loops_over_experts(graph)) {
+    if (!graph.find(loop)) continue;  // nobody used it
     OnnxModel trial = model.clone();
     if (!unroll_counted(*trial.graph, trial.graph->find(loop)->producer, RegionOpener::kManyNodes)) continue;
     const auto searches = [](const Graph& in) {

@@ -170,7 +170,7 @@ constexpr bool kHasWide = false;
   return _mm512_dpbusd_epi32(total, group, weights);
 }
 
-#include "tessera/kernels/cpu/integer_dots.h"
+#include "tessera/kernels/cpu/integer_dots.inc"
 #undef TESSERA_DOTS_TARGET
 
 }  // namespace vnni
@@ -198,7 +198,7 @@ constexpr bool kHasWide = false;
                           _mm512_madd_epi16(group.odd, weights.odd));
 }
 
-#include "tessera/kernels/cpu/integer_dots.h"
+#include "tessera/kernels/cpu/integer_dots.inc"
 #undef TESSERA_DOTS_TARGET
 
 }  // namespace words
@@ -229,7 +229,7 @@ constexpr bool kHasWide = true;
   return _mm512_sub_epi32(right, dot(_mm512_setzero_si512(), lanes, vector));
 }
 
-#include "tessera/kernels/cpu/integer_dots.h"
+#include "tessera/kernels/cpu/integer_dots.inc"
 #undef TESSERA_DOTS_TARGET
 
 }  // namespace pairs

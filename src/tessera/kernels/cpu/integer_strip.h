@@ -74,7 +74,7 @@ struct IntegerTile {
   void (*codes)(int64_t rows, const IntegerPieces& a, const IntegerStrip& strip, const CodesOfSums& codes);
 };
 
-/// Null where vectors have no words (AVX-512 BW), and where AMX makes the library's products faster.
+/// Null without AVX-512 (BW), and where AMX makes the library's products faster.
 const IntegerTile* integer_tile();
 
 /// The one without instructions for dot products, for tests.

@@ -53,9 +53,8 @@ struct GridAxis {
     if (range <= 0) return least;
     const double beyond = x < least ? least - x : x - most;
     if (x >= least && x <= most) return x;
-    const auto turns = static_cast<int64_t>(beyond / range);
-    const double rest = beyond - static_cast<double>(turns) * range;
-    const bool from_least = (x < least) == (turns % 2 == 0);
+    const double rest = std::fmod(beyond, range);
+    const bool from_least = (x < least) == (std::fmod(beyond, 2 * range) < range);
     return from_least ? least + rest : most - rest;
   }
 };
@@ -100,16 +99,15 @@ struct GridTaps {
 template <typename Sum>
 class SamplePlaces {
  public:
-  static constexpr int64_t kMost = 64;  ///< whose pixels stay in the nearest cache
+  static constexpr int64_t kMost = 64;  ///< so that their pixels stay in the first-level cache
 
   void clear() {
     count_ = 0;
     pixels_.clear();
     weights_.clear();
   }
-  /// Adds a pixel to the next place; one without weight does not count, whatever it holds.
+  /// Adds a pixel to the next place.
   void add(int64_t pixel, double weight) {
-    if (weight == 0) return;
     pixels_.push_back(pixel);
     weights_.push_back(static_cast<Sum>(weight));
   }
@@ -133,7 +131,8 @@ class SamplePlaces {
   std::vector<Sum> weights_;
 };
 
-/// Adds the pixels around a point in all dimensions: as many as its axes have together.
+/// Adds the pixels around a point in all dimensions: as many as its axes have together. One without weight does not
+/// count, whatever it holds.
 template <typename Sum>
 void add_point(SamplePlaces<Sum>& places, const std::array<GridTaps, kMostDims>& taps,
                const std::array<GridAxis, kMostDims>& axes, size_t dims) {
@@ -145,7 +144,7 @@ void add_point(SamplePlaces<Sum>& places, const std::array<GridTaps, kMostDims>&
       weight *= taps[d].weights[static_cast<size_t>(k[d])];
       offset = offset * axes[d].extent + taps[d].pixels[static_cast<size_t>(k[d])];
     }
-    places.add(offset, weight);
+    if (weight != 0) places.add(offset, weight);
     size_t d = dims;
     while (d > 0 && ++k[d - 1] == taps[d - 1].count) k[--d] = 0;
     if (d == 0) break;
@@ -233,53 +232,60 @@ struct Corners {
 };
 
 /// A sample of a region along one dimension: the pixels below and above, and their weights.
+template <typename Sum>
 struct RegionTap {
   int64_t pixels[2] = {0, 0};
-  double weights[2] = {0, 0};
+  Sum weights[2] = {0, 0};
   bool outside = false;
 
-  RegionTap(double place, int64_t extent) {
-    outside = place < -1 || place > static_cast<double>(extent);
-    place = std::isnan(place) ? 0 : std::clamp(place, 0.0, static_cast<double>(extent - 1));
-    pixels[0] = static_cast<int64_t>(place);
+  RegionTap(Sum place, int64_t extent) {
+    outside = place < -1 || place > static_cast<Sum>(extent);
+    place = std::isnan(place) ? 0 : std::clamp(place, Sum(0), static_cast<Sum>(extent - 1));
+    pixels[0] = std::min(static_cast<int64_t>(place), extent - 1);
     pixels[1] = std::min(pixels[0] + 1, extent - 1);
-    weights[1] = place - static_cast<double>(pixels[0]);
+    weights[1] = place - static_cast<Sum>(pixels[0]);
     weights[0] = 1 - weights[1];
   }
 };
 
-/// All samples of a region along one dimension, `each` for each of `bins` results.
+/// All samples of a region along one dimension, `each` for each of `bins` results. Places are computed in the type of
+/// sums, as other engines do, since the number of samples depends on the last bit.
+template <typename Sum>
 struct RegionTaps {
-  std::vector<RegionTap> taps;
+  std::vector<RegionTap<Sum>> taps;
   int64_t each = 0;
 
   /// As many samples as `ratio` says, or as there are pixels in a bin.
-  void place(double begin, double length, int64_t bins, int64_t ratio, int64_t extent) {
-    constexpr double kMost = 1 << 12;  // of one result: a region far larger than any image
-    const double bin = length / static_cast<double>(bins);
-    each = ratio > 0 ? ratio : static_cast<int64_t>(std::isnan(bin) ? 0 : std::clamp(std::ceil(bin), 0.0, kMost));
+  void place(Sum begin, Sum length, int64_t bins, int64_t ratio, int64_t extent) {
+    constexpr Sum kMost = 1 << 12;  // of one result: a region far larger than any image
+    const Sum bin = length / static_cast<Sum>(bins);
+    each = ratio > 0 ? ratio : static_cast<int64_t>(std::isnan(bin) ? 0 : std::clamp(std::ceil(bin), Sum(0), kMost));
     taps.clear();
     for (int64_t b = 0; b < bins; ++b)
       for (int64_t s = 0; s < each; ++s)
         taps.emplace_back(
-            begin + (static_cast<double>(b) + (static_cast<double>(s) + 0.5) / static_cast<double>(each)) * bin,
+            begin + static_cast<Sum>(b) * bin + (static_cast<Sum>(s) + Sum(0.5)) * bin / static_cast<Sum>(each),
             extent);
   }
-  std::span<const RegionTap> of(int64_t bin) const { return {taps.data() + bin * each, static_cast<size_t>(each)}; }
+  std::span<const RegionTap<Sum>> of(int64_t bin) const {
+    return {taps.data() + bin * each, static_cast<size_t>(each)};
+  }
 };
 
+template <typename Sum>
+using RegionSpan = std::span<const RegionTap<Sum>>;
+
 /// The largest of the weighted pixels of a region's samples for one result.
-template <typename T>
-double largest_part(const T* plane, int64_t width, std::span<const RegionTap> down, std::span<const RegionTap> across) {
-  double most = 0;
+template <typename T, typename Sum>
+Sum largest_part(const T* plane, int64_t width, RegionSpan<Sum> down, RegionSpan<Sum> across) {
+  Sum most = 0;
   bool any = false;
-  for (const RegionTap& y : down)
-    for (const RegionTap& x : across)
+  for (const auto& y : down)
+    for (const auto& x : across)
       for (int k = 0; k < 4; ++k) {
-        const double part = y.outside || x.outside
-                                ? 0
-                                : y.weights[k / 2] * x.weights[k % 2] *
-                                      static_cast<double>(load(plane[y.pixels[k / 2] * width + x.pixels[k % 2]]));
+        const Sum part = y.outside || x.outside ? 0
+                                                : y.weights[k / 2] * x.weights[k % 2] *
+                                                      load(plane[y.pixels[k / 2] * width + x.pixels[k % 2]]);
         most = any ? std::max(most, part) : part;
         any = true;
       }
@@ -289,28 +295,31 @@ double largest_part(const T* plane, int64_t width, std::span<const RegionTap> do
 constexpr int64_t kMostListed = 256;  ///< samples of one result
 
 template <typename Sum>
-void add_region(SamplePlaces<Sum>& places, std::span<const RegionTap> down, std::span<const RegionTap> across,
-                int64_t width) {
-  const double share = 1 / static_cast<double>(std::max<size_t>(down.size() * across.size(), 1));
-  for (const RegionTap& y : down)
-    for (const RegionTap& x : across)
+Sum share_of(RegionSpan<Sum> down, RegionSpan<Sum> across) {
+  return 1 / static_cast<Sum>(std::max<size_t>(down.size() * across.size(), 1));
+}
+
+template <typename Sum>
+void add_region(SamplePlaces<Sum>& places, RegionSpan<Sum> down, RegionSpan<Sum> across, int64_t width) {
+  const Sum share = share_of(down, across);
+  for (const auto& y : down)
+    for (const auto& x : across)
       for (int k = 0; k < 4 && !y.outside && !x.outside; ++k)
         places.add(y.pixels[k / 2] * width + x.pixels[k % 2], y.weights[k / 2] * x.weights[k % 2] * share);
   places.end_place();
 }
 
 /// The mean of samples; a region as large as an image has many, so that all are not listed at once.
-template <typename T>
-Compute<T> mean_of(const T* plane, int64_t width, std::span<const RegionTap> down, std::span<const RegionTap> across) {
-  Compute<T> sum = 0;
-  for (const RegionTap& y : down) {
+template <typename T, typename Sum>
+Sum mean_of(const T* plane, int64_t width, RegionSpan<Sum> down, RegionSpan<Sum> across) {
+  Sum sum = 0;
+  for (const auto& y : down) {
     if (y.outside) continue;
-    for (const RegionTap& x : across)
+    for (const auto& x : across)
       for (int k = 0; k < 4 && !x.outside; ++k)
-        sum += static_cast<Compute<T>>(y.weights[k / 2] * x.weights[k % 2]) *
-               load(plane[y.pixels[k / 2] * width + x.pixels[k % 2]]);
+        sum += y.weights[k / 2] * x.weights[k % 2] * load(plane[y.pixels[k / 2] * width + x.pixels[k % 2]]);
   }
-  return sum / static_cast<Compute<T>>(std::max<size_t>(down.size() * across.size(), 1));
+  return sum * share_of(down, across);
 }
 
 std::unique_ptr<Kernel> prepare_roi_align(const PrepareContext& context) {
@@ -322,13 +331,15 @@ std::unique_ptr<Kernel> prepare_roi_align(const PrepareContext& context) {
     fail("kernel", "{}: mode '{}' with '{}' is not supported; use avg or max, half_pixel or output_half_pixel",
          node.label(), mode, how);
   const bool largest = mode == "max", half = how == "half_pixel";
-  const double scale = node.get_float("spatial_scale", 1);
+  const float spatial_scale = node.get_float("spatial_scale", 1);
   const int64_t ratio = node.get_int("sampling_ratio", 0);
   const int64_t images = x.dims[0], height = x.dims[2], width = x.dims[3];
   const int64_t regions = y.dims[0], channels = y.dims[1], rows = y.dims[2], columns = y.dims[3];
   if (height * width == 0 && y.count() > 0) fail("kernel", "{}: there are no pixels to read", node.label());
   return dispatch(FloatTypes(), node, x.dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {
+    using Sum = Compute<T>;
     return make_kernel([=, threads = context.threads](const KernelArgs& args) {
+      const Sum scale = spatial_scale;
       const T *in = args.in<T>(0), *rois = args.in<T>(1);
       const int64_t* which = args.in<int64_t>(2);
       T* out = args.out<T>();
@@ -337,35 +348,31 @@ std::unique_ptr<Kernel> prepare_roi_align(const PrepareContext& context) {
           fail("run", "RoiAlign: region {} is of image {}, but there are {}", r, which[r], images);
       const int64_t work = regions * channels * rows * columns * 16, bins = rows * columns;
       for_ranges(regions * channels, work, threads, [&](int64_t begin, int64_t end) {
-        RegionTaps down, across;
-        SamplePlaces<Compute<T>> block;
+        RegionTaps<Sum> down, across;
+        SamplePlaces<Sum> block;
         for (int64_t at = begin; at < end;) {
           const int64_t r = at / channels, first = at % channels, last = std::min(channels, first + end - at);
-          const auto corner = [&](int64_t i) {
-            return static_cast<double>(load(rois[4 * r + i])) * scale - (half ? 0.5 : 0);
-          };
-          const double left = corner(0), top = corner(1), wide = corner(2) - left, high = corner(3) - top;
-          down.place(top, half ? high : std::max(high, 1.0), rows, ratio, height);
-          across.place(left, half ? wide : std::max(wide, 1.0), columns, ratio, width);
+          const auto corner = [&](int64_t i) { return load(rois[4 * r + i]) * scale - (half ? Sum(0.5) : Sum(0)); };
+          const Sum left = corner(0), top = corner(1), wide = corner(2) - left, high = corner(3) - top;
+          down.place(top, half ? high : std::max(high, Sum(1)), rows, ratio, height);
+          across.place(left, half ? wide : std::max(wide, Sum(1)), columns, ratio, width);
           const T* image = in + which[r] * channels * height * width;
           const auto to = [&](int64_t c) { return out + (r * channels + c) * bins; };
           const bool lists = !largest && down.each * across.each <= kMostListed;
-          for (int64_t bin = 0; bin < bins; bin += lists ? SamplePlaces<Compute<T>>::kMost : 1) {
+          for (int64_t bin = 0; bin < bins; bin += lists ? SamplePlaces<Sum>::kMost : 1) {
             if (!lists) {
               const auto ys = down.of(bin / columns), xs = across.of(bin % columns);
               for (int64_t c = first; c < last; ++c) {
                 const T* plane = image + c * height * width;
-                to(c)[bin] = store<T>(largest ? static_cast<Compute<T>>(largest_part(plane, width, ys, xs))
-                                              : mean_of(plane, width, ys, xs));
+                to(c)[bin] = store<T>(largest ? largest_part(plane, width, ys, xs) : mean_of(plane, width, ys, xs));
               }
               continue;
             }
             block.clear();
-            for (int64_t b = bin; b < std::min(bins, bin + SamplePlaces<Compute<T>>::kMost); ++b)
+            for (int64_t b = bin; b < std::min(bins, bin + SamplePlaces<Sum>::kMost); ++b)
               add_region(block, down.of(b / columns), across.of(b % columns), width);
             for (int64_t c = first; c < last; ++c)
-              block.sample(image + c * height * width,
-                           [&](int64_t b, Compute<T> sum) { to(c)[bin + b] = store<T>(sum); });
+              block.sample(image + c * height * width, [&](int64_t b, Sum sum) { to(c)[bin + b] = store<T>(sum); });
           }
           at += last - first;
         }
@@ -374,8 +381,8 @@ std::unique_ptr<Kernel> prepare_roi_align(const PrepareContext& context) {
   });
 }
 
-/// The windows of a group of one image as columns, [channels · window, points], which a product then reads: each
-/// sample is taken once, and its place once for all channels that share offsets.
+/// The windows of some rows of one image's results as columns, [channels · window, rows · columns], which a product
+/// then reads: each sample is taken once, and its place once for all channels that share offsets.
 struct DeformedWindows {
   int64_t height = 0, width = 0, rows = 0, columns = 0;  ///< of the image, and of the results
   int64_t window_rows = 0, window_columns = 0;
@@ -385,44 +392,48 @@ struct DeformedWindows {
   int64_t points() const { return rows * columns; }
   int64_t window() const { return window_rows * window_columns; }
 
-  /// `image`, `offset` and `mask` (null: none) are those of one image; channels [first, first + count).
+  /// Channels [first, first + count) for the results' rows from `row_begin` to `row_end`. `image`, `offset` and `mask`
+  /// (null: none) are those of one image.
   template <typename T>
-  void write(const T* image, const T* offset, const T* mask, int64_t first, int64_t count, Compute<T>* to,
-             int threads) const {
+  void write(const T* image, const T* offset, const T* mask, int64_t first, int64_t count, int64_t row_begin,
+             int64_t row_end, Compute<T>* to, int threads) const {
+    const int64_t lines = row_end - row_begin;
     const int64_t before = first / channels_per_offset, groups = (first + count - 1) / channels_per_offset - before + 1;
     using Block = SamplePlaces<Compute<T>>;
-    for_ranges(groups * window() * rows, count * window() * points() * 4, threads, [&](int64_t begin, int64_t end) {
-      Block block;
-      for (int64_t at = begin; at < end; ++at) {
-        const int64_t group = before + at / rows / window(), k = at / rows % window(), row = at % rows;
-        const int64_t from = std::max(first, group * channels_per_offset);
-        const int64_t until = std::min(first + count, (group + 1) * channels_per_offset);
-        const int64_t entry = group * window() + k;
-        for (int64_t first_column = 0; first_column < columns; first_column += Block::kMost) {
-          const int64_t last = std::min(columns, first_column + Block::kMost);
-          block.clear();
-          for (int64_t column = first_column; column < last; ++column) {
-            const int64_t point = row * columns + column;
-            const auto moved = [&](int64_t which) {
-              return static_cast<double>(load(offset[(entry * 2 + which) * points() + point]));
-            };
-            const auto place = [&](int64_t index, int64_t of_window, int d) {
-              return static_cast<double>(index * strides[d] - pads[d] + of_window * dilations[d]) + moved(d);
-            };
-            const Corners corners(place(row, k / window_columns, 0), place(column, k % window_columns, 1), height,
-                                  width);
-            const double factor = mask ? static_cast<double>(load(mask[entry * points() + point])) : 1;
-            for (size_t i = 0; i < 4; ++i)
-              if (corners.weights[i] != 0) block.add(corners.pixels[i], corners.weights[i] * factor);
-            block.end_place();
-          }
-          for (int64_t c = from; c < until; ++c) {
-            Compute<T>* line = to + ((c - first) * window() + k) * points() + row * columns + first_column;
-            block.sample(image + c * height * width, [&](int64_t p, Compute<T> sum) { line[p] = sum; });
-          }
-        }
-      }
-    });
+    for_ranges(groups * window() * lines, count * window() * lines * columns * 4, threads,
+               [&](int64_t begin, int64_t end) {
+                 Block block;
+                 for (int64_t at = begin; at < end; ++at) {
+                   const int64_t group = before + at / lines / window(), k = at / lines % window(), line = at % lines;
+                   const int64_t row = row_begin + line;
+                   const int64_t from = std::max(first, group * channels_per_offset);
+                   const int64_t until = std::min(first + count, (group + 1) * channels_per_offset);
+                   const int64_t entry = group * window() + k;
+                   for (int64_t first_column = 0; first_column < columns; first_column += Block::kMost) {
+                     const int64_t last = std::min(columns, first_column + Block::kMost);
+                     block.clear();
+                     for (int64_t column = first_column; column < last; ++column) {
+                       const int64_t point = row * columns + column;
+                       const auto moved = [&](int64_t which) {
+                         return static_cast<double>(load(offset[(entry * 2 + which) * points() + point]));
+                       };
+                       const auto place = [&](int64_t index, int64_t of_window, int d) {
+                         return static_cast<double>(index * strides[d] - pads[d] + of_window * dilations[d]) + moved(d);
+                       };
+                       const Corners corners(place(row, k / window_columns, 0), place(column, k % window_columns, 1),
+                                             height, width);
+                       const double factor = mask ? static_cast<double>(load(mask[entry * points() + point])) : 1;
+                       for (size_t i = 0; i < 4; ++i)
+                         if (corners.weights[i] != 0) block.add(corners.pixels[i], corners.weights[i] * factor);
+                       block.end_place();
+                     }
+                     for (int64_t c = from; c < until; ++c) {
+                       Compute<T>* out = to + (((c - first) * window() + k) * lines + line) * columns + first_column;
+                       block.sample(image + c * height * width, [&](int64_t p, Compute<T> sum) { out[p] = sum; });
+                     }
+                   }
+                 }
+               });
   }
 };
 
@@ -449,25 +460,33 @@ std::unique_ptr<Kernel> prepare_deformable(const PrepareContext& context) {
   const bool has_bias = context.has_input(3), has_mask = context.has_input(4);
   return dispatch(FloatTypes(), node, x.dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {
     using Sum = Compute<T>;
-    const int64_t points = windows.points(), inner = own * windows.window(), results = out_channels / groups;
-    ProductSpec spec;
-    spec.shape = gemm_shape(View::dense({results, inner}), View::dense({inner, points}), false, false, node.label());
-    spec.operands = spec.result = dtype_of<Sum>();
-    spec.threads = context.threads;
-    spec.label = node.label();
+    constexpr size_t kTileBytes = 8 << 20;  // of columns
+    const int64_t inner = own * windows.window(), results = out_channels / groups, points = windows.points();
     const bool is_empty = batch == 0 || points == 0 || results == 0 || inner == 0;
-    std::shared_ptr<MatrixProduct> product = is_empty ? nullptr : make_product(spec);
+    const size_t line = std::max<size_t>(checked_bytes({sizeof(Sum), inner, windows.columns}, node.label()), 1);
+    const int64_t tile = is_empty ? 1 : std::clamp<int64_t>(static_cast<int64_t>(kTileBytes / line), 1, windows.rows);
+    const auto product_of = [&](int64_t lines) -> std::shared_ptr<MatrixProduct> {
+      if (is_empty || lines == 0) return nullptr;
+      ProductSpec spec;
+      spec.shape = gemm_shape(View::dense({results, inner}), View::dense({inner, lines * windows.columns}), false,
+                              false, node.label());
+      spec.operands = spec.result = dtype_of<Sum>();
+      spec.threads = context.threads;
+      spec.label = node.label();
+      return make_product(spec);
+    };
+    const auto product = product_of(tile), last = product_of(is_empty ? 0 : windows.rows % tile);
     ScratchPlan plan;
-    const size_t columns_at = plan.add(checked_bytes({sizeof(Sum), inner, points}, node.label()));
+    const size_t columns_at = plan.add(line * static_cast<size_t>(tile));
+    const size_t sums_at = plan.add(checked_bytes({sizeof(Sum), results, tile, windows.columns}, node.label()));
     const size_t weight_at = plan.add(is_narrow_float<T> ? checked_bytes({sizeof(Sum), w.count()}, node.label()) : 0);
-    const size_t sums_at =
-        plan.add(is_narrow_float<T> ? checked_bytes({sizeof(Sum), results, points}, node.label()) : 0);
-    const size_t inner_at = plan.add(product ? product->scratch_bytes() : 0);
+    const size_t inner_at =
+        plan.add(std::max(product ? product->scratch_bytes() : size_t{0}, last ? last->scratch_bytes() : size_t{0}));
     return make_kernel(
         [=, threads = context.threads, weights = w.count()](const KernelArgs& args) {
           const T* bias = has_bias ? args.in<T>(3) : nullptr;
           const T* mask = has_mask ? args.in<T>(4) : nullptr;
-          Sum* columns = scratch_at<Sum>(args.scratch, columns_at);
+          Sum *columns = scratch_at<Sum>(args.scratch, columns_at), *sums = scratch_at<Sum>(args.scratch, sums_at);
           const Sum* weight = nullptr;
           if constexpr (is_narrow_float<T>) {
             Sum* wide = scratch_at<Sum>(args.scratch, weight_at);
@@ -477,25 +496,23 @@ std::unique_ptr<Kernel> prepare_deformable(const PrepareContext& context) {
             weight = args.in<T>(1);
           }
           const int64_t entries = offset_groups * windows.window() * points;
-          for (int64_t n = 0; n < batch; ++n)
-            for (int64_t g = 0; g < groups; ++g) {
-              T* out = args.out<T>() + (n * out_channels + g * results) * points;
-              Sum* sums = nullptr;
-              if constexpr (is_narrow_float<T>)
-                sums = scratch_at<Sum>(args.scratch, sums_at);
-              else
-                sums = out;
-              if (product) {
+          for (int64_t task = 0; task < batch * groups; ++task)
+            for (int64_t row = 0; row < windows.rows; row += tile) {
+              const int64_t n = task / groups, g = task % groups, end = std::min(windows.rows, row + tile);
+              const int64_t count = (end - row) * windows.columns;
+              if (is_empty) {
+                std::fill_n(sums, results * count, Sum(0));
+              } else {
                 windows.template write<T>(args.in<T>(0) + n * channels * windows.height * windows.width,
                                           args.in<T>(2) + n * 2 * entries, mask ? mask + n * entries : nullptr, g * own,
-                                          own, columns, threads);
-                product->run(weight + g * results * inner, columns, nullptr, sums, scratch_at(args.scratch, inner_at));
-              } else {
-                std::fill_n(sums, results * points, Sum(0));
+                                          own, row, end, columns, threads);
+                (end - row == tile ? product : last)
+                    ->run(weight + g * results * inner, columns, nullptr, sums, scratch_at(args.scratch, inner_at));
               }
+              T* out = args.out<T>() + (n * out_channels + g * results) * points + row * windows.columns;
               for (int64_t m = 0; m < results; ++m) {
                 const Sum added = bias ? load(bias[g * results + m]) : Sum(0);
-                for (int64_t p = 0; p < points; ++p) out[m * points + p] = store<T>(sums[m * points + p] + added);
+                for (int64_t p = 0; p < count; ++p) out[m * points + p] = store<T>(sums[m * count + p] + added);
               }
             }
         },

@@ -1,0 +1,150 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kernels/run_kernel.h"
+
+namespace tessera::kernels {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::FloatNear;
+using testing::Pointwise;
+
+std::vector<float> integers(int64_t count, int64_t least, int64_t most, int64_t step) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < count; ++i) values.push_back(static_cast<float>(least + i * step % (most - least + 1)));
+  return values;
+}
+
+// 0.1 as a float is a little more than a tenth: in float32 a region of 10 pixels still has one pixel to a bin.
+TEST(RoiAlign, TakesAsManySamplesAsTheTypeOfItsElementsSays) {
+  const Tensor x = floats({1, 1, 4, 4}, integers(16, 0, 100, 37));
+  const Tensor which = ints({1}, {0});
+  const RunOptions options{.attributes = {{"spatial_scale", 0.1F}, {"sampling_ratio", int64_t{0}}}};
+  const Tensor rois = floats({1, 4}, {5, 5, 35, 35});
+  const std::vector<float> y =
+      values_of<float>(run_kernel_one("RoiAlign", {x, rois, which}, DType::float32, {1, 1, 3, 3}, options));
+  // Samples lie at 0.5, 1.5 and 2.5, between four pixels.
+  const auto pixels = values_of<float>(x);
+  for (int64_t r = 0; r < 3; ++r)
+    for (int64_t c = 0; c < 3; ++c) {
+      const float* at = pixels.data() + r * 4 + c;
+      EXPECT_NEAR(y[r * 3 + c], (at[0] + at[1] + at[4] + at[5]) / 4, 1e-4);
+    }
+}
+
+// The same region by few samples and by more than are listed at once.
+TEST(RoiAlign, GivesMeansOfAnyNumberOfSamples) {
+  std::vector<float> ramp;
+  for (int i = 0; i < 2 * 8 * 8; ++i) ramp.push_back(static_cast<float>(i / 64 * 100 + i % 8));
+  const Tensor x = floats({1, 2, 8, 8}, ramp), rois = floats({1, 4}, {1, 1, 7, 7}), which = ints({1}, {0});
+  for (const int64_t ratio : {1, 2, 16, 17}) {
+    const RunOptions options{.attributes = {{"sampling_ratio", ratio},
+                                            {"coordinate_transformation_mode", std::string("output_half_pixel")}}};
+    EXPECT_THAT(values_of<float>(run_kernel_one("RoiAlign", {x, rois, which}, DType::float32, {1, 2, 1, 2}, options)),
+                Pointwise(FloatNear(1e-4), {2.5F, 5.5F, 102.5F, 105.5F}))
+        << ratio;
+  }
+}
+
+TEST(RoiAlign, IsNotANumberWhereAPixelIsInfinite) {
+  std::vector<float> pixels(64, 1);
+  pixels[9] = infinity;
+  const Tensor x = floats({1, 1, 8, 8}, pixels), rois = floats({1, 4}, {0.5, 0.5, 2.5, 2.5}), which = ints({1}, {0});
+  for (const int64_t ratio : {4, 17}) {
+    const RunOptions options{.attributes = {{"sampling_ratio", ratio}}};
+    const auto y =
+        values_of<float>(run_kernel_one("RoiAlign", {x, rois, which}, DType::float32, {1, 1, 1, 1}, options));
+    EXPECT_FALSE(std::isfinite(y[0])) << ratio;
+  }
+}
+
+TEST(GridSample, MirrorsWhatLiesFarAway) {
+  const Tensor x = floats({1, 1, 1, 4}, {0, 1, 2, 3});
+  const Tensor grid = floats({1, 1, 3, 2}, {0, 0, 1e30F, 0, -1e30F, 0});
+  const RunOptions options{.attributes = {{"padding_mode", std::string("reflection")}}};
+  const auto y = values_of<float>(run_kernel_one("GridSample", {x, grid}, DType::float32, {1, 1, 1, 3}, options));
+  EXPECT_EQ(y[0], 1.5F);
+  for (const float value : y) EXPECT_TRUE(value >= 0 && value <= 3) << value;
+}
+
+// Without offsets it is a convolution; integers make sums exact. The largest image takes several tiles.
+TEST(DeformConv, IsAConvolutionWhereNothingMoves) {
+  for (const auto& [height, width, channels, results, groups, offset_groups] :
+       {std::tuple(5, 6, 4, 6, 2, 2), {3, 4, 4, 4, 1, 4}, {300, 70, 32, 2, 1, 1}, {7, 7, 2, 2, 2, 1}}) {
+    const int64_t own = channels / groups, per_group = results / groups;
+    const Tensor x = floats({2, channels, height, width}, integers(2 * channels * height * width, -3, 3, 5));
+    const Tensor w = floats({results, own, 3, 3}, integers(results * own * 9, -2, 2, 3));
+    const Tensor offset = Tensor::zeros(DType::float32, {2, offset_groups * 18, height, width});
+    const Tensor bias = floats({results}, integers(results, 1, 9, 2));
+    const Tensor mask = floats({2, offset_groups * 9, height, width},
+                               std::vector<float>(static_cast<size_t>(2 * offset_groups * 9 * height * width), 2));
+    const RunOptions options{.attributes = {{"pads", std::vector<int64_t>{1, 1, 1, 1}},
+                                            {"group", int64_t{groups}},
+                                            {"offset_group", int64_t{offset_groups}}},
+                             .threads = 2};
+    const auto y = values_of<float>(
+        run_kernel_one("DeformConv", {x, w, offset, bias, mask}, DType::float32, {2, results, height, width}, options));
+    const auto xs = values_of<float>(x), ws = values_of<float>(w), bs = values_of<float>(bias);
+    for (int64_t n = 0; n < 2; ++n)
+      for (int64_t m = 0; m < results; ++m)
+        for (int64_t r = 0; r < height; ++r)
+          for (int64_t c = 0; c < width; ++c) {
+            float sum = bs[m];
+            for (int64_t l = 0; l < own; ++l)
+              for (int64_t i = 0; i < 3; ++i)
+                for (int64_t j = 0; j < 3; ++j) {
+                  const int64_t row = r + i - 1, column = c + j - 1;
+                  if (row < 0 || row >= height || column < 0 || column >= width) continue;
+                  sum += 2 * ws[((m * own + l) * 3 + i) * 3 + j] *
+                         xs[((n * channels + m / per_group * own + l) * height + row) * width + column];
+                }
+            ASSERT_EQ(y[((n * results + m) * height + r) * width + c], sum) << m << " " << r << " " << c;
+          }
+  }
+}
+
+TEST(DeformConv, MovesItsSamples) {
+  const Tensor x = floats({1, 1, 2, 3}, {1, 2, 3, 4, 5, 6}), w = floats({1, 1, 1, 1}, {1});
+  std::vector<float> moves(12, 0);
+  moves[0] = 1;         // the first sample down by one
+  moves[6 + 1] = 0.5F;  // the second to the right by half
+  moves[6 + 5] = 9;     // the last out of the image
+  EXPECT_THAT(
+      values_of<float>(run_kernel_one("DeformConv", {x, w, floats({1, 2, 2, 3}, moves)}, DType::float32, {1, 1, 2, 3})),
+      ElementsAre(4, 2.5, 3, 4, 5, 0));
+}
+
+// Threads share out the places beside the axis; updates of one element keep their order.
+TEST(ScatterElements, KeepsTheOrderOfUpdatesWhateverTheAxis) {
+  for (const int64_t axis : {0, 1, 2}) {
+    const Dims dims = {40, 30, 20};
+    Dims fewer = {33, 30, 17};
+    fewer[static_cast<size_t>(axis)] = 50;
+    const int64_t count = fewer[0] * fewer[1] * fewer[2];
+    std::vector<int64_t> at;
+    for (int64_t i = 0; i < count; ++i)
+      at.push_back(i * 7 % dims[static_cast<size_t>(axis)] - (i % 3 == 0 ? dims[static_cast<size_t>(axis)] : 0));
+    const std::vector<float> updates = integers(count, 1, 1000, 77);
+    for (const std::string reduction : {"none", "add"}) {
+      const Tensor data = floats(dims, integers(40 * 30 * 20, 0, 9, 1));
+      auto expected = values_of<float>(data);
+      for (int64_t i = 0; i < count; ++i) {
+        int64_t where[3] = {i / (fewer[1] * fewer[2]), i / fewer[2] % fewer[1], i % fewer[2]};
+        where[axis] = at[i] < 0 ? at[i] + dims[static_cast<size_t>(axis)] : at[i];
+        float& to = expected[(where[0] * 30 + where[1]) * 20 + where[2]];
+        to = reduction == "add" ? to + updates[i] : updates[i];
+      }
+      const RunOptions options{.attributes = {{"axis", axis}, {"reduction", reduction}}, .threads = 2};
+      EXPECT_EQ(values_of<float>(run_kernel_one("ScatterElements", {data, ints(fewer, at), floats(fewer, updates)},
+                                                DType::float32, dims, options)),
+                expected);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels
