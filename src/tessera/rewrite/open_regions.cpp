@@ -35,7 +35,7 @@ std::optional<int64_t> number_of(const Value* value) {
 }
 
 // Some bodies want the iteration's number as a list of one.
-bool is_scalar(const Value& iteration) {
+bool is_plain_number(const Value& iteration) {
   return !iteration.has_shape() || iteration.rank() == 0;
 }
 
@@ -164,7 +164,7 @@ bool unroll_counted(Graph& graph, Node* loop, int64_t most_nodes) {
   for (int64_t i = 0; i < *count; ++i) {
     std::map<const Value*, Value*> known;
     map_captures(*loop, body, known);
-    known[body.inputs[0]] = graph.constant_int64({i}, is_scalar(*body.inputs[0]));
+    known[body.inputs[0]] = graph.constant_int64({i}, is_plain_number(*body.inputs[0]));
     known[body.inputs[1]] = graph.constant_scalar(DType::boolean, 1);
     for (size_t c = 0; c < carried.size(); ++c) known[body.inputs[c + 2]] = carried[c];
     splice(graph, body, known, loop, fmt::format("{}/{}", prefix, i));
@@ -453,7 +453,7 @@ void RegionOpener::keep_loop(const LoopForm& form) {
   std::map<const Value*, Value*> known;
   map_captures(*node, *form.body, known);
   if (form.iteration) known[form.iteration] = iteration;
-  if (form.iteration && !is_scalar(*form.iteration)) {
+  if (form.iteration && !is_plain_number(*form.iteration)) {
     made.push_back(graph_.add_node("Unsqueeze", {iteration, graph_.constant_int64({0})}, {""}, "", node));
     known[form.iteration] = made.back()->outputs[0];
   }
@@ -534,7 +534,7 @@ bool RegionOpener::unroll(const LoopForm& form, int64_t trips) {
   for (int64_t i = 0; i < trips; ++i) {
     std::map<const Value*, Value*> known;
     map_captures(*node, *form.body, known);
-    if (form.iteration) known[form.iteration] = graph_.constant_int64({i}, is_scalar(*form.iteration));
+    if (form.iteration) known[form.iteration] = graph_.constant_int64({i}, is_plain_number(*form.iteration));
     if (form.runs) known[form.runs] = graph_.constant_scalar(DType::boolean, 1);
     for (size_t c = 0; c < carried.size(); ++c) known[form.carried_input(c)] = carried[c];
     for (size_t s = 0; s < form.sequences.size(); ++s) {
