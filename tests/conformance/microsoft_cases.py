@@ -73,7 +73,8 @@ def cases():
         named = {f"activation_{name}": value for name, value in parameters.items()}
         yield (f"product with {activation}", "FusedGemm", [reals(5, 6), reals(4, 6), reals(4)],
                {"activation": activation, "transB": 1, "alpha": 0.5, **named}, 1)
-    codes, signed = ids(0, 256, 2, 5, 6, dtype=np.uint8), ids(-128, 128, 6, 4, dtype=np.int8)
+    # Without AVX-512 VNNI, ONNX Runtime adds pairs of products in 16 bits, where larger weights saturate.
+    codes, signed = ids(0, 256, 2, 5, 6, dtype=np.uint8), ids(-64, 65, 6, 4, dtype=np.int8)
     yield ("integer product to float", "MatMulIntegerToFloat",
            [codes, signed, np.array(0.1, np.float32), positive(4), np.array(120, np.uint8), ids(-5, 6, 4, dtype=np.int8), reals(4)], {}, 1)
     yield ("integer product to float by numbers", "MatMulIntegerToFloat",
