@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "api/small_model.h"
+#include "api/in_parts.h"
 #include "tessera/base/error.h"
 #include "tessera/compare.h"
 
@@ -13,35 +13,14 @@ namespace tessera {
 namespace {
 
 using test::TemporaryFolder;
+using test::in_parts::elements_of;
+using test::in_parts::floats;
+using test::in_parts::ints;
+using test::in_parts::message_of;
+using test::in_parts::model_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-Tensor floats(Dims dims, const std::vector<float>& elements) {
-  return Tensor::of(DType::float32, std::move(dims), elements);
-}
-Tensor ints(Dims dims, const std::vector<int64_t>& elements) {
-  return Tensor::of(DType::int64, std::move(dims), elements);
-}
-std::vector<float> elements_of(const Tensor& tensor) {
-  return {tensor.as<float>().begin(), tensor.as<float>().end()};
-}
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::user);
-    return error.what();
-  }
-  return "";
-}
-
-Model model_of(const TemporaryFolder& folder, const std::string& text) {
-  const std::filesystem::path path = folder / "model.onnx";
-  export_model(parse_text(text), path);
-  return Model::load(path);
-}
 
 constexpr const char* kAxes = R"(g (float[a, b] x, int64[n] axes) => (float[c, d] y) { y = ReduceSum (x, axes) })";
 

@@ -151,6 +151,14 @@ struct StoredSumsOfCodes {
   }
 };
 
+// Bytes that are multiplied as they lie.
+[[gnu::target("avx512f"), gnu::always_inline]] inline __m512i weights_of(__m512i vector) {
+  return vector;
+}
+[[gnu::target("avx512f"), gnu::always_inline]] inline __m512i group_of_lanes(__m512i lanes) {
+  return lanes;
+}
+
 namespace vnni {
 
 #define TESSERA_DOTS_TARGET "avx512f,avx512bw,avx512vnni"
@@ -159,12 +167,6 @@ using Group = __m512i;
 constexpr int kRowsAtOnce = 6;
 constexpr bool kHasWide = false;
 
-[[gnu::target(TESSERA_DOTS_TARGET), gnu::always_inline]] inline Weights weights_of(__m512i vector) {
-  return vector;
-}
-[[gnu::target(TESSERA_DOTS_TARGET), gnu::always_inline]] inline Group group_of_lanes(__m512i lanes) {
-  return lanes;
-}
 [[gnu::target(TESSERA_DOTS_TARGET), gnu::always_inline]] inline __m512i dot(__m512i total, Group group,
                                                                             Weights weights) {
   return _mm512_dpbusd_epi32(total, group, weights);
@@ -212,12 +214,6 @@ using Group = __m512i;
 constexpr int kRowsAtOnce = 6;
 constexpr bool kHasWide = true;
 
-[[gnu::target(TESSERA_DOTS_TARGET), gnu::always_inline]] inline Weights weights_of(__m512i vector) {
-  return vector;
-}
-[[gnu::target(TESSERA_DOTS_TARGET), gnu::always_inline]] inline Group group_of_lanes(__m512i lanes) {
-  return lanes;
-}
 [[gnu::target(TESSERA_DOTS_TARGET), gnu::always_inline]] inline __m512i dot(__m512i total, Group group,
                                                                             Weights weights) {
   const __m512i sums = _mm512_madd_epi16(_mm512_maddubs_epi16(group, weights), _mm512_set1_epi16(1));
