@@ -265,6 +265,30 @@ TEST_F(RandomExpressions, print_and_parse_are_inverse) {
   }
 }
 
+TEST_F(RandomExpressions, substitution_keeps_values) {
+  for (int i = 0; i < 3000; ++i) {
+    const Expr expr = make(pick(1, 4)).expr;
+    std::map<std::string, Expr, std::less<>> by;
+    for (const char* name : {"n", "m", "@tp"})
+      if (pick(0, 2)) by.emplace(name, pick(0, 1) ? Expr(pick(0, 9)) : max(make(1).expr, 0));
+    const Expr made = expr.substitute([&](std::string_view name) -> std::optional<Expr> {
+      const auto found = by.find(name);
+      return found == by.end() ? std::nullopt : std::optional(found->second);
+    });
+    std::set<std::string> left;
+    made.collect_symbols(left);
+    const bool axes = left.contains("@tp");
+    ASSERT_EQ(made.mentions_axes(), axes) << where(made);
+    ASSERT_EQ(made.mentions_sizes(), left.size() > (axes ? 1U : 0U)) << where(made);
+    for (int j = 0; j < 5; ++j) {
+      const Bindings b = bindings();
+      Bindings replaced = b;
+      for (const auto& [name, replacement] : by) replaced[name] = replacement.evaluate(b);
+      ASSERT_EQ(made.evaluate(b), expr.evaluate(replaced)) << where(expr) << " became " << made.str();
+    }
+  }
+}
+
 TEST_F(RandomExpressions, division_with_remainder) {
   for (int i = 0; i < 1000; ++i) {
     Expr a = make(pick(1, 3)).expr, b = divisor().expr;

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 
 #include "kernels/run_kernel.h"
@@ -47,6 +48,50 @@ TEST(RoiAlign, GivesMeansOfAnyNumberOfSamples) {
     EXPECT_THAT(values_of<float>(run_kernel_one("RoiAlign", {x, rois, which}, DType::float32, {1, 2, 1, 2}, options)),
                 Pointwise(FloatNear(1e-4), {2.5F, 5.5F, 102.5F, 105.5F}))
         << ratio;
+  }
+}
+
+// The largest weighted pixel of the samples of a result; a sample outside the image counts as 0.
+double largest_part(const std::vector<float>& plane, int64_t extent, double top, double left, double high, double wide,
+                    int64_t ratio) {
+  double most = -infinity;
+  for (int64_t i = 0; i < ratio; ++i)
+    for (int64_t j = 0; j < ratio; ++j) {
+      const double y = top + (static_cast<double>(i) + 0.5) * high / static_cast<double>(ratio);
+      const double x = left + (static_cast<double>(j) + 0.5) * wide / static_cast<double>(ratio);
+      const auto outside = [&](double at) { return at < -1 || at > static_cast<double>(extent); };
+      if (outside(y) || outside(x)) {
+        most = std::max(most, 0.0);
+        continue;
+      }
+      const auto inside = [&](double at) { return std::clamp(at, 0.0, static_cast<double>(extent - 1)); };
+      const auto row = static_cast<int64_t>(inside(y)), column = static_cast<int64_t>(inside(x));
+      const double dy = inside(y) - static_cast<double>(row), dx = inside(x) - static_cast<double>(column);
+      for (int k = 0; k < 4; ++k) {
+        const int64_t r = std::min(row + k / 2, extent - 1), c = std::min(column + k % 2, extent - 1);
+        most = std::max(most, (k / 2 ? dy : 1 - dy) * (k % 2 ? dx : 1 - dx) * plane[r * extent + c]);
+      }
+    }
+  return most;
+}
+
+TEST(RoiAlign, GivesTheLargestPartOfAnyNumberOfSamples) {
+  // The second plane is negative, so that a sample outside is the largest.
+  std::vector<float> first = integers(64, 1, 100, 37), second = integers(64, -100, -1, 37), both = first;
+  both.insert(both.end(), second.begin(), second.end());
+  const Tensor x = floats({1, 2, 8, 8}, both), rois = floats({2, 4}, {1, 1, 7, 7, -9, 3, 5, 9}),
+               which = ints({2}, {0, 0});
+  for (const int64_t ratio : {1, 2, 5, 16, 17}) {
+    const RunOptions options{.attributes = {{"sampling_ratio", ratio},
+                                            {"mode", std::string("max")},
+                                            {"coordinate_transformation_mode", std::string("output_half_pixel")}}};
+    const auto y =
+        values_of<float>(run_kernel_one("RoiAlign", {x, rois, which}, DType::float32, {2, 2, 1, 2}, options));
+    size_t at = 0;
+    for (const auto& [top, left, high, wide] : {std::array<double, 4>{1, 1, 6, 3}, {3, -9, 6, 7}})
+      for (const auto& plane : {first, second})
+        for (int bin = 0; bin < 2; ++bin, ++at)
+          EXPECT_NEAR(y[at], largest_part(plane, 8, top, left + bin * wide, high, wide, ratio), 1e-4) << ratio << at;
   }
 }
 

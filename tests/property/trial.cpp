@@ -166,9 +166,8 @@ void Trials::run(const Mesh& mesh, const std::vector<Annotation>& annotations, c
         return fail(mesh, annotations, annotation.value->name + " is not laid out as it should be: " + what);
     compare(mesh, annotations, program);
     ++right_;
-    auto in_rings = compile(subject_, mesh, annotations, finer);
-    if (!put_in_rings(*in_rings)) return;
-    compare(mesh, annotations, in_rings);
+    if (!put_in_rings(*program)) return;
+    compare(mesh, annotations, program);
     ++in_rings_;
   } catch (const Error& error) {
     bool expected = std::any_of(refusals().begin(), refusals().end(), [&](const Refusal& refusal) {

@@ -18,6 +18,7 @@ struct Expr::Polynomial {
   std::string text;
   ExprBounds bounds;  // cached: in ((s//2)//2)//2…, both bounds ask for both bounds of the dividend, twice as often at
                       // each depth
+  bool sizes = false, axes = false;  // whether it mentions symbols that are sizes, and indices of axes
 };
 
 namespace {
@@ -41,16 +42,17 @@ std::string print(const std::vector<Term>& terms) {
       text += coefficient < 0 ? " - " : " + ";
       if (coefficient < 0) coefficient = -coefficient;
     }
-    std::string product;
-    for (const auto& atom : term.factors) product += (product.empty() ? "" : "*") + atom->key;
-    if (product.empty())
+    const bool shown = term.factors.empty() || (coefficient != 1 && coefficient != -1);
+    if (shown)
       text += std::to_string(coefficient);
-    else if (coefficient == 1)
-      text += product;
     else if (coefficient == -1)
-      text += "-" + product;
-    else
-      text += std::to_string(coefficient) + "*" + product;
+      text += '-';
+    bool follows = shown;
+    for (const auto& atom : term.factors) {
+      if (follows) text += '*';
+      text += atom->key;
+      follows = true;
+    }
   }
   return text;
 }
@@ -192,10 +194,22 @@ Expr Expr::from_terms(std::vector<Term> terms) {
   std::erase_if(merged, [](const Term& term) { return term.coefficient == 0; });
   if (merged.empty()) return 0;
   if (merged.size() == 1 && merged[0].factors.empty()) return merged[0].coefficient;
+  Polynomial made;
+  made.text = print(merged);
+  made.bounds = bounds_of(merged);
+  for (const Term& term : merged)
+    for (const auto& atom : term.factors) {
+      const bool axis = atom->kind == AtomKind::symbol && atom->name.starts_with('@');
+      made.axes |= axis;
+      made.sizes |= atom->kind == AtomKind::symbol && !axis;
+      for (const Expr& argument : atom->arguments) {
+        made.axes |= argument.mentions_axes();
+        made.sizes |= argument.mentions_sizes();
+      }
+    }
+  made.terms = std::move(merged);
   Expr result;
-  std::string text = print(merged);
-  const ExprBounds bounds = bounds_of(merged);
-  result.polynomial_ = std::make_shared<Polynomial>(Polynomial{std::move(merged), std::move(text), bounds});
+  result.polynomial_ = std::make_shared<Polynomial>(std::move(made));
   return result;
 }
 
@@ -206,7 +220,8 @@ Expr Expr::from_atom(AtomKind kind, std::string name, std::vector<Expr> argument
     atom->key = name;
   } else {
     static constexpr std::string_view kNames[] = {"", "floordiv", "mod", "min", "max"};
-    atom->key = fmt::format("{}({}, {})", kNames[static_cast<int>(kind)], arguments[0].str(), arguments[1].str());
+    atom->key.append(kNames[static_cast<int>(kind)]).append("(").append(arguments[0].str());
+    atom->key.append(", ").append(arguments[1].str()).append(")");
   }
   atom->name = std::move(name);
   atom->arguments = std::move(arguments);
@@ -256,33 +271,51 @@ int64_t Expr::evaluate(const std::map<std::string, int64_t, std::less<>>& bindin
 
 Expr Expr::substitute(const std::function<std::optional<Expr>(std::string_view)>& replace) const {
   if (!polynomial_) return *this;
-  Expr sum = 0;
-  for (const Term& term : polynomial_->terms) {
-    Expr value = term.coefficient;
-    for (const auto& atom : term.factors) {
-      if (atom->kind == AtomKind::symbol) {
-        auto replacement = replace(atom->name);
-        value = value * (replacement ? *replacement : symbol(atom->name));
-        continue;
-      }
-      Expr a = atom->arguments[0].substitute(replace), b = atom->arguments[1].substitute(replace);
-      switch (atom->kind) {
-        case AtomKind::floordiv:
-          value = value * floordiv(a, b);
-          break;
-        case AtomKind::mod:
-          value = value * mod(a, b);
-          break;
-        case AtomKind::min:
-          value = value * min(a, b);
-          break;
-        default:
-          value = value * max(a, b);
-      }
+  // Null if it stays.
+  auto replacement = [&](const Atom& atom) -> std::optional<Expr> {
+    if (atom.kind == AtomKind::symbol) return replace(atom.name);
+    Expr a = atom.arguments[0].substitute(replace), b = atom.arguments[1].substitute(replace);
+    if (a.is_same(atom.arguments[0]) && b.is_same(atom.arguments[1])) return std::nullopt;
+    switch (atom.kind) {
+      case AtomKind::floordiv:
+        return floordiv(a, b);
+      case AtomKind::mod:
+        return mod(a, b);
+      case AtomKind::min:
+        return min(a, b);
+      default:
+        return max(a, b);
     }
-    sum = sum + value;
+  };
+  std::vector<Term> kept;
+  Expr changed = 0;
+  for (const Term& term : polynomial_->terms) {
+    Term stays{term.coefficient, {}};
+    std::optional<Expr> product;
+    for (const auto& atom : term.factors)
+      if (const auto factor = replacement(*atom))
+        product = product ? *product * *factor : *factor;
+      else
+        stays.factors.push_back(atom);
+    if (product)
+      changed = changed + from_terms({std::move(stays)}) * *product;
+    else
+      kept.push_back(std::move(stays));
   }
-  return sum;
+  if (kept.size() == polynomial_->terms.size()) return *this;
+  return from_terms(std::move(kept)) + changed;
+}
+
+bool Expr::is_same(const Expr& other) const {
+  return polynomial_ == other.polynomial_ && constant_ == other.constant_;
+}
+
+bool Expr::mentions_sizes() const {
+  return polynomial_ && polynomial_->sizes;
+}
+
+bool Expr::mentions_axes() const {
+  return polynomial_ && polynomial_->axes;
 }
 
 void Expr::collect_symbols(std::set<std::string>& into) const {

@@ -43,6 +43,9 @@ class Expr {
   /// The expression with every symbol replaced by the result of `replace` (nullopt: kept).
   Expr substitute(const std::function<std::optional<Expr>(std::string_view)>& replace) const;
   void collect_symbols(std::set<std::string>& into) const;
+  /// Whether symbols that are sizes, and indices along mesh axes, are part of it.
+  bool mentions_sizes() const;
+  bool mentions_axes() const;
 
   /// A bound that holds for all values of the symbols (each ≥ 0), if one is known.
   std::optional<int64_t> lower_bound() const;
@@ -79,6 +82,7 @@ class Expr {
   struct Polynomial;
   static Expr from_terms(std::vector<Term> terms);
   static Expr from_atom(AtomKind kind, std::string name, std::vector<Expr> arguments);
+  bool is_same(const Expr& other) const;  // one object; quick, and false for equal ones that were built apart
 
   int64_t constant_ = 0;
   std::shared_ptr<const Polynomial> polynomial_;  ///< null for a constant

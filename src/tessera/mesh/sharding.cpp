@@ -356,12 +356,15 @@ Expr largest_shard(const Sharding& sharding, const Mesh& mesh) {
 }
 
 Expr bind_rank(const Expr& expr, const Mesh& mesh, const std::vector<int64_t>& coordinates) {
-  return expr.substitute([&](std::string_view name) -> std::optional<Expr> {
+  if (!expr.mentions_axes()) return expr;
+  auto index = [&](std::string_view name) -> std::optional<int64_t> {
     if (!name.starts_with('@')) return std::nullopt;
     auto axis = mesh.find(name.substr(1));
-    check(axis.has_value(), fmt::format("mesh '{}' has the axis of {}", mesh.str(), name));
-    return Expr(coordinates[*axis]);
-  });
+    if (!axis) check(false, fmt::format("mesh '{}' has the axis of {}", mesh.str(), name));
+    return coordinates[*axis];
+  };
+  if (!expr.mentions_sizes()) return expr.evaluate(index);
+  return expr.substitute(index);
 }
 
 }  // namespace tessera

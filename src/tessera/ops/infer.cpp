@@ -125,6 +125,7 @@ std::optional<std::vector<size_t>> axes_operand(const Node& node, size_t index, 
 }
 
 std::optional<int64_t> least(const Expr& expr) {
+  if (!expr.mentions_sizes()) return expr.lower_bound();
   const auto positive = [](std::string_view name) -> std::optional<Expr> {
     if (name.starts_with('@')) return std::nullopt;  // the index of the first rank is 0
     return Expr::symbol(name) + 1;

@@ -16,7 +16,8 @@ bool is_far_below(const Expr& at) {
 }
 
 bool not_negative(const Expr& e) {
-  auto bound = least(e);
+  auto bound = e.lower_bound();
+  if (!bound || *bound < 0) bound = least(e);
   return bound && *bound >= 0;
 }
 

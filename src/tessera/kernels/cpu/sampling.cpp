@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <span>
+#include <limits>
 #include <vector>
 
 #include "tessera/kernels/cpu/matrix_product.h"
@@ -95,25 +95,28 @@ struct GridTaps {
   }
 };
 
-/// The pixels around some places of an image, and their weights, which all channels share.
+/// The pixels around some places of an image, and their weights, which all channels share. As many as stay in the
+/// first-level cache, on the stack.
 template <typename Sum>
 class SamplePlaces {
  public:
-  static constexpr int64_t kMost = 64;  ///< so that their pixels stay in the first-level cache
+  static constexpr int64_t kMost = 64;          ///< places
+  static constexpr int64_t kMostPixels = 1024;  ///< of all places together: 16 of each, if there are as many as can be
 
   void clear() {
-    count_ = 0;
-    pixels_.clear();
-    weights_.clear();
+    count_ = 0, pixel_count_ = 0;
+    zeros_.fill(false);
   }
   /// Adds a pixel to the next place.
   void add(int64_t pixel, double weight) {
-    pixels_.push_back(pixel);
-    weights_.push_back(static_cast<Sum>(weight));
+    pixels_[pixel_count_] = pixel;
+    weights_[pixel_count_++] = static_cast<Sum>(weight);
   }
-  void end_place() { ends_[static_cast<size_t>(count_++)] = pixels_.size(); }
+  /// The next place has a sample without pixels, which is 0.
+  void add_zero() { zeros_[static_cast<size_t>(count_)] = true; }
+  void end_place() { ends_[static_cast<size_t>(count_++)] = pixel_count_; }
 
-  /// What the places have in one channel, each times its factor.
+  /// What the places have in one channel: the sum of their pixels, each times its weight.
   template <typename T, typename Write>
   void sample(const T* plane, Write&& write) const {
     size_t k = 0;
@@ -124,11 +127,25 @@ class SamplePlaces {
     }
   }
 
+  /// The largest of these products and zeros instead; 0 for a place without any.
+  template <typename T, typename Write>
+  void largest(const T* plane, Write&& write) const {
+    size_t k = 0;
+    for (int64_t p = 0; p < count_; ++p) {
+      const size_t end = ends_[static_cast<size_t>(p)];
+      Sum most = k < end && !zeros_[static_cast<size_t>(p)] ? weights_[k] * load(plane[pixels_[k]]) : Sum(0);
+      for (; k < end; ++k) most = std::max(most, weights_[k] * load(plane[pixels_[k]]));
+      write(p, most);
+    }
+  }
+
  private:
   int64_t count_ = 0;
+  size_t pixel_count_ = 0;
   std::array<size_t, kMost> ends_{};
-  std::vector<int64_t> pixels_;
-  std::vector<Sum> weights_;
+  std::array<bool, kMost> zeros_{};
+  std::array<int64_t, kMostPixels> pixels_;
+  std::array<Sum, kMostPixels> weights_;
 };
 
 /// Adds the pixels around a point in all dimensions: as many as its axes have together. One without weight does not
@@ -248,78 +265,70 @@ struct RegionTap {
   }
 };
 
-/// All samples of a region along one dimension, `each` for each of `bins` results. Places are computed in the type of
-/// sums, as other engines do, since the number of samples depends on the last bit.
+/// The samples of a region along one dimension, `each` for each result. Places are computed in the type of sums, as
+/// other engines do, since the number of samples depends on the last bit.
 template <typename Sum>
-struct RegionTaps {
-  std::vector<RegionTap<Sum>> taps;
+class RegionTaps {
+ public:
+  /// As many samples as `ratio` says, or as there are pixels in one of `bins` results.
+  RegionTaps(Sum begin, Sum length, int64_t bins, int64_t ratio, int64_t extent)
+      : begin_(begin), bin_(length / static_cast<Sum>(bins)), extent_(extent) {
+    constexpr Sum kMost = 1 << 12;  // of one result: a region far larger than any image
+    each = ratio > 0 ? ratio : static_cast<int64_t>(std::isnan(bin_) ? 0 : std::clamp(std::ceil(bin_), Sum(0), kMost));
+  }
+
   int64_t each = 0;
 
-  /// As many samples as `ratio` says, or as there are pixels in a bin.
-  void place(Sum begin, Sum length, int64_t bins, int64_t ratio, int64_t extent) {
-    constexpr Sum kMost = 1 << 12;  // of one result: a region far larger than any image
-    const Sum bin = length / static_cast<Sum>(bins);
-    each = ratio > 0 ? ratio : static_cast<int64_t>(std::isnan(bin) ? 0 : std::clamp(std::ceil(bin), Sum(0), kMost));
-    taps.clear();
-    for (int64_t b = 0; b < bins; ++b)
-      for (int64_t s = 0; s < each; ++s)
-        taps.emplace_back(
-            begin + static_cast<Sum>(b) * bin + (static_cast<Sum>(s) + Sum(0.5)) * bin / static_cast<Sum>(each),
-            extent);
+  RegionTap<Sum> at(int64_t bin, int64_t sample) const {
+    return {
+        begin_ + static_cast<Sum>(bin) * bin_ + (static_cast<Sum>(sample) + Sum(0.5)) * bin_ / static_cast<Sum>(each),
+        extent_};
   }
-  std::span<const RegionTap<Sum>> of(int64_t bin) const {
-    return {taps.data() + bin * each, static_cast<size_t>(each)};
+
+ private:
+  Sum begin_, bin_;
+  int64_t extent_;
+};
+
+/// A region's samples in both dimensions.
+template <typename Sum>
+struct RegionSamples {
+  RegionTaps<Sum> down, across;
+  int64_t width = 1;
+
+  int64_t each() const { return down.each * across.each; }
+
+  /// Calls visit(pixel, weight) for the four pixels of each sample of a result; outside() for one outside the image.
+  template <typename Visit, typename Outside>
+  void of(int64_t row, int64_t column, Visit&& visit, Outside&& outside) const {
+    for (int64_t i = 0; i < down.each; ++i) {
+      const RegionTap<Sum> y = down.at(row, i);
+      for (int64_t j = 0; j < across.each; ++j) {
+        const RegionTap<Sum> x = across.at(column, j);
+        if (y.outside || x.outside)
+          outside();
+        else
+          for (int k = 0; k < 4; ++k)
+            visit(y.pixels[k / 2] * width + x.pixels[k % 2], y.weights[k / 2] * x.weights[k % 2]);
+      }
+    }
   }
 };
 
-template <typename Sum>
-using RegionSpan = std::span<const RegionTap<Sum>>;
-
-/// The largest of the weighted pixels of a region's samples for one result.
+/// What one result has in one channel: the mean of its samples, or the largest weighted pixel of one. For a result with
+/// more samples than are listed at once.
 template <typename T, typename Sum>
-Sum largest_part(const T* plane, int64_t width, RegionSpan<Sum> down, RegionSpan<Sum> across) {
-  Sum most = 0;
-  bool any = false;
-  for (const auto& y : down)
-    for (const auto& x : across)
-      for (int k = 0; k < 4; ++k) {
-        const Sum part = y.outside || x.outside ? 0
-                                                : y.weights[k / 2] * x.weights[k % 2] *
-                                                      load(plane[y.pixels[k / 2] * width + x.pixels[k % 2]]);
-        most = any ? std::max(most, part) : part;
-        any = true;
-      }
-  return most;
-}
-
-constexpr int64_t kMostListed = 256;  ///< samples of one result
-
-template <typename Sum>
-Sum share_of(RegionSpan<Sum> down, RegionSpan<Sum> across) {
-  return 1 / static_cast<Sum>(std::max<size_t>(down.size() * across.size(), 1));
-}
-
-template <typename Sum>
-void add_region(SamplePlaces<Sum>& places, RegionSpan<Sum> down, RegionSpan<Sum> across, int64_t width) {
-  const Sum share = share_of(down, across);
-  for (const auto& y : down)
-    for (const auto& x : across)
-      for (int k = 0; k < 4 && !y.outside && !x.outside; ++k)
-        places.add(y.pixels[k / 2] * width + x.pixels[k % 2], y.weights[k / 2] * x.weights[k % 2] * share);
-  places.end_place();
-}
-
-/// The mean of samples; a region as large as an image has many, so that all are not listed at once.
-template <typename T, typename Sum>
-Sum mean_of(const T* plane, int64_t width, RegionSpan<Sum> down, RegionSpan<Sum> across) {
-  Sum sum = 0;
-  for (const auto& y : down) {
-    if (y.outside) continue;
-    for (const auto& x : across)
-      for (int k = 0; k < 4 && !x.outside; ++k)
-        sum += y.weights[k / 2] * x.weights[k % 2] * load(plane[y.pixels[k / 2] * width + x.pixels[k % 2]]);
-  }
-  return sum * share_of(down, across);
+Sum whole_result(const T* plane, const RegionSamples<Sum>& samples, int64_t row, int64_t column, bool largest) {
+  Sum sum = 0, most = -std::numeric_limits<Sum>::infinity();
+  samples.of(
+      row, column,
+      [&](int64_t pixel, Sum weight) {
+        const Sum part = weight * load(plane[pixel]);
+        sum += part;
+        most = std::max(most, part);
+      },
+      [&] { most = std::max(most, Sum(0)); });
+  return largest ? most : sum / static_cast<Sum>(samples.each());
 }
 
 std::unique_ptr<Kernel> prepare_roi_align(const PrepareContext& context) {
@@ -348,31 +357,38 @@ std::unique_ptr<Kernel> prepare_roi_align(const PrepareContext& context) {
           fail("run", "RoiAlign: region {} is of image {}, but there are {}", r, which[r], images);
       const int64_t work = regions * channels * rows * columns * 16, bins = rows * columns;
       for_ranges(regions * channels, work, threads, [&](int64_t begin, int64_t end) {
-        RegionTaps<Sum> down, across;
-        SamplePlaces<Sum> block;
+        using Block = SamplePlaces<Sum>;
+        Block block;
         for (int64_t at = begin; at < end;) {
           const int64_t r = at / channels, first = at % channels, last = std::min(channels, first + end - at);
           const auto corner = [&](int64_t i) { return load(rois[4 * r + i]) * scale - (half ? Sum(0.5) : Sum(0)); };
           const Sum left = corner(0), top = corner(1), wide = corner(2) - left, high = corner(3) - top;
-          down.place(top, half ? high : std::max(high, Sum(1)), rows, ratio, height);
-          across.place(left, half ? wide : std::max(wide, Sum(1)), columns, ratio, width);
+          const RegionSamples<Sum> samples{{top, half ? high : std::max(high, Sum(1)), rows, ratio, height},
+                                           {left, half ? wide : std::max(wide, Sum(1)), columns, ratio, width},
+                                           width};
           const T* image = in + which[r] * channels * height * width;
           const auto to = [&](int64_t c) { return out + (r * channels + c) * bins; };
-          const bool lists = !largest && down.each * across.each <= kMostListed;
-          for (int64_t bin = 0; bin < bins; bin += lists ? SamplePlaces<Sum>::kMost : 1) {
-            if (!lists) {
-              const auto ys = down.of(bin / columns), xs = across.of(bin % columns);
-              for (int64_t c = first; c < last; ++c) {
-                const T* plane = image + c * height * width;
-                to(c)[bin] = store<T>(largest ? largest_part(plane, width, ys, xs) : mean_of(plane, width, ys, xs));
-              }
+          const auto plane = [&](int64_t c) { return image + c * height * width; };
+          const Sum share = largest ? Sum(1) : 1 / static_cast<Sum>(std::max<int64_t>(samples.each(), 1));
+          const int64_t listed = std::min(Block::kMost, Block::kMostPixels / std::max<int64_t>(4 * samples.each(), 1));
+          for (int64_t bin = 0; bin < bins; bin += std::max<int64_t>(listed, 1)) {
+            if (listed == 0) {
+              for (int64_t c = first; c < last; ++c)
+                to(c)[bin] = store<T>(whole_result(plane(c), samples, bin / columns, bin % columns, largest));
               continue;
             }
             block.clear();
-            for (int64_t b = bin; b < std::min(bins, bin + SamplePlaces<Sum>::kMost); ++b)
-              add_region(block, down.of(b / columns), across.of(b % columns), width);
+            for (int64_t b = bin; b < std::min(bins, bin + listed); ++b) {
+              samples.of(
+                  b / columns, b % columns, [&](int64_t pixel, Sum weight) { block.add(pixel, weight * share); },
+                  [&] { block.add_zero(); });
+              block.end_place();
+            }
+            const auto sample = [&](int64_t c, const auto& write) {
+              largest ? block.largest(plane(c), write) : block.sample(plane(c), write);
+            };
             for (int64_t c = first; c < last; ++c)
-              block.sample(image + c * height * width, [&](int64_t b, Sum sum) { to(c)[bin + b] = store<T>(sum); });
+              sample(c, [&](int64_t b, Sum sum) { to(c)[bin + b] = store<T>(sum); });
           }
           at += last - first;
         }
