@@ -86,9 +86,14 @@ TEST_P(CtrlC, ends_all_ranks_soon_and_never_well) {
   TemporaryFolder folder;
   if (const std::string why = test::missing(GetParam().launcher.engine, folder); !why.empty()) GTEST_SKIP() << why;
   const std::string model = test::write_model(folder, GetParam().model).string();
+#ifdef TESSERA_SLOW_DISK
+  const std::string disk = "LD_PRELOAD=" TESSERA_SLOW_DISK " ";
+#else
+  const std::string disk;
+#endif
   // A shell makes background processes ignore the signal; launchers do not.
   const std::string command =
-      GetParam().launcher.start(2, "env --default-signal=INT " + std::string(TESSERA_BINARY) + " " +
+      GetParam().launcher.start(2, "env --default-signal=INT " + disk + std::string(TESSERA_BINARY) + " " +
                                        GetParam().command + " --mesh tp=2 --threads 1 " + model);
   for (const int wait : {50, 1500}) {
     SCOPED_TRACE(wait);

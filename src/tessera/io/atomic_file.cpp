@@ -117,7 +117,7 @@ class Unfinished {
 };
 
 // Flushes a file or folder to the disk. File systems that cannot flush return EINVAL, which is not our failure.
-void flush(const fs::path& path, const fs::path& named) {
+void flush_to_disk(const fs::path& path, const fs::path& named) {
   int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) cannot_write(named, errno);
   int error = fsync(descriptor) < 0 && errno != EINVAL ? errno : 0;
@@ -166,18 +166,18 @@ void AtomicFile::write(const void* data, size_t bytes) {
 }
 
 void AtomicFile::sync() {
-  flush(temporary_, path_);
+  flush_to_disk(temporary_, path_);
 }
 
-void AtomicFile::commit() {
+void AtomicFile::commit(Flush flush) {
   check(descriptor_ >= 0, "a file is committed once");
   if (permissions_ && chmod(temporary_.c_str(), static_cast<mode_t>(*permissions_)) < 0) cannot_write(path_, errno);
-  flush(temporary_, path_);
+  if (flush == Flush::yes) flush_to_disk(temporary_, path_);
   if (std::rename(temporary_.c_str(), path_.c_str()) < 0) cannot_write(path_, errno);
   Unfinished::drop(temporary_);
   close(descriptor_);
   descriptor_ = -1;
-  flush(path_.parent_path(), path_);
+  if (flush == Flush::yes) flush_to_disk(path_.parent_path(), path_);
 }
 
 AtomicFolder::AtomicFolder(fs::path path, Objection objection)
@@ -211,8 +211,8 @@ void AtomicFolder::require_replaceable() const {
 void AtomicFolder::commit() {
   check(!committed_, "a folder is committed once");
   for (const auto& entry : fs::recursive_directory_iterator(temporary_))
-    if (!entry.is_symlink()) flush(entry.path(), path_);
-  flush(temporary_, path_);
+    if (!entry.is_symlink()) flush_to_disk(entry.path(), path_);
+  flush_to_disk(temporary_, path_);
   require_replaceable();
   Unfinished::drop(temporary_);  // the old folder may take this place from here on
   fs::path old;                  // where the replaced folder went
@@ -232,7 +232,7 @@ void AtomicFolder::commit() {
     }
   }
   committed_ = true;
-  flush(path_.parent_path(), path_);
+  flush_to_disk(path_.parent_path(), path_);
   std::error_code ignored;  // the new folder is in place; the rest of the old one is hidden
   if (!old.empty()) fs::remove_all(old, ignored);
 }
@@ -241,10 +241,10 @@ void remove_unfinished() {
   Unfinished::remove_all();
 }
 
-void write_file(const fs::path& path, std::string_view bytes) {
+void write_file(const fs::path& path, std::string_view bytes, Flush flush) {
   AtomicFile file(path);
   file.write(bytes);
-  file.commit();
+  file.commit(flush);
 }
 
 }  // namespace tessera

@@ -10,6 +10,10 @@
 
 namespace tessera {
 
+/// Whether what is written is on the disk once it is committed. What a process writes as it ends need not outlive a
+/// loss of power, and a disk may take longer than who ends the process waits.
+enum class Flush { yes, no };
+
 /// A file that appears whole or not at all: bytes go to a hidden sibling, which commit() flushes to the disk and
 /// renames to `path`. Destroyed without a commit, it leaves the old file as it was and no litter. The new file takes
 /// over the permissions of the one it replaces. Siblings that a killed process left for the same path are removed.
@@ -31,7 +35,7 @@ class AtomicFile {
   const std::filesystem::path& temporary() const { return temporary_; }
   /// Flushes to the disk ahead of commit(), so that none of several files is renamed before all are safe.
   void sync();
-  void commit();
+  void commit(Flush flush = Flush::yes);
 
  private:
   std::filesystem::path path_, temporary_;
@@ -70,6 +74,6 @@ class AtomicFolder {
 void remove_unfinished();
 
 /// Writes `bytes` to `path` atomically.
-void write_file(const std::filesystem::path& path, std::string_view bytes);
+void write_file(const std::filesystem::path& path, std::string_view bytes, Flush flush = Flush::yes);
 
 }  // namespace tessera

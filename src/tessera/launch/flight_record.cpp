@@ -48,7 +48,7 @@ std::string record_flights(const std::string& path, std::string_view reason, con
   }
   const OrderedJson record = {{"reason", reason}, {"ranks", std::move(ranks)}};
   try {
-    write_file(path, record.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
+    write_file(path, record.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n", Flush::no);
   } catch (const Error& error) {
     return note + "; what ranks did last could not be written: " + error.what();
   }
