@@ -42,7 +42,8 @@ MODELS = {
 
 
 def difference(actual, expected):
-    """The largest of all outputs, relative to the largest element of each; rows, one for each box, in any order."""
+    """The largest of all outputs, relative to the largest element of each. Rows, one for each box, may be in any order;
+    scores are compared place by place, too."""
     if [a.shape for a in actual] != [e.shape for e in expected]:
         return float("inf")
     if expected[0].size == 0:
@@ -52,8 +53,11 @@ def difference(actual, expected):
         a, e = (x.reshape(len(x), -1).astype(np.float64) for x in (a, e))
         largest = max(np.abs(e).max(), 1e-30)
         apart = np.maximum(apart, np.stack([np.abs(a - row).max(axis=1) for row in e]) / largest)
-    nearest = apart.argmin(axis=1)
-    return apart.min(axis=1).max() if len(set(nearest)) == len(nearest) else float("inf")
+    if len(set(apart.argmin(axis=1))) < len(apart):
+        return float("inf")
+    scores = [np.abs(a - e).max() / max(np.abs(e).max(), 1e-30)
+              for a, e in zip(actual, expected) if e.ndim == 1 and e.dtype == np.float32]
+    return max(apart.min(axis=1).max(), *scores)
 
 
 def fastest(run, times=3):
@@ -80,6 +84,8 @@ def check(name, tessera, folder):
     for way in (-np.inf, np.inf):
         others.append(session.run(None, {"image": np.nextafter(image.numpy(), np.float32(way))}))
     own = max(difference(other, expected) for other in others)
+    if not np.isfinite(own):
+        return False, "ONNX Runtime's boxes are others without its optimizations, so that nothing can be compared"
     names = [output.name for output in session.get_outputs()]
     parts, good = [], True
     for mesh in MESHES:
@@ -92,7 +98,8 @@ def check(name, tessera, folder):
         took = re.search(r"ran in (\d+) parts.* in ([\d.]+ \w+)", ran.stdout + ran.stderr)
         parts.append(f"{mesh} {largest:.1e}" + (f" ({took[1]} parts, {took[2]})" if took else ""))
         good &= largest <= max(TOLERANCE, own)
-    return good, f"{expected[0].shape[0]} boxes: {', '.join(parts)}; ONNX Runtime {own:.1e} from itself, {theirs * 1e3:.0f} ms"
+    boxes = expected[0].shape[0]
+    return good, f"{boxes} boxes: {', '.join(parts)}; ONNX Runtime {own:.1e} from itself, {theirs * 1e3:.0f} ms"
 
 
 def main():

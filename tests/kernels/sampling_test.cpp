@@ -3,8 +3,10 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "kernels/run_kernel.h"
+#include "tessera/base/error.h"
 
 namespace tessera::kernels {
 namespace {
@@ -77,34 +79,71 @@ double largest_part(const std::vector<float>& plane, int64_t extent, double top,
 
 TEST(RoiAlign, GivesTheLargestPartOfAnyNumberOfSamples) {
   // The second plane is negative, so that a sample outside is the largest.
-  std::vector<float> first = integers(64, 1, 100, 37), second = integers(64, -100, -1, 37), both = first;
-  both.insert(both.end(), second.begin(), second.end());
-  const Tensor x = floats({1, 2, 8, 8}, both), rois = floats({2, 4}, {1, 1, 7, 7, -9, 3, 5, 9}),
-               which = ints({2}, {0, 0});
-  for (const int64_t ratio : {1, 2, 5, 16, 17}) {
-    const RunOptions options{.attributes = {{"sampling_ratio", ratio},
-                                            {"mode", std::string("max")},
-                                            {"coordinate_transformation_mode", std::string("output_half_pixel")}}};
-    const auto y =
-        values_of<float>(run_kernel_one("RoiAlign", {x, rois, which}, DType::float32, {2, 2, 1, 2}, options));
-    size_t at = 0;
-    for (const auto& [top, left, high, wide] : {std::array<double, 4>{1, 1, 6, 3}, {3, -9, 6, 7}})
-      for (const auto& plane : {first, second})
-        for (int bin = 0; bin < 2; ++bin, ++at)
-          EXPECT_NEAR(y[at], largest_part(plane, 8, top, left + bin * wide, high, wide, ratio), 1e-4) << ratio << at;
+  const std::vector<float> planes[2] = {integers(64, 1, 100, 37), integers(64, -100, -1, 37)};
+  std::vector<float> both = planes[0];
+  both.insert(both.end(), planes[1].begin(), planes[1].end());
+  const Tensor x = floats({1, 2, 8, 8}, both), which = ints({2}, {0, 0});
+  const Tensor rois = floats({2, 4}, {1, 1, 7, 7, -9, 3, 5, 9});
+  const std::array<double, 4> regions[2] = {{1, 1, 6, 6}, {3, -9, 6, 14}};  // top, left, height, width
+  for (const int64_t ratio : {1, 2, 5, 16, 17})
+    for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 2}, {5, 5}}) {
+      SCOPED_TRACE(testing::Message() << ratio << " samples, " << rows << " rows");
+      const RunOptions options{.attributes = {{"sampling_ratio", ratio},
+                                              {"mode", std::string("max")},
+                                              {"coordinate_transformation_mode", std::string("output_half_pixel")}}};
+      const auto y = values_of<float>(
+          run_kernel_one("RoiAlign", {x, rois, which}, DType::float32, {2, 2, rows, columns}, options));
+      size_t at = 0;
+      for (const auto& [top, left, height, width] : regions)
+        for (const auto& plane : planes)
+          for (int64_t bin = 0; bin < rows * columns; ++bin, ++at) {
+            const double high = height / static_cast<double>(rows), wide = width / static_cast<double>(columns);
+            const double expected = largest_part(plane, 8, top + static_cast<double>(bin / columns) * high,
+                                                 left + static_cast<double>(bin % columns) * wide, high, wide, ratio);
+            EXPECT_NEAR(y[at], expected, 1e-3) << "element " << at;
+          }
+    }
+}
+
+// Few samples, and more than are listed at once; the second region has samples outside.
+TEST(RoiAlign, IsNotANumberWhereAPixelIsNone) {
+  for (const std::string mode : {"avg", "max"})
+    for (const float pixel : {infinity, std::numeric_limits<float>::quiet_NaN()}) {
+      std::vector<float> pixels(64, 1);
+      pixels[9] = pixel;
+      const Tensor x = floats({1, 1, 8, 8}, pixels), which = ints({2}, {0, 0});
+      const Tensor rois = floats({2, 4}, {0.5, 0.5, 2.5, 2.5, -9, -9, 4, 4});
+      for (const int64_t ratio : {4, 17, 40}) {
+        const RunOptions options{.attributes = {{"sampling_ratio", ratio}, {"mode", mode}}};
+        const auto y =
+            values_of<float>(run_kernel_one("RoiAlign", {x, rois, which}, DType::float32, {2, 1, 1, 1}, options));
+        for (const float value : y) EXPECT_FALSE(std::isfinite(value)) << mode << " of " << pixel << ", " << ratio;
+      }
+    }
+}
+
+TEST(RoiAlign, RefusesMoreSamplesThanAnyImageHas) {
+  const Tensor x = floats({1, 1, 2, 2}, {1, 2, 3, 4}), rois = floats({1, 4}, {0, 0, 1, 1}), which = ints({1}, {0});
+  for (const int64_t ratio : {int64_t{4097}, int64_t{1518500250}, int64_t{1} << 31, int64_t{1} << 32}) {
+    const RunOptions options{.attributes = {{"sampling_ratio", ratio}}};
+    EXPECT_THROW(run_kernel_one("RoiAlign", {x, rois, which}, DType::float32, {1, 1, 1, 1}, options), Error) << ratio;
   }
 }
 
-TEST(RoiAlign, IsNotANumberWhereAPixelIsInfinite) {
-  std::vector<float> pixels(64, 1);
-  pixels[9] = infinity;
-  const Tensor x = floats({1, 1, 8, 8}, pixels), rois = floats({1, 4}, {0.5, 0.5, 2.5, 2.5}), which = ints({1}, {0});
-  for (const int64_t ratio : {4, 17}) {
-    const RunOptions options{.attributes = {{"sampling_ratio", ratio}}};
-    const auto y =
-        values_of<float>(run_kernel_one("RoiAlign", {x, rois, which}, DType::float32, {1, 1, 1, 1}, options));
-    EXPECT_FALSE(std::isfinite(y[0])) << ratio;
-  }
+// More places than a block has, each with as many pixels as one can have: the grid names each pixel of the image.
+TEST(GridSample, ReadsWholeImagesWithSixteenPixelsPerPlace) {
+  constexpr int64_t kExtent = 13;
+  const std::vector<float> pixels = integers(kExtent * kExtent, -50, 50, 37);
+  std::vector<float> grid;
+  for (int64_t row = 0; row < kExtent; ++row)
+    for (int64_t column = 0; column < kExtent; ++column)
+      for (const int64_t at : {column, row})  // a hundredth of a pixel aside, so that all 16 count
+        grid.push_back((static_cast<float>(2 * at + 1) + 0.02F) / kExtent - 1);
+  const RunOptions options{.attributes = {{"mode", std::string("cubic")}, {"padding_mode", std::string("border")}}};
+  const auto y = values_of<float>(
+      run_kernel_one("GridSample", {floats({1, 1, kExtent, kExtent}, pixels), floats({1, kExtent, kExtent, 2}, grid)},
+                     DType::float32, {1, 1, kExtent, kExtent}, options));
+  EXPECT_THAT(y, Pointwise(FloatNear(2.5), pixels));
 }
 
 TEST(GridSample, MirrorsWhatLiesFarAway) {

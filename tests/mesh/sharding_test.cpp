@@ -228,5 +228,19 @@ TEST(SubAxes, OfDifferentRadicesOverlap) {
   EXPECT_THAT(refusal("[x:(1)2, x:(3)2]", {4, 4}, Mesh::parse("x=6")), HasSubstr("name it once"));
 }
 
+// Of expressions that mention sizes, axes, both and neither.
+TEST(bind_rank, replaces_the_indices_of_axes_alone) {
+  const Mesh mesh = Mesh::parse("x=2,y=3");
+  const Expr n = Expr::symbol("n"), x = Expr::axis_index("x"), y = Expr::axis_index("y");
+  const std::vector<int64_t> at = {1, 2};
+  EXPECT_EQ(bind_rank(7, mesh, at), 7);
+  EXPECT_EQ(bind_rank(floordiv(n + 3, 4), mesh, at), floordiv(n + 3, 4));
+  EXPECT_EQ(bind_rank(min(4 * x + mod(y, 2), floordiv(9, 1 + y)), mesh, at), 3);
+  EXPECT_EQ(bind_rank(floordiv(n + x, 2) * y + max(n, y), mesh, at), 2 * floordiv(n + 1, 2) + max(n, 2));
+  EXPECT_EQ(bind_rank(n * x * x - n * y, mesh, at), 0 - n);
+  EXPECT_THROW(bind_rank(Expr::axis_index("z"), mesh, at), Error);
+  EXPECT_THROW(bind_rank(Expr::axis_index("z") + n, mesh, at), Error);
+}
+
 }  // namespace
 }  // namespace tessera

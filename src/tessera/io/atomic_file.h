@@ -10,13 +10,14 @@
 
 namespace tessera {
 
-/// Whether what is written is on the disk once it is committed. What a process writes as it ends need not outlive a
-/// loss of power, and a disk may take longer than who ends the process waits.
+/// Whether commit() waits until the bytes are on the disk. Without that, a power cut may leave an empty file under the
+/// new name; but a process that is being ended must not wait for a slow disk.
 enum class Flush { yes, no };
 
-/// A file that appears whole or not at all: bytes go to a hidden sibling, which commit() flushes to the disk and
-/// renames to `path`. Destroyed without a commit, it leaves the old file as it was and no litter. The new file takes
-/// over the permissions of the one it replaces. Siblings that a killed process left for the same path are removed.
+/// A file that appears whole or not at all: bytes go to a hidden sibling, which commit() flushes to the disk (unless it
+/// is told not to) and renames to `path`. Destroyed without a commit, it leaves the old file as it was and no litter.
+/// The new file takes over the permissions of the one it replaces. Siblings that a killed process left for the same
+/// path are removed.
 ///
 /// A path that cannot be written (no such folder, no permission, a folder or a device) is a user error; a disk that
 /// fills up is a running error. Both name `path`.

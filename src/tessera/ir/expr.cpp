@@ -271,7 +271,7 @@ int64_t Expr::evaluate(const std::map<std::string, int64_t, std::less<>>& bindin
 
 Expr Expr::substitute(const std::function<std::optional<Expr>(std::string_view)>& replace) const {
   if (!polynomial_) return *this;
-  // Null if it stays.
+  // nullopt if the factor stays.
   auto replacement = [&](const Atom& atom) -> std::optional<Expr> {
     if (atom.kind == AtomKind::symbol) return replace(atom.name);
     Expr a = atom.arguments[0].substitute(replace), b = atom.arguments[1].substitute(replace);

@@ -360,7 +360,7 @@ Expr bind_rank(const Expr& expr, const Mesh& mesh, const std::vector<int64_t>& c
   auto index = [&](std::string_view name) -> std::optional<int64_t> {
     if (!name.starts_with('@')) return std::nullopt;
     auto axis = mesh.find(name.substr(1));
-    if (!axis) check(false, fmt::format("mesh '{}' has the axis of {}", mesh.str(), name));
+    if (!axis) check(false, fmt::format("mesh '{}' has the axis of {}", mesh.str(), name));  // a text only if it fails
     return coordinates[*axis];
   };
   if (!expr.mentions_sizes()) return expr.evaluate(index);

@@ -16,7 +16,7 @@ bool is_far_below(const Expr& at) {
 }
 
 bool not_negative(const Expr& e) {
-  auto bound = e.lower_bound();
+  auto bound = e.lower_bound();  // known already, and for sizes of 0, too
   if (!bound || *bound < 0) bound = least(e);
   return bound && *bound >= 0;
 }

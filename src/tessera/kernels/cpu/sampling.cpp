@@ -95,18 +95,26 @@ struct GridTaps {
   }
 };
 
-/// The pixels around some places of an image, and their weights, which all channels share. As many as stay in the
-/// first-level cache, on the stack.
+/// The larger of two numbers, or NaN if one of them is.
+template <typename Sum>
+Sum larger(Sum a, Sum b) {
+  return b > a || std::isnan(b) ? b : a;
+}
+
+/// The pixels around some places of an image, and their weights, which all channels share. Its arrays lie on the stack
+/// and fit the first-level cache.
 template <typename Sum>
 class SamplePlaces {
  public:
   static constexpr int64_t kMost = 64;          ///< places
-  static constexpr int64_t kMostPixels = 1024;  ///< of all places together: 16 of each, if there are as many as can be
+  static constexpr int64_t kMostPixels = 1024;  ///< of all places together: 16 for each of 64
 
   void clear() {
-    count_ = 0, pixel_count_ = 0;
+    count_ = 0;
+    pixel_count_ = 0;
     zeros_.fill(false);
   }
+  bool is_full() const { return pixel_count_ == kMostPixels; }
   /// Adds a pixel to the next place.
   void add(int64_t pixel, double weight) {
     pixels_[pixel_count_] = pixel;
@@ -127,14 +135,14 @@ class SamplePlaces {
     }
   }
 
-  /// The largest of these products and zeros instead; 0 for a place without any.
+  /// The largest of these products instead, and of 0 if a sample has no pixels; 0 for a place without samples.
   template <typename T, typename Write>
   void largest(const T* plane, Write&& write) const {
     size_t k = 0;
     for (int64_t p = 0; p < count_; ++p) {
       const size_t end = ends_[static_cast<size_t>(p)];
-      Sum most = k < end && !zeros_[static_cast<size_t>(p)] ? weights_[k] * load(plane[pixels_[k]]) : Sum(0);
-      for (; k < end; ++k) most = std::max(most, weights_[k] * load(plane[pixels_[k]]));
+      Sum most = k < end && !zeros_[static_cast<size_t>(p)] ? -std::numeric_limits<Sum>::infinity() : Sum(0);
+      for (; k < end; ++k) most = larger(most, weights_[k] * load(plane[pixels_[k]]));
       write(p, most);
     }
   }
@@ -265,6 +273,9 @@ struct RegionTap {
   }
 };
 
+/// Of one result along one dimension: more than any image has pixels for.
+constexpr int64_t kMostSamples = 1 << 12;
+
 /// The samples of a region along one dimension, `each` for each result. Places are computed in the type of sums, as
 /// other engines do, since the number of samples depends on the last bit.
 template <typename Sum>
@@ -273,8 +284,9 @@ class RegionTaps {
   /// As many samples as `ratio` says, or as there are pixels in one of `bins` results.
   RegionTaps(Sum begin, Sum length, int64_t bins, int64_t ratio, int64_t extent)
       : begin_(begin), bin_(length / static_cast<Sum>(bins)), extent_(extent) {
-    constexpr Sum kMost = 1 << 12;  // of one result: a region far larger than any image
-    each = ratio > 0 ? ratio : static_cast<int64_t>(std::isnan(bin_) ? 0 : std::clamp(std::ceil(bin_), Sum(0), kMost));
+    each = ratio;
+    if (ratio <= 0)
+      each = static_cast<int64_t>(std::isnan(bin_) ? 0 : std::clamp(std::ceil(bin_), Sum(0), Sum(kMostSamples)));
   }
 
   int64_t each = 0;
@@ -298,9 +310,9 @@ struct RegionSamples {
 
   int64_t each() const { return down.each * across.each; }
 
-  /// Calls visit(pixel, weight) for the four pixels of each sample of a result; outside() for one outside the image.
-  template <typename Visit, typename Outside>
-  void of(int64_t row, int64_t column, Visit&& visit, Outside&& outside) const {
+  /// Calls inside(pixel, weight) for the four pixels of each sample of a result; outside() for one outside the image.
+  template <typename Inside, typename Outside>
+  void visit(int64_t row, int64_t column, Inside&& inside, Outside&& outside) const {
     for (int64_t i = 0; i < down.each; ++i) {
       const RegionTap<Sum> y = down.at(row, i);
       for (int64_t j = 0; j < across.each; ++j) {
@@ -309,27 +321,50 @@ struct RegionSamples {
           outside();
         else
           for (int k = 0; k < 4; ++k)
-            visit(y.pixels[k / 2] * width + x.pixels[k % 2], y.weights[k / 2] * x.weights[k % 2]);
+            inside(y.pixels[k / 2] * width + x.pixels[k % 2], y.weights[k / 2] * x.weights[k % 2]);
       }
     }
   }
 };
 
-/// What one result has in one channel: the mean of its samples, or the largest weighted pixel of one. For a result with
-/// more samples than are listed at once.
+/// What some channels have for one result with more samples than are listed at once.
 template <typename T, typename Sum>
-Sum whole_result(const T* plane, const RegionSamples<Sum>& samples, int64_t row, int64_t column, bool largest) {
-  Sum sum = 0, most = -std::numeric_limits<Sum>::infinity();
-  samples.of(
-      row, column,
-      [&](int64_t pixel, Sum weight) {
-        const Sum part = weight * load(plane[pixel]);
-        sum += part;
-        most = std::max(most, part);
-      },
-      [&] { most = std::max(most, Sum(0)); });
-  return largest ? most : sum / static_cast<Sum>(samples.each());
-}
+class LargeRegion {
+ public:
+  static constexpr int64_t kMostChannels = 64;
+
+  /// Calls write(c, result) for channels [first, last), at most kMostChannels, whose planes are at plane(c).
+  template <typename Plane, typename Write>
+  void compute(const RegionSamples<Sum>& samples, int64_t row, int64_t column, bool largest, Sum share, int64_t first,
+               int64_t last, const Plane& plane, Write&& write) {
+    results_.fill(largest ? -std::numeric_limits<Sum>::infinity() : Sum(0));
+    const auto add_listed = [&] {
+      block_.end_place();
+      for (int64_t c = first; c < last; ++c) {
+        Sum& result = results_[static_cast<size_t>(c - first)];
+        if (largest)
+          block_.largest(plane(c), [&](int64_t, Sum most) { result = larger(result, most); });
+        else
+          block_.sample(plane(c), [&](int64_t, Sum sum) { result += sum; });
+      }
+      block_.clear();
+    };
+    block_.clear();
+    samples.visit(
+        row, column,
+        [&](int64_t pixel, Sum weight) {
+          if (block_.is_full()) add_listed();
+          block_.add(pixel, weight * share);
+        },
+        [&] { block_.add_zero(); });
+    add_listed();
+    for (int64_t c = first; c < last; ++c) write(c, results_[static_cast<size_t>(c - first)]);
+  }
+
+ private:
+  SamplePlaces<Sum> block_;
+  std::array<Sum, kMostChannels> results_;
+};
 
 std::unique_ptr<Kernel> prepare_roi_align(const PrepareContext& context) {
   const Node& node = context.node;
@@ -342,6 +377,9 @@ std::unique_ptr<Kernel> prepare_roi_align(const PrepareContext& context) {
   const bool largest = mode == "max", half = how == "half_pixel";
   const float spatial_scale = node.get_float("spatial_scale", 1);
   const int64_t ratio = node.get_int("sampling_ratio", 0);
+  if (ratio > kMostSamples)
+    fail("kernel", "{}: sampling_ratio {} is not supported; use 0, for as many samples as pixels, to {}", node.label(),
+         ratio, kMostSamples);
   const int64_t images = x.dims[0], height = x.dims[2], width = x.dims[3];
   const int64_t regions = y.dims[0], channels = y.dims[1], rows = y.dims[2], columns = y.dims[3];
   if (height * width == 0 && y.count() > 0) fail("kernel", "{}: there are no pixels to read", node.label());
@@ -373,22 +411,26 @@ std::unique_ptr<Kernel> prepare_roi_align(const PrepareContext& context) {
           const int64_t listed = std::min(Block::kMost, Block::kMostPixels / std::max<int64_t>(4 * samples.each(), 1));
           for (int64_t bin = 0; bin < bins; bin += std::max<int64_t>(listed, 1)) {
             if (listed == 0) {
-              for (int64_t c = first; c < last; ++c)
-                to(c)[bin] = store<T>(whole_result(plane(c), samples, bin / columns, bin % columns, largest));
+              for (int64_t c = first; c < last; c += LargeRegion<T, Sum>::kMostChannels)
+                LargeRegion<T, Sum>().compute(samples, bin / columns, bin % columns, largest, share, c,
+                                              std::min(last, c + LargeRegion<T, Sum>::kMostChannels), plane,
+                                              [&](int64_t channel, Sum sum) { to(channel)[bin] = store<T>(sum); });
               continue;
             }
             block.clear();
             for (int64_t b = bin; b < std::min(bins, bin + listed); ++b) {
-              samples.of(
+              samples.visit(
                   b / columns, b % columns, [&](int64_t pixel, Sum weight) { block.add(pixel, weight * share); },
                   [&] { block.add_zero(); });
               block.end_place();
             }
-            const auto sample = [&](int64_t c, const auto& write) {
-              largest ? block.largest(plane(c), write) : block.sample(plane(c), write);
-            };
-            for (int64_t c = first; c < last; ++c)
-              sample(c, [&](int64_t b, Sum sum) { to(c)[bin + b] = store<T>(sum); });
+            for (int64_t c = first; c < last; ++c) {
+              const auto write = [&](int64_t b, Sum sum) { to(c)[bin + b] = store<T>(sum); };
+              if (largest)
+                block.largest(plane(c), write);
+              else
+                block.sample(plane(c), write);
+            }
           }
           at += last - first;
         }
