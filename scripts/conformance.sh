@@ -17,7 +17,7 @@ fi
 [ "${1:-}" != packages ] || exit 0
 work=$(mktemp -d)
 sweep=
-trap 'rm -rf "$work"; [ -z "$sweep" ] || kill $sweep 2>/dev/null || true' EXIT
+trap '[ -z "$sweep" ] || kill $sweep 2>/dev/null || true; rm -rf "$work"' EXIT
 mkdir "$work/forms"
 
 # It takes longest, and keeps one core busy most of the time: it goes on beside the others, and is reported in its place.
