@@ -304,6 +304,114 @@ TEST_F(DeviceAnnotations, InBodiesAreChecked) {
   EXPECT_THAT(faults(model(text, 2, {{"a", {far}}})), ElementsAre(HasSubstr("'x': it has no axis 7: it is [4]")));
 }
 
+// Of nodes in bodies, once for all iterations that are written out.
+TEST_F(DeviceAnnotations, NameOperatorsInBodiesThatCannotBeSoSplit) {
+  const std::string text = R"(
+    g (float[4, 8] x) => (float[4, 8] y, float[4, 8] z) <float[8, 8] w, int64 many = {100}, int64 two = {2}> {
+      y = Loop <body = often (int64 i, bool c, float[4, 8] v) => (bool c2, float[4, 8] v2) {
+        v2 = MatMul (v, w)
+        c2 = Identity (c)
+      }> (many, "", x)
+      z = Loop <body = twice (int64 j, bool d, float[4, 8] u) => (bool d2, float[4, 8] u2) {
+        s = Softmax (u)
+        p = MatMul (s, w)
+        u2 = Neg (p)
+        d2 = Identity (d)
+      }> (two, "", x)
+    })";
+  EXPECT_THAT(faults(model(text, 2, {{"v2", {spec("v", "RS"), spec("w", "SR")}}, {"p", {spec("s", "SR")}}})),
+              IsEmpty());
+  EXPECT_THAT(
+      faults(model(text, 2, {{"v2", {spec("v", "SR"), spec("w", "RS")}}})),
+      ElementsAre(AllOf(HasSubstr("MatMul producing 'y/v2', configuration 'c': different axes of 'v' and 'w'"))));
+  EXPECT_THAT(faults(model(text, 2, {{"p", {spec("s", "RS"), spec("w", "RR")}}})),
+              ElementsAre(HasSubstr("axis 0 of 'w' must be split as the axis of 's' that belongs to it")));
+  EXPECT_THAT(faults(model(text, 2, {{"s", {spec("s", "SR")}}, {"p", {spec("w", "RS")}}})),
+              ElementsAre(HasSubstr("different axes of 's' and 'w'")));
+}
+
+// What follows in bodies and functions is written down, too, and following it is the same program.
+TEST_F(DeviceAnnotations, CompleteBodiesAndFunctions) {
+  const std::string text = R"(<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
+    g (float[4, 8] x) => (float[4, 8] y, float[4, 8] z) <float[8, 8] w, int64 many = {100}, int64 two = {2}> {
+      f = local.F (x, w)
+      k = local.F (f)
+      y = Loop <body = often (int64 i, bool c, float[4, 8] v) => (bool c2, float[4, 8] v2) {
+        p = MatMul (v, w)
+        size = ReduceSum <keepdims = 0> (p)
+        limit = Constant <value = float {1}> ()
+        large = Greater (size, limit)
+        r = If (large) <then_branch = t () => (float[4, 8] a) { a = Sign (p) },
+                        else_branch = e () => (float[4, 8] b) { b = Neg (v) }>
+        v2 = Identity (r)
+        c2 = Identity (c)
+      }> (many, "", k)
+      z = Loop <body = twice (int64 j, bool d, float[4, 8] u) => (bool d2, float[4, 8] u2) {
+        shape = Constant <value = int64[2] {4, 8}> ()
+        q = Reshape (u, shape)
+        u2 = Abs (q)
+        d2 = Identity (d)
+      }> (two, "", k)
+    }
+    <domain: "local", opset_import: ["" : 21]>
+    F (m, n) => (o) { h = Neg (m)  o = Abs (h) })";
+  const auto specs_of = [](const Model& model, const std::string& result) {
+    std::vector<ShardingSpec> found;
+    const std::function<void(const Graph&)> look_at = [&](const Graph& graph) {
+      for (const auto& node : graph.nodes()) {
+        for (const Graph* region : node->regions()) look_at(*region);
+        if (node->outputs[0]->name == result)
+          for (const NodeDevices& said : device_annotations(*node))
+            found.insert(found.end(), said.specs.begin(), said.specs.end());
+      }
+    };
+    look_at(*model.impl().model.graph);
+    for (const Function& function : model.impl().model.functions) look_at(*function.body);
+    return found;
+  };
+  const std::map<std::string, std::vector<ShardingSpec>> rows = {{"f", {spec("x", "SR"), spec("f", "SR")}}};
+  const std::map<std::string, std::vector<ShardingSpec>> columns = {{"p", {spec("w", "RS")}},
+                                                                    {"u2", {spec("q", "RS")}}};
+  for (const auto& said : {rows, columns}) {
+    const Model partial = model(text, 2, said);
+    const Model whole = partial.completed("c");
+    EXPECT_THAT(faults(whole), IsEmpty());
+    for (const char* result : {"p", "r", "a", "b", "u2", "h", "o", "f", "y"})
+      EXPECT_GE(specs_of(whole, result).size(), 2u) << result;
+    EXPECT_EQ(specs_of(whole, "q").size(), 2u) << "a shape has no layout";
+    const Program before = expect_followed(partial), after = expect_followed(whole);
+    EXPECT_EQ(after.mesh().str(), "d=2");
+    ASSERT_EQ(before.summary().collectives.size(), after.summary().collectives.size());
+    for (size_t i = 0; i < before.summary().collectives.size(); ++i) {
+      EXPECT_EQ(before.summary().collectives[i].kind, after.summary().collectives[i].kind);
+      EXPECT_EQ(before.summary().collectives[i].count, after.summary().collectives[i].count);
+    }
+    EXPECT_EQ(specs_of(whole.completed("c"), "p"), specs_of(whole, "p")) << "nothing is left to complete";
+  }
+  const auto half = [&](const char* tensor, int64_t axis, int64_t size) {
+    return ShardingSpec{tensor, {0, 1}, {}, {{axis, {{size, "", 2}}}}};
+  };
+  const Model whole = model(text, 2, rows).completed("c");
+  EXPECT_THAT(specs_of(whole, "o"), ElementsAre(half("h", 0, 4), half("o", 0, 4))) << "both calls agree";
+  EXPECT_THAT(specs_of(whole, "b"), ElementsAre(half("v", 0, 4), half("b", 0, 4)));
+  const ShardingSpec w_whole{"w", {0, 1}, {}, {}};
+  EXPECT_THAT(specs_of(whole, "p"), ElementsAre(half("v", 0, 4), w_whole, half("p", 0, 4)));
+}
+
+// An operand that a call leaves out has none.
+TEST_F(DeviceAnnotations, CompleteFunctionsWithOperandsLeftOut) {
+  const std::string text = R"(<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
+    g (float[4, 8] x) => (float[4, 8] y, float[4, 8] z) <float low = {0}> {
+      y = local.F (x, low)
+      z = local.F (x)
+    }
+    <domain: "local", opset_import: ["" : 21]>
+    F (m, n) => (o) { o = Clip (m, n) })";
+  const Model whole = model(text, 2, {{"y", {spec("x", "SR"), spec("y", "SR")}}}).completed("c");
+  EXPECT_THAT(faults(whole), IsEmpty());
+  expect_followed(whole);
+}
+
 // Whether a program makes a value of that name, and lays it out so.
 bool has_layout(const Program& program, const std::string& value, const std::string& layout) {
   std::istringstream lines(program.text());
@@ -520,6 +628,9 @@ TEST_P(WrittenAnnotations, ComeBack) {
 INSTANTIATE_TEST_SUITE_P(Models, WrittenAnnotations,
                          testing::Combine(testing::Values("mlp", "gpt2", "tiny", "llama", "resnet"),
                                           testing::Values("tp=2", "dp=2,tp=3")));
+INSTANTIATE_TEST_SUITE_P(BodiesAndExperts, WrittenAnnotations,
+                         testing::Combine(testing::Values("control-flow", "moe-scan", "moe-stacks"),
+                                          testing::Values("tp=2")));
 INSTANTIATE_TEST_SUITE_P(Stages, WrittenAnnotations,
                          testing::Combine(testing::Values("gpt2"), testing::Values("pp=2,tp=2")));
 

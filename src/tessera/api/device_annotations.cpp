@@ -8,6 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/check.h"
 #include "tessera/compiler/device_plan.h"
+#include "tessera/compiler/inner_tensors.h"
 #include "tessera/compiler/operator_faults.h"
 #include "tessera/compiler/write_devices.h"
 #include "tessera/onnx/export.h"
@@ -74,9 +75,12 @@ Model Model::annotated(const Mesh& mesh, const Plan& plan, const std::string& co
 }
 
 Model Model::completed(const std::string& configuration) const {
-  compiler::DevicePlan followed = compiler::device_plan(impl_->model, configuration);
+  compiler::refuse_faults(impl_->model, configuration);
+  OnnxModel labelled = impl_->model.clone();
   CompileOptions options;
-  options.keep = results_of(followed.model);  // nothing vanishes into an operator of ours
+  options.keep = compiler::label_inner_tensors(labelled);
+  compiler::DevicePlan followed = compiler::device_plan(labelled, configuration);
+  for (std::string& name : results_of(followed.model)) options.keep.push_back(std::move(name));  // nothing is merged
   const ConfiguredModel configured = configured_by(*this, followed);
   const Program program = compile(configured.model, Mesh::parse(configured.plan.mesh), configured.plan, options);
   OnnxModel model = impl_->model.clone();

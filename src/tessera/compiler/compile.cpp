@@ -331,7 +331,10 @@ class Compiler {
   static bool is_in_bytes(const Value& value) { return bits_of(value.dtype()) % 8 == 0; }
 
   void drop_labels() {
-    for (const Value* value : rewrite::labelled_results(graph())) value->producer->remove_attribute(rewrite::kLabel);
+    for (const Value* value : rewrite::labelled_results(graph())) {
+      result_.labels.emplace(value, *rewrite::label_of(*value));
+      value->producer->remove_attribute(rewrite::kLabel);
+    }
   }
 
   std::vector<spmd::Annotation> read_annotations(const std::vector<std::vector<std::string>>& names) {

@@ -47,5 +47,7 @@ struct DeviceFault {
 /// tensors that are not the node's, axes or devices out of range, groups that overlap, and counts that do not multiply
 /// out. `configuration`: only what is said for this one; "": all.
 std::vector<DeviceFault> device_faults(const OnnxModel& model, const std::string& configuration = "");
+/// Throws a user error for the first of them.
+void refuse_faults(const OnnxModel& model, const std::string& configuration);
 
 }  // namespace tessera::compiler

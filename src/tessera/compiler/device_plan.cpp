@@ -362,6 +362,7 @@ class Follower {
     copy->set(rewrite::kLabel, label);
     copy->outputs[0]->type = value->type;
     plan_.annotations.push_back({label, layout, by_, true});
+    plan_.copies.emplace(label, name_in_body(*value));
     inner_names_.emplace(copy->outputs[0], name_in_body(*value));
     inner_layouts_.emplace(copy->outputs[0], layout);
     return copy->outputs[0];
@@ -475,9 +476,7 @@ DevicePlan device_plan(const OnnxModel& model, const std::string& name) {
   if (!configuration)
     fail(kStage, "the model has no device configuration '{}'; {}", name,
          names.empty() ? "it has none" : fmt::format("it has {}", fmt::join(names, ", ")));
-  if (const auto faults = device_faults(model, name); !faults.empty())
-    fail(kStage, "{}{}", faults.front().message,
-         faults.size() == 1 ? "" : fmt::format(" (and {} more faults; tessera check names all)", faults.size() - 1));
+  refuse_faults(model, name);
   return Follower(model, std::move(*configuration)).run();
 }
 

@@ -22,9 +22,10 @@ struct DevicePlan {
   std::vector<int64_t> devices;  ///< by rank
   std::vector<AnnotationRequest> annotations;
   std::vector<PlaceRequest> places;
-  std::map<std::string, std::string> copies;  ///< results of these Identity nodes, and what they copy
-  std::vector<std::string> warnings;          ///< what is done otherwise than the annotations say
-  std::vector<DeviceFault> faults;            ///< operands without a common device; one of them is sent
+  /// Results of these Identity nodes, in bodies by label, and what they copy.
+  std::map<std::string, std::string> copies;
+  std::vector<std::string> warnings;  ///< what is done otherwise than the annotations say
+  std::vector<DeviceFault> faults;    ///< operands without a common device; one of them is sent
 };
 
 /// Follows the annotations for configuration `name`. Operands and results are laid out as their nodes say. A node runs

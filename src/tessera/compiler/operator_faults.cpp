@@ -15,28 +15,44 @@ struct Split {
 class OperatorFaults {
  public:
   OperatorFaults(const Compiled& compiled, const DevicePlan& plan, const std::string& name)
-      : layout_(*compiled.layout), plan_(plan), name_(name) {
+      : layout_(*compiled.layout), labels_(compiled.labels), plan_(plan), name_(name) {
     for (const AnnotationRequest& annotation : plan.annotations) annotated_.insert(annotation.pattern);
   }
 
   std::vector<DeviceFault> run() {
     for (const spmd::NodeLayout& node : layout_.nodes)
-      if (!node.node->outputs.empty() && !(node.node->outputs[0] && plan_.copies.contains(node.node->outputs[0]->name)))
+      if (!node.node->outputs.empty() &&
+          !(node.node->outputs[0] && plan_.copies.contains(known(*node.node->outputs[0]))))
         look_at(node);
     return std::move(faults_);
   }
 
  private:
+  // The name by which annotations mean the value.
+  const std::string& known(const Value& value) const {
+    const auto label = labels_.find(&value);
+    return label == labels_.end() ? value.name : label->second;
+  }
+
   std::string shown(const Value& value) const {
-    const auto copied = plan_.copies.find(value.name);
+    const auto copied = plan_.copies.find(known(value));
     return copied == plan_.copies.end() ? value.name : copied->second;
   }
 
   template <typename... Args>
   void say(const spmd::NodeLayout& node, fmt::format_string<Args...> format, Args&&... args) {
     const std::string label = node.node->label();
-    faults_.push_back({label, fmt::format("{}, configuration '{}': {}", label, name_,
-                                          fmt::format(format, std::forward<Args>(args)...))});
+    std::string what = fmt::format(format, std::forward<Args>(args)...);
+    if (const auto read = labels_read(node); !read.empty() && !said_.emplace(read, what).second) return;
+    faults_.push_back({label, fmt::format("{}, configuration '{}': {}", label, name_, what)});
+  }
+
+  // The labels of a node's operands: those of its copies in other iterations are the same.
+  std::set<std::string> labels_read(const spmd::NodeLayout& node) const {
+    std::set<std::string> read;
+    for (const Value* operand : node.node->inputs)
+      if (const auto label = labels_.find(operand); label != labels_.end()) read.insert(label->second);
+    return read;
   }
 
   // Says at most one thing of a node.
@@ -45,7 +61,7 @@ class OperatorFaults {
     for (size_t o = 0; o < node.operand_slots.size(); ++o) {
       if (node.operand_slots[o] < 0) continue;
       const spmd::Slot& slot = layout_.slots[static_cast<size_t>(node.operand_slots[o])];
-      if (!annotated_.contains(slot.value->name)) continue;
+      if (!annotated_.contains(known(*slot.value))) continue;
       const std::string name = shown(*slot.value);
       for (size_t d = 0; d < slot.dims.size(); ++d)
         for (size_t p = 0; p < slot.dims[d].parts.size(); ++p) {
@@ -77,9 +93,11 @@ class OperatorFaults {
   }
 
   const spmd::Layout& layout_;
+  const std::map<const Value*, std::string>& labels_;
   const DevicePlan& plan_;
   const std::string& name_;
   std::set<std::string> annotated_;
+  std::set<std::pair<std::set<std::string>, std::string>> said_;  // of nodes in bodies, by labels_read()
   std::vector<DeviceFault> faults_;
 };
 

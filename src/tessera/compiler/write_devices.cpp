@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tessera/compiler/device_faults.h"
+#include "tessera/compiler/inner_tensors.h"
 #include "tessera/mesh/device_lists.h"
 
 namespace tessera::compiler {
@@ -22,7 +23,12 @@ class Writer {
  public:
   Writer(OnnxModel& model, const Compiled& compiled, const std::vector<int64_t>& devices,
          const std::string& configuration, const std::map<std::string, std::string>& copies)
-      : graph_(*model.graph), compiled_(compiled), devices_(devices), configuration_(configuration), copies_(copies) {
+      : model_(model),
+        graph_(*model.graph),
+        compiled_(compiled),
+        devices_(devices),
+        configuration_(configuration),
+        copies_(copies) {
     for (const auto& node : graph_.nodes())
       for (const Value* result : node->outputs)
         if (result) results_.insert(result->name);
@@ -30,18 +36,21 @@ class Writer {
     for (const auto& value : graph_.values())
       if (compiled_value(value->name)) names.insert(value->name);
     shapes_ = shapes_of(model, names);
+    for (const auto& [value, label] : compiled.labels) labelled_[label].push_back(value);
   }
 
   void run() {
     for (const auto& node : graph_.nodes()) {
-      std::vector<NodeDevices> all = device_annotations(*node);
-      auto own = std::find_if(all.begin(), all.end(),
-                              [&](const NodeDevices& entry) { return entry.configuration == configuration_; });
-      if (own == all.end()) own = all.insert(all.end(), NodeDevices{configuration_, {}, std::nullopt});
-      complete(*node, *own);
-      if (own->specs.empty() && !own->stage) all.erase(own);
-      set_device_annotations(*node, all);
+      annotate(*node, [&](const std::string& tensor, InnerRole role) {
+        const bool is_result = role == InnerRole::result;
+        return spec_of(tensor, is_result ? result_layout(tensor) : operand_layout(*node, tensor));
+      });
     }
+    for_each_inner_node(model_, [&](Graph&, Node& node, size_t index) {
+      annotate(node, [&](const std::string& tensor, InnerRole role) {
+        return common_spec(tensor, role, inner_label(index, role, tensor));
+      });
+    });
   }
 
  private:
@@ -53,18 +62,52 @@ class Writer {
     return copied == copies_.end() ? value.name : copied->second;
   }
 
-  void complete(const Node& node, NodeDevices& own) const {
-    auto add = [&](const Value* tensor, const Sharding* layout) {
-      const auto same = [&](const ShardingSpec& spec) { return spec.tensor == tensor->name; };
-      if (!layout || layout->is_partial() || !is_like(tensor->name) ||
-          std::any_of(own.specs.begin(), own.specs.end(), same))
-        return;
-      own.specs.push_back(spec_of(tensor->name, *layout, mesh(), devices_));
+  // Adds what the node does not say yet: `spec(tensor, role)`, nullopt if nothing can be said.
+  template <typename Spec>
+  void annotate(Node& node, const Spec& spec) const {
+    std::vector<NodeDevices> all = device_annotations(node);
+    auto own = std::find_if(all.begin(), all.end(),
+                            [&](const NodeDevices& entry) { return entry.configuration == configuration_; });
+    if (own == all.end()) own = all.insert(all.end(), NodeDevices{configuration_, {}, std::nullopt});
+    auto add = [&](const std::vector<Value*>& tensors, InnerRole role) {
+      for (const Value* tensor : tensors) {
+        const auto same = [&](const ShardingSpec& known) { return known.tensor == tensor->name; };
+        if (!tensor || std::any_of(own->specs.begin(), own->specs.end(), same)) continue;
+        if (auto made = spec(tensor->name, role)) own->specs.push_back(std::move(*made));
+      }
     };
-    for (const Value* operand : node.inputs)
-      if (operand) add(operand, operand_layout(node, operand->name));
-    for (const Value* result : node.outputs)
-      if (result) add(result, result_layout(result->name));
+    add({node.inputs.begin(), node.inputs.begin() + static_cast<long>(node.operand_count())}, InnerRole::operand);
+    add(node.outputs, InnerRole::result);
+    if (own->specs.empty() && !own->stage) all.erase(own);
+    set_device_annotations(node, all);
+  }
+
+  std::optional<ShardingSpec> spec_of(const std::string& tensor, const Sharding* layout) const {
+    if (!layout || layout->is_partial() || !is_like(tensor)) return std::nullopt;
+    return compiler::spec_of(tensor, *layout, mesh(), devices_);
+  }
+
+  // Of all that has this label, if it is one: iterations that are written out and calls of a function may differ.
+  std::optional<ShardingSpec> common_spec(const std::string& tensor, InnerRole role, const std::string& label) const {
+    const auto found = labelled_.find(label);
+    if (found == labelled_.end()) return std::nullopt;
+    std::optional<ShardingSpec> common;
+    for (const Value* value : found->second) {
+      const Sharding* layout = labelled_layout(*value, role);
+      if (!layout || layout->is_partial()) return std::nullopt;
+      ShardingSpec spec = compiler::spec_of(tensor, *layout, mesh(), devices_);
+      if (common && *common != spec) return std::nullopt;
+      common = std::move(spec);
+    }
+    return common;
+  }
+
+  // As the reader of a labelled copy takes it, or as it is made, if it is made whole.
+  const Sharding* labelled_layout(const Value& value, InnerRole role) const {
+    if (!value.has_shape() || value.kind == ValueKind::expression) return nullptr;
+    const Sharding& made = decision(value.producer).results[0];
+    if (role == InnerRole::result && !made.is_partial()) return &made;
+    return value.uses.empty() ? nullptr : taken(value.uses.front().node, value.uses.front().index);
   }
 
   // Rewriting may give a name's tensor another shape.
@@ -111,7 +154,20 @@ class Writer {
         }
       }
     }
-    return nullptr;
+    return source_layout(operand);
+  }
+
+  // Of an input or parameter of the model as read, as all nodes of the compiled model take it; null if they differ.
+  const Sharding* source_layout(const std::string& name) const {
+    const Value* value = compiled_value(name);
+    if (!value || (value->kind != ValueKind::input && value->kind != ValueKind::state)) return nullptr;
+    const Sharding* common = nullptr;
+    for (const Use& use : value->uses) {
+      const Sharding* layout = taken(use.node, use.index);
+      if (!layout || (common && *common != *layout)) return nullptr;
+      common = layout;
+    }
+    return common;
   }
 
   const Sharding* result_layout(const std::string& name) const {
@@ -134,13 +190,15 @@ class Writer {
     return value.uses.size() == 1 && value.uses.front().node == copy.producer;
   }
 
+  OnnxModel& model_;
   Graph& graph_;
   const Compiled& compiled_;
   const std::vector<int64_t>& devices_;
   const std::string& configuration_;
   const std::map<std::string, std::string>& copies_;
   std::set<std::string> results_;
-  std::map<std::string, Shape> shapes_;  // of the model as read
+  std::map<std::string, Shape> shapes_;                        // of the model as read
+  std::map<std::string, std::vector<const Value*>> labelled_;  // of the compiled model
 };
 
 }  // namespace

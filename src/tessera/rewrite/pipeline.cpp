@@ -56,7 +56,7 @@ void rewrite_model(OnnxModel& model, const RewriteOptions& options) {
   waiting.insert(options.candidates.begin(), options.candidates.end());
   auto is_candidate = [&](const Value* value) {
     const std::string* label = label_of(*value);
-    return !options.barriers.contains(label ? *label : value->name);
+    return !options.barriers.contains(value->name) && !(label && options.barriers.contains(*label));
   };
   auto is_no_barrier = [&](const Value* value) {
     return is_candidate(value) && value->has_shape() && !options.is_barrier(*value);

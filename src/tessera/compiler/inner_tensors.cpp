@@ -1,0 +1,132 @@
+#include "tessera/compiler/inner_tensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tessera/onnx/device_annotations.h"
+#include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/passes.h"
+
+namespace tessera::compiler {
+namespace {
+
+class Labeller {
+ public:
+  explicit Labeller(OnnxModel& model) : model_(model) { find_left_out(); }
+
+  std::vector<std::string> run() {
+    struct Inner {
+      Graph* graph;
+      Node* node;
+      size_t index;
+    };
+    std::vector<Inner> all;
+    for_each_inner_node(model_, [&](Graph& graph, Node& node, size_t index) { all.push_back({&graph, &node, index}); });
+    for (const Inner& inner : all) label_results(*inner.graph, inner.node, inner.index);
+    for (const Inner& inner : all) label_operands(*inner.graph, inner.node, inner.index);
+    return std::move(labels_);
+  }
+
+ private:
+  // Inputs of functions that some call leaves out, or fills with such an input.
+  void find_left_out() {
+    size_t before = 0;
+    do {
+      before = left_out_.size();
+      look_at_calls(*model_.graph);
+      for (const Function& function : model_.functions) look_at_calls(*function.body);
+    } while (left_out_.size() > before);
+  }
+
+  void look_at_calls(const Graph& graph) {
+    for (const auto& node : graph.nodes()) {
+      for (const Graph* region : node->regions()) look_at_calls(*region);
+      const Function* function = rewrite::inlined_function(model_, *node);
+      if (!function) continue;
+      for (size_t i = 0; i < function->body->inputs.size(); ++i)
+        if (const Value* given = node->input(i); !given || left_out_.contains(given))
+          left_out_.insert(function->body->inputs[i]);
+    }
+  }
+
+  static bool is_written_size(const Value& value) {
+    const Tensor* data = value.is_fixed() ? &value.data : nullptr;
+    if (value.producer && value.producer->is("Constant")) return true;
+    return data && (data->dtype == DType::int64 || data->dtype == DType::int32) && data->dims.size() <= 1;
+  }
+
+  Value* copy(Graph& graph, Value* value, const std::string& label, const Node* before) {
+    Node* made = graph.add_node("Identity", {value}, {value->name + ".as"}, "", before);
+    made->set(rewrite::kLabel, label);
+    made->outputs[0]->type = value->type;
+    labels_.push_back(label);
+    return made->outputs[0];
+  }
+
+  // The node goes on to say the same of its result.
+  void label_results(Graph& graph, Node* node, size_t index) {
+    if (node->is("Constant")) return;
+    for (Value* result : std::vector<Value*>(node->outputs)) {
+      if (!result) continue;
+      Value* copied =
+          copy(graph, result, inner_label(index, InnerRole::result, result->name), rewrite::node_after(graph, node));
+      names_[copied] = result->name;
+      graph.replace_uses(result, copied);
+      graph.set_input(copied->producer, 0, result);
+    }
+  }
+
+  void label_operands(Graph& graph, Node* node, size_t index) {
+    std::map<std::string, std::string> renamed;
+    std::map<Value*, Value*> copies;
+    for (size_t i = 0; i < node->operand_count(); ++i) {
+      Value* operand = node->inputs[i];
+      if (!operand || left_out_.contains(operand) || is_written_size(*operand)) continue;
+      const auto read = names_.find(operand);  // as the file calls it
+      const std::string& name = read == names_.end() ? operand->name : read->second;
+      Value*& copied = copies[operand];
+      if (!copied) copied = copy(graph, operand, inner_label(index, InnerRole::operand, name), node);
+      graph.set_input(node, i, copied);
+      renamed.emplace(name, copied->name);
+    }
+    std::vector<NodeDevices> said = device_annotations(*node);
+    for (NodeDevices& entry : said)
+      for (ShardingSpec& spec : entry.specs)
+        if (const auto found = renamed.find(spec.tensor); found != renamed.end()) spec.tensor = found->second;
+    if (!said.empty()) set_device_annotations(*node, said);
+  }
+
+  OnnxModel& model_;
+  std::set<const Value*> left_out_;
+  std::map<const Value*, std::string> names_;
+  std::vector<std::string> labels_;
+};
+
+}  // namespace
+
+void for_each_inner_node(const OnnxModel& model, const std::function<void(Graph&, Node&, size_t)>& visit) {
+  size_t index = 0;
+  const std::function<void(Graph&, bool)> look_at = [&](Graph& graph, bool is_inner) {
+    for (const auto& node : graph.nodes()) {
+      for (Graph* region : node->regions()) look_at(*region, true);
+      if (is_inner) visit(graph, *node, index++);
+    }
+  };
+  look_at(*model.graph, false);
+  for (const Function& function : model.functions)
+    if (!rewrite::is_our_own(function)) look_at(*function.body, true);
+}
+
+std::string inner_label(size_t index, InnerRole role, const std::string& tensor) {
+  return fmt::format("{}inner/{}/{}/{}", rewrite::kLabelPrefix, index, role == InnerRole::result ? "result" : "operand",
+                     tensor);
+}
+
+std::vector<std::string> label_inner_tensors(OnnxModel& model) {
+  return Labeller(model).run();
+}
+
+}  // namespace tessera::compiler
