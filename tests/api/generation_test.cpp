@@ -66,6 +66,20 @@ TEST_P(Decoders, give_the_text_that_they_give_without_a_cache) {
   EXPECT_EQ(continued(decoder, "dp=2,tp=2", CacheForm::held, 2), wanted);
 }
 
+// Each rank has some of the places for tokens, 24 in all, and writes those tokens that go there.
+TEST_P(Decoders, give_the_same_text_where_caches_are_split_by_positions) {
+  const Model decoder = model(GetParam());
+  const Prompts wanted = continued(decoder, "", CacheForm::none);
+  Plan plan{.presets = "none"};
+  const bool has_own = std::string_view(GetParam()).ends_with("-cache");
+  plan.annotations.push_back({has_own ? "past*=[?,?,cp,-]" : "cache*=[?,?,cp,-]", "annotation", false});
+  for (const char* mesh : {"cp=2", "cp=5", "cp=3,tp=2"})
+    for (const int64_t batch : {1, 3})
+      EXPECT_EQ(continued(decoder, mesh, CacheForm::held, batch, {.max_new = 12}, plan), wanted) << mesh;
+  plan.presets = "megatron:tp";
+  EXPECT_EQ(continued(decoder, "cp=3,tp=2", CacheForm::held, 3, {.max_new = 12}, plan), wanted);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Decoders,
                          testing::Values("llama-cache", "named-cache", "window-cache", "llama", "gpt2", "gpt2-sdpa"));
 
@@ -136,6 +150,11 @@ TEST(Generation, holds_a_share_of_each_cache) {
         << mesh;
   EXPECT_EQ(Generator(model("llama-cache"), Mesh::parse("dp=4,tp=2"), {}, options).cache_bytes(),
             whole.cache_bytes() / 8);
+  Plan by_positions{.presets = "none"};
+  by_positions.annotations.push_back({"past*=[-,-,cp,-]", "annotation", false});
+  EXPECT_EQ(Generator(model("llama-cache"), Mesh::parse("cp=8"), by_positions, options).cache_bytes(),
+            whole.cache_bytes() / 8)
+      << "more ranks than heads of keys";
   Plan narrow;
   narrow.dtype = DType::bfloat16;
   EXPECT_EQ(Generator(model("llama-cache"), Mesh::parse(""), narrow, options).cache_bytes(), whole.cache_bytes() / 2);

@@ -43,6 +43,32 @@ TEST(TensorScatter, goes_around_from_any_number_on) {
       ElementsAre());
 }
 
+// Three parts of a cache of five rows, of two samples.
+TEST(TensorScatter, writes_into_each_part_what_belongs_there) {
+  const Tensor update = floats({2, 2, 1}, {-1, -2, -3, -4});
+  const auto part = [&](int64_t begin, int64_t rows, std::vector<int64_t> first, const std::string& mode) {
+    std::vector<float> cache;
+    for (int64_t sample : {0, 10})
+      for (int64_t row = begin; row < begin + rows; ++row) cache.push_back(static_cast<float>(sample + row));
+    return values_of<float>(run_kernel_one(
+        "TensorScatterShard",
+        {floats({2, rows, 1}, cache), update, ints({2}, std::move(first)), ints({}, {begin}), ints({}, {5})},
+        DType::float32, {2, rows, 1}, {.attributes = {{"axis", int64_t{1}}, {"mode", mode}}, .domain = "tessera"}));
+  };
+  EXPECT_THAT(part(0, 2, {1, 3}, "linear"), ElementsAre(0, -1, 10, 11));
+  EXPECT_THAT(part(2, 2, {1, 3}, "linear"), ElementsAre(-2, 3, 12, -3));
+  EXPECT_THAT(part(4, 1, {1, 3}, "linear"), ElementsAre(4, -4));
+  EXPECT_THAT(part(0, 2, {4, 5}, "circular"), ElementsAre(-2, 1, -3, -4));
+  EXPECT_THAT(part(4, 1, {4, 5}, "circular"), ElementsAre(-1, 14));
+  EXPECT_THAT(part(4, 0, {1, 3}, "linear"), ElementsAre());
+  try {
+    part(0, 2, {4, 0}, "linear");
+    ADD_FAILURE() << "row 5 of 5 is written";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("2 rows from 4 on do not lie in a cache of 5"));
+  }
+}
+
 TEST(TensorScatter, takes_extents_of_zero) {
   const Tensor cache = floats({1, 2, 1}, {1, 2});
   EXPECT_THAT(written({cache, floats({1, 0, 1}, {}), ints({1}, {2})}, {1, 2, 1}), ElementsAre(1, 2));

@@ -87,6 +87,40 @@ void add_cache(CaseList& list) {
              return {b.bind("b", 3).input("b 4 5"), b.input("b 4 2")};
            },
            {{"axis", int64_t{-1}}});
+  list.add("TensorScatter", "in symbolic rows", [&](Builder& b) -> Operands {
+    return {b.bind("t", 7).bind("u", 2).input("2 2 t 3"), b.input("2 2 u 3"), firsts(b, {5, 1})};
+  });
+  // Parts of caches, which begin at a row of their own.
+  const auto part = [&](std::string_view what, const CaseList::Make& make, int64_t offset, int64_t rows,
+                        std::vector<Attribute> attributes) {
+    list.add(
+        "TensorScatterShard", what,
+        [=](Builder& b) {
+          Operands operands = make(b);
+          operands.resize(3);
+          for (int64_t number : {offset, rows})
+            operands.push_back(b.constant(Tensor::of<int64_t>(DType::int64, {}, {number})));
+          return operands;
+        },
+        std::move(attributes), kExact, 1, "tessera");
+  };
+  const Attribute circular{"mode", std::string("circular")};
+  part("some rows here, some before, some behind",
+       [=](Builder& b) -> Operands {
+         return {b.input("4 2 3 5"), b.input("4 2 2 5"), firsts(b, {0, 2, 3, 7})};
+       },
+       3, 9, {});
+  part("from the start", [](Builder& b) -> Operands { return {b.input("2 3 4"), b.input("2 5 4")}; }, 2, 6, {});
+  part("around the end",
+       [=](Builder& b) -> Operands {
+         return {b.input("3 4 2", Fill::special), b.input("3 4 5", Fill::special), firsts(b, {7, 11, 2})};
+       },
+       0, 8, {{"axis", int64_t{-1}}, circular});
+  part("over its own rows",
+       [=](Builder& b) -> Operands {
+         return {b.input("2 2 3"), b.input("2 9 3"), firsts(b, {1, 6})};
+       },
+       2, 4, {circular});
 }
 
 void add_scatters(CaseList& list) {

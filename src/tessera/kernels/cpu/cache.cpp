@@ -1,5 +1,6 @@
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/cpu/parallel.h"
@@ -7,7 +8,8 @@
 #include "tessera/kernels/registry.h"
 #include "tessera/kernels/view.h"
 
-/// TensorScatter: rows written into a cache. Where the result takes over the cache's memory, nothing else moves.
+/// TensorScatter: rows written into a cache, or into a part of one (TensorScatterShard). Where the result takes over
+/// the cache's memory, nothing else moves.
 namespace tessera::kernels {
 namespace {
 
@@ -40,35 +42,46 @@ class TensorScatterKernel : public Kernel {
     heads_ = 1;
     for (size_t d = 1; d < axis; ++d) heads_ *= cache[d];
     batch_ = cache[0];
-    size_ = cache[axis];
+    here_ = cache[axis];
+    is_part_ = context.node.is("TensorScatterShard", "tessera");
+    has_first_ = context.has_input(2);
     count_ = update.dims[axis];
     stride_ = update.strides[axis] * static_cast<int64_t>(width);
     row_ = static_cast<int64_t>(width);
     for (size_t d = axis + 1; d < cache.size(); ++d) row_ *= cache[d];
-    if (!circular_ && count_ > size_)
-      fail("kernel", "{}: an update of {} does not fit into a cache of {}", label_, count_, size_);
+    if (!is_part_) require_room(here_);
   }
 
   void run(const KernelArgs& args) override {
     auto* cache = args.out<std::byte>();
     if (bytes_ > 0 && args.outputs[0] != args.inputs[0]) std::memcpy(cache, args.inputs[0], bytes_);
-    const int64_t* first = args.inputs.size() > 2 ? args.in<int64_t>(2) : nullptr;
+    const int64_t* first = has_first_ ? args.in<int64_t>(2) : nullptr;
+    const int64_t offset = is_part_ ? *args.in<int64_t>(3) : 0, size = is_part_ ? *args.in<int64_t>(4) : here_;
+    require_room(size);
     for (int64_t b = 0; first && b < batch_; ++b)
-      if (first[b] < 0 || (!circular_ && first[b] > size_ - count_))
-        fail("kernel", "{}: {} rows from {} on do not lie in a cache of {}", label_, count_, first[b], size_);
-    if (row_ == 0 || size_ == 0) return;
+      if (first[b] < 0 || (!circular_ && first[b] > size - count_))
+        fail("kernel", "{}: {} rows from {} on do not lie in a cache of {}", label_, count_, first[b], size);
+    if (row_ == 0 || here_ == 0) return;
     const int64_t outer = batch_ * heads_;
 #pragma omp parallel for num_threads(team_for(outer* count_* row_ / 4, threads_)) schedule(static)
     for (int64_t at = 0; at < outer; ++at) {
       const std::byte* from = args.in<std::byte>(1) + offset_of(at);
-      std::byte* to = cache + at * size_ * row_;
-      const int64_t begin = first ? first[at / heads_] % size_ : 0;
-      for (int64_t i = 0; i < count_; ++i)
-        std::memcpy(to + (begin + i) % size_ * row_, from + i * stride_, static_cast<size_t>(row_));
+      std::byte* to = cache + at * here_ * row_;
+      const int64_t begin = first ? first[at / heads_] % size : 0;
+      for (int64_t i = 0; i < count_; ++i) {
+        const int64_t place = (begin + i) % size - offset;
+        if (place >= 0 && place < here_) std::memcpy(to + place * row_, from + i * stride_, static_cast<size_t>(row_));
+      }
     }
   }
 
  private:
+  // Of a cache of so many rows.
+  void require_room(int64_t size) const {
+    if (circular_ ? count_ > 0 && here_ > 0 && size <= 0 : count_ > size)
+      fail("kernel", "{}: an update of {} does not fit into a cache of {}", label_, count_, size);
+  }
+
   // In bytes, of the update's rows of one sample and head.
   int64_t offset_of(int64_t at) const {
     int64_t offset = 0;
@@ -81,7 +94,8 @@ class TensorScatterKernel : public Kernel {
   size_t bytes_;
   int threads_;
   Dims outer_, outer_strides_;
-  int64_t batch_ = 0, heads_ = 1, size_ = 0, count_ = 0;
+  bool is_part_ = false, has_first_ = false;
+  int64_t batch_ = 0, heads_ = 1, here_ = 0, count_ = 0;
   int64_t stride_ = 0, row_ = 0;  // in bytes
 };
 
@@ -95,20 +109,24 @@ std::unique_ptr<Kernel> prepare_tensor_scatter(const PrepareContext& context) {
   if (axis < update.size()) wanted[axis] = update[axis];
   require_dims(context, 1, "the update", wanted);
   require_dims(context, 2, "write_indices", {cache[0]});
+  require_scalar(context, 3, "the offset", DType::int64);
+  require_scalar(context, 4, "the number of rows", DType::int64);
   return std::make_unique<TensorScatterKernel>(context);
 }
 
 }  // namespace
 
 std::vector<KernelEntry> cache_kernels() {
-  return {
-      {.op_type = "TensorScatter",
-       .domain = "",
-       .prepare = prepare_tensor_scatter,
-       .in_place = {0},
-       .strided = {1},
-       .takes_strided = [](const Node& node, int, const View& view) { return has_whole_rows(node, view); }},
-  };
+  std::vector<KernelEntry> entries;
+  for (const auto& [op_type, domain] : {std::pair("TensorScatter", ""), std::pair("TensorScatterShard", "tessera")})
+    entries.push_back(
+        {.op_type = op_type,
+         .domain = domain,
+         .prepare = prepare_tensor_scatter,
+         .in_place = {0},
+         .strided = {1},
+         .takes_strided = [](const Node& node, int, const View& view) { return has_whole_rows(node, view); }});
+  return entries;
 }
 
 }  // namespace tessera::kernels
