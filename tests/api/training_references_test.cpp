@@ -255,9 +255,8 @@ std::map<std::string, int64_t> collectives_of(const Layout& layout) {
 
 // Beside these: the loss's sum and its count of labels.
 TEST(TrainingCommunication, of_data_parallelism_is_a_reduction_for_each_gradient) {
-  // The tied weight's gradient has two parts: what the head gives is reduced, and the rows that the embedding gives
-  // are gathered with their indices, since there are fewer of them than of the table.
-  EXPECT_EQ(collectives_of({"dp=2", ""}), (std::map<std::string, int64_t>{{"all_reduce", 28 + 2}, {"all_gather", 2}}));
+  // The tied weight's gradient has two parts, of the head and of the embedding. Each rank adds up its own rows of both.
+  EXPECT_EQ(collectives_of({"dp=2", ""}), (std::map<std::string, int64_t>{{"all_reduce", 28 + 2}}));
 }
 
 TEST(TrainingCommunication, of_stored_parameters_is_a_gather_for_each_use_and_a_scatter_for_each_gradient) {
@@ -266,9 +265,9 @@ TEST(TrainingCommunication, of_stored_parameters_is_a_gather_for_each_use_and_a_
   EXPECT_EQ(counts["reduce_scatter"], 27);
   EXPECT_EQ(counts["all_reduce"], 2 + 1 + 1) << "and the norm";
   // 13 matrices and scales are used forward and backward, 13 biases and one table of positions forward, the tied weight
-  // three times; and the rows of its gradient, with their indices. Where forward turns to backward, three are shared:
-  // of the head, of the scale before it, and of the last matrix.
-  EXPECT_EQ(counts["all_gather"], 2 * 13 + 13 + 1 + 3 + 2 - 3);
+  // three times. Where forward turns to backward, three are shared: of the head, of the scale before it, and of the
+  // last matrix.
+  EXPECT_EQ(counts["all_gather"], 2 * 13 + 13 + 1 + 3 - 3);
 }
 
 // 2 a block forward and 2 backward, the embedding's, the head's, the loss's three and the norm's.
@@ -277,12 +276,13 @@ TEST(TrainingCommunication, of_tensor_parallelism_is_four_reductions_a_block) {
             (std::map<std::string, int64_t>{{"all_reduce", 4 * 2 + 1 + 1 + 3 + 1}}));
 }
 
-// Each of the large reductions is a scatter and a gather; gradients of vectors are reduced.
+// Each of the large reductions is a scatter and a gather, and so is that of the positions' gradient; gradients of
+// vectors are reduced.
 TEST(TrainingCommunication, of_sequence_parallelism_is_four_scatters_and_gathers_a_block) {
   std::map<std::string, int64_t> counts = collectives_of({"tp=2", "megatron+sequence"});
-  EXPECT_EQ(counts["reduce_scatter"], 4 * 2 + 1 + 1);
-  // And the gradient of positions; the positions themselves, which are made in parts.
-  EXPECT_EQ(counts["all_gather"], 4 * 2 + 1 + 1 + 2);
+  EXPECT_EQ(counts["reduce_scatter"], 4 * 2 + 1 + 1 + 1);
+  // And the positions themselves, which are made in parts.
+  EXPECT_EQ(counts["all_gather"], 4 * 2 + 1 + 1 + 1);
 }
 
 // How many of them start by themselves.
@@ -294,15 +294,15 @@ std::map<std::string, int64_t> starts_of(const Layout& layout, int64_t bucket_by
 }
 
 TEST(TrainingCommunication, of_small_gradients_is_a_reduction_for_each_bucket) {
-  // The count of labels, which the loss needs; all gradients and the loss; rows of the embedding, and their indices.
-  EXPECT_EQ(starts_of({"dp=2", ""}, 1 << 24), (std::map<std::string, int64_t>{{"all_reduce", 2}, {"all_gather", 2}}));
+  // The count of labels, which the loss needs; all gradients and the loss.
+  EXPECT_EQ(starts_of({"dp=2", ""}, 1 << 24), (std::map<std::string, int64_t>{{"all_reduce", 2}}));
   // 18 vectors and the loss, 11 KiB together, are one.
   EXPECT_EQ(starts_of({"dp=2", ""}, 16 << 10)["all_reduce"], 28 + 2 - 18);
   EXPECT_EQ(starts_of({"dp=2", ""}, 0)["all_reduce"], 28 + 2);
   // All gradients, and the moments' shards' parameters.
   std::map<std::string, int64_t> counts = starts_of({"dp=2", "zero2"}, 1 << 24);
   EXPECT_EQ(counts["reduce_scatter"], 1);
-  EXPECT_EQ(counts["all_gather"], 1 + 2);
+  EXPECT_EQ(counts["all_gather"], 1);
 }
 
 }  // namespace

@@ -139,8 +139,16 @@ TEST(ScatterND, PassesBelowThePoints) {
   OneNode node("ScatterND");
   node.operand("v h").operand("n 1", DType::int64).operand("n h").set("reduction", std::string("add"));
   EXPECT_EQ(node.type(), "float32 [v, h]");
-  EXPECT_EQ(node.rule(), "a b, 1 1, 1 b -> a b | a: target");
+  EXPECT_EQ(node.rule(), "a b, n 1, n b -> a b | a: target, n: update");
   EXPECT_EQ(node.partials(), "sum{0,2}");
+  EXPECT_EQ(node.localized("n", 2),
+            "Equal([@x], const) -> bool []\n"
+            "Where(A.first, A, const_1) -> float32 [v, h]\n"
+            "ScatterND(A.first_1, B, C) -> float32 [v, h]\n")
+      << "the first rank adds its updates to the data, the others to zeros";
+  OneNode last("ScatterND");
+  last.operand("v h").operand("n 1", DType::int64).operand("n h");
+  EXPECT_EQ(last.rule(), "a b, 1 1, 1 b -> a b | a: target") << "which update counts depends on all";
 
   OneNode fresh("ScatterND");
   fresh.ints({0, 0, 0, 0}).operand("n 1", DType::int64).operand("n", DType::int64);
@@ -162,6 +170,9 @@ TEST(ScatterElements, PassesBesideTheAxis) {
   OneNode node("ScatterElements");
   node.operand("b v").operand("b n", DType::int64).operand("b n").set("axis", int64_t{1});
   EXPECT_EQ(node.rule(), "a b, a 1, a 1 -> a b | b: target");
+  node.set("reduction", std::string("max"));
+  EXPECT_EQ(node.rule(), "a b, a n1, a n1 -> a b | b: target, n1: update");
+  EXPECT_EQ(node.localized("n1", 2), "ScatterElements(A, B, C) -> float32 [b, v]\n");
   OneNode wrong("ScatterElements");
   wrong.operand("b v").operand("b n", DType::int64).operand("b n").set("reduction", std::string("avg"));
   EXPECT_THAT(wrong.error(), HasSubstr("'avg'"));

@@ -149,6 +149,19 @@ void add_scatters(CaseList& list) {
                return {b.constant(Tensor::zeros(DType::float32, {5, 6})), places(b), b.input("3 6")};
              },
              {reduction(name)});
+  for (DType type : {DType::bfloat16, DType::float16, DType::int8})
+    list.add(
+        "ScatterND", "rows at several points, add, of " + std::string(name_of(type)),
+        [=](Builder& b) -> Operands {
+          return {b.input("5 6", Fill::small, type), b.indices("2 3 1", -5, 5), b.input("2 3 6", Fill::small, type)};
+        },
+        {reduction("add")});
+  for (std::string name : {"add", "max", "min"})
+    list.add("ScatterND", "rows of infinities, " + name,
+             [&](Builder& b) -> Operands {
+               return {b.input("5 6", Fill::special), b.indices("7 1", 0, 5), b.input("7 6", Fill::special)};
+             },
+             {reduction(name)});
   auto columns = [](Builder& b) {
     return b.constant(Tensor::of<int64_t>(DType::int64, {4, 2}, {0, 5, -1, 2, 3, 1, 4, 0}));
   };
@@ -166,6 +179,17 @@ void add_scatters(CaseList& list) {
   list.add("ScatterElements", "fewer rows and columns",
            [](Builder& b) -> Operands {
              return {b.input("6 5 4"), b.indices("4 5 3", 0, 5), b.input("4 5 3")};
+           },
+           {axis(1), reduction("add")});
+  list.add("ScatterElements", "columns of bfloat16, of which some are written twice",
+           [](Builder& b) -> Operands {
+             return {b.input("4 6", Fill::small, DType::bfloat16), b.indices("4 5", 0, 3),
+                     b.input("4 5", Fill::small, DType::bfloat16)};
+           },
+           {axis(1), reduction("add")});
+  list.add("ScatterElements", "into zeros, add",
+           [&](Builder& b) -> Operands {
+             return {b.constant(Tensor::zeros(DType::float32, {4, 6})), columns(b), b.input("4 2")};
            },
            {axis(1), reduction("add")});
   list.add("ScatterElements", "into zeros",

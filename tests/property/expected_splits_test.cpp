@@ -105,9 +105,9 @@ TEST(ExpectedSplits, AreDone) {
           const ops::DimFactors& factors = rule.operands[t][d];
           if (operand->shape()[d].is(1) || factors.size() != 1) continue;
           const ops::Factor& factor = rule.factors[factors[0]];
-          if (!factor.can_be_split() || ops::traits_of(factor.kind).communicates()) continue;  // which has a price
-          if (ops::traits_of(factor.kind).by_window && !is_worth_its_halo(node, rule, factors[0], t, axis, hints))
-            continue;
+          const ops::FactorTraits& traits = ops::traits_of(factor.kind);
+          if (!factor.can_be_split() || traits.communicates() || traits.priced) continue;  // which has a price
+          if (traits.by_window && !is_worth_its_halo(node, rule, factors[0], t, axis, hints)) continue;
           Sharding wanted = Sharding::replicated(operand->shape());
           wanted.dims[d].parts[0].axes = {axis};
           const std::vector<spmd::Annotation> annotations = {{operand, wanted, "test"}};

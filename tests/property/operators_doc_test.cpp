@@ -111,10 +111,11 @@ default domain, opsets 1 to 28, and its own operators. `tessera inspect model.on
 
 - **Rule**: how one example of the operator can be split, as `operands -> results`. Each letter is a dimension that can be
   split over ranks, alike wherever it stands; 1 is a dimension that must be whole. A word after the bar says what else
-  a split costs: `sum` and its like reduce the results, `lookup` and `target` work on a part of a table, `norm`, `moment`,
-  `winner` and `weighted` reduce within the operator, `top`, `scan` and `total` gather a few elements of each rank within
-  it, `units` gathers a state at each step, `halo` fetches what windows reach beyond a rank's part, `whole` gathers the
-  operand. Other attributes and shapes may give another rule.
+  a split costs: `sum` and its like reduce the results (so does `update`, unless it moves less to gather the updates),
+  `lookup` and `target` work on a part of a table, `norm`, `moment`, `winner` and `weighted` reduce within the operator,
+  `top`, `scan` and `total` gather a few elements of each rank within it, `units` gathers a state at each step, `halo`
+  fetches what windows reach beyond a rank's part, `whole` gathers the operand. Other attributes and shapes may give
+  another rule.
 - **Gradient**: whether `tessera train` differentiates it.
 - **Types**: of the first operand, and of those that share its type.
 

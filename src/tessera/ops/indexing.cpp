@@ -64,10 +64,11 @@ void infer_gather(Node& node) {
 // How the indexed dimension of a table is split. A rank that does not hold an index gives zeros, and the sum is the
 // answer; there is no such sum of bools, nor of floats of 8 bits and less. Our own operators look up in a shard
 // already.
+bool is_summable(DType dtype) {
+  return bits_of(dtype) >= (is_float(dtype) ? 16 : 8) && (is_float(dtype) || is_integer(dtype));
+}
 FactorKind indexed_kind(const Node& node) {
-  const DType dtype = node.input(0)->dtype();
-  const bool summable = bits_of(dtype) >= (is_float(dtype) ? 16 : 8) && (is_float(dtype) || is_integer(dtype));
-  return summable && node.domain.empty() ? FactorKind::lookup : FactorKind::whole;
+  return is_summable(node.input(0)->dtype()) && node.domain.empty() ? FactorKind::lookup : FactorKind::whole;
 }
 
 // How a dimension is split, beside the indexed one, in which data and indices differ: the local form takes the part of
@@ -266,14 +267,32 @@ void infer_scatter(Node& node) {
   set_result(node, 0, dtype, data);
 }
 
-// What is indexed is written in parts; what lies below or beside it passes.
+// How ranks that each write some of the updates make the whole; nullopt: they cannot.
+std::optional<Reduction> reduction_of_updates(const Node& node) {
+  const std::string reduction = node.get_string("reduction", "none");
+  if (!node.domain.empty() || !is_summable(node.input(0)->dtype())) return std::nullopt;
+  if (reduction == "add") return Reduction::sum;
+  if (reduction == "max") return Reduction::max;
+  if (reduction == "min") return Reduction::min;
+  return std::nullopt;
+}
+
+// What is indexed is written in parts; what lies below or beside it passes. Ranks may write some of the updates each.
 Rule scatter_rule(const Node& node) {
   const Shape &data = node.input(0)->shape(), &indices = node.input(1)->shape(), &updates = node.input(2)->shape();
   const FactorKind target = node.domain.empty() ? FactorKind::target : FactorKind::whole;
   Rule rule = blank_rule(node);
   rule.operands[0] = rule.results[0] = add_dims(rule, data, "abcdefgh");
+  const auto combined = reduction_of_updates(node);
+  const auto share = [&](size_t dim) {
+    if (!combined) return;
+    const int factor =
+        rule.add(fmt::format("n{}", dim == 0 ? "" : std::to_string(dim)), indices[dim], FactorKind::update, *combined);
+    rule.operands[1][dim] = rule.operands[2][dim] = {factor};
+  };
   if (node.op_type.starts_with("ScatterElements")) {
     size_t axis = axis_attribute(node, data.size());
+    share(axis);
     for (size_t d = 0; d < data.size(); ++d) {
       if (d == axis)
         rule.factors[d].kind = target;
@@ -290,6 +309,7 @@ Rule scatter_rule(const Node& node) {
       else
         rule.operands[2][updates.size() - data.size() + d] = rule.operands[0][d];
     }
+    for (size_t d = 0; d + 1 < indices.size(); ++d) share(d);
   }
   std::string reduction = node.get_string("reduction", "none");
   if (reduction == "none" || reduction == "add") {
@@ -299,7 +319,26 @@ Rule scatter_rule(const Node& node) {
   return rule;
 }
 
+// Where ranks add some of the updates each, one of them adds these to the data, the others to zeros. The sums of 16-bit
+// floats are float32.
+void take_updates(Localizer& local) {
+  for (size_t f = 0; f < local.rule.factors.size(); ++f) {
+    const Factor& factor = local.rule.factors[f];
+    const bool adds = factor.kind == FactorKind::update && factor.reduction == Reduction::sum && local.split[f];
+    if (adds && !are_zeros(local.node.input(0)))
+      local.inputs[0] = local.on_first_shard(local.inputs[0], static_cast<int>(f));
+  }
+  NodeBuilder build(local.graph, local.node.outputs[0]->name);
+  for (size_t i : {0, 2}) local.inputs[i] = build.cast(local.inputs[i], local.outputs[0].dtype);
+}
+
+std::vector<Value*> localize_scatter_elements(Localizer& local) {
+  take_updates(local);
+  return localize_indexed(local);
+}
+
 std::vector<Value*> localize_scatter_nd(Localizer& local) {
+  take_updates(local);
   const auto indexed = static_cast<size_t>(local.node.input(1)->shape().back().constant().value());
   std::vector<Value*> operands = local.inputs;
   if (!add_indexed_parts(local, 0, indexed, operands)) return local.same();
@@ -439,14 +478,16 @@ std::vector<OpDef> indexing_ops() {
        .rule = scatter_rule,
        .localize = localize_scatter_nd,
        .gradient = scatter_nd_gradient,
+       .wide_sums = true,
        .moves = Moves::some,
        .indices = point_indices},
       {.type = "ScatterNDShard", .domain = "tessera", .infer = infer_scatter, .rule = scatter_rule},
       {.type = "ScatterElements",
        .infer = infer_scatter,
        .rule = scatter_rule,
-       .localize = localize_indexed,
+       .localize = localize_scatter_elements,
        .gradient = scatter_elements_gradient,
+       .wide_sums = true,
        .moves = Moves::some,
        .indices = axis_indices},
       {.type = "ScatterElementsShard", .domain = "tessera", .infer = infer_scatter, .rule = scatter_rule},

@@ -51,7 +51,7 @@ std::vector<std::vector<std::string>> read_dims(std::string_view text) {
 
 const FactorTraits& traits_of(FactorKind kind) {
   // In the order of the enumerators.
-  static constexpr std::array<FactorTraits, 16> kTraits = {{
+  static constexpr std::array<FactorTraits, 17> kTraits = {{
       {.name = "pass"},
       {.name = "reduction", .in_result = InResult::partial, .level = 2},
       {.name = "lookup",
@@ -63,6 +63,7 @@ const FactorTraits& traits_of(FactorKind kind) {
       {.name = "index", .one_interval = true},
       {.name = "position", .one_interval = true, .own_form = true},
       {.name = "target", .level = 2, .one_interval = true, .own_form = true, .follows_use = true, .scores = true},
+      {.name = "update", .in_result = InResult::partial, .level = 2, .priced = true},
       {.name = "norm", .level = 2, .own_form = true, .scores = true, .reductions = 2},
       {.name = "moment", .level = 2, .own_form = true, .reductions = 2},
       {.name = "winner", .level = 2, .one_interval = true, .own_form = true, .scores = true, .reductions = 2},

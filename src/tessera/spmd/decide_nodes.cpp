@@ -142,9 +142,30 @@ class Decider {
     return sum;
   }
 
+  static bool is_priced(const NodeLayout& node) {
+    return std::any_of(node.rule.factors.begin(), node.rule.factors.end(),
+                       [](const ops::Factor& factor) { return ops::traits_of(factor.kind).priced; });
+  }
+
+  // Whether a priced result that is partial over these axes meets another, which is so whatever this one is: of two
+  // that rely on each other, both might better be whole.
+  bool is_reduced_with_another(const NodeLayout& node, const std::vector<PartialAxis>& axes) const {
+    if (axes.empty() || !is_priced(node)) return false;
+    const Value* other = terms_.other_term(node, axes);
+    if (!other || is_priced(layout_.of(other->producer))) return false;
+    if (!before_) return true;
+    const NodeDecision& made = before_->nodes[layout_.index_of(other->producer)];
+    return std::all_of(axes.begin(), axes.end(), [&](const PartialAxis& axis) {
+      const auto& partial = made.results[0].partial;
+      return std::find(partial.begin(), partial.end(), axis) != partial.end();
+    });
+  }
+
   Cost result_cost(const NodeLayout& node, size_t t, const Sharding& produced) const {
     const Slot& slot = layout_.slots[node.result_slots[t]];
-    const double moved = use_cost(slot, produced);
+    Sharding made = produced;
+    if (is_reduced_with_another(node, produced.partial)) made.partial.clear();
+    const double moved = use_cost(slot, made);
     if (!slot.annotated) return {.bytes = moved};
     Sharding reduced = produced;
     reduced.partial.clear();
@@ -197,7 +218,7 @@ class Decider {
         axes.erase(std::find_if(axes.begin(), axes.end(), placed), axes.end());
         if (axes.empty()) continue;
         const auto& traits = ops::traits_of(node.rule.factors[node.subfactors[s].factor].kind);
-        conflict |= traits.communicates() || traits.by_window;  // it has its price
+        conflict |= traits.communicates() || traits.by_window || traits.priced;
         if (std::find(candidates[s].begin(), candidates[s].end(), axes) == candidates[s].end())
           candidates[s].push_back(axes);
         if (is_prefix(longest[s], axes))

@@ -114,7 +114,7 @@ PartialTerms::Kept PartialTerms::kept(const NodeLayout& node, const Assignment& 
       });
   if (!kept) {
     const auto terms = terms_of_sum(node, operands, axes);
-    if (!terms || (alike && operands.size() == 1 && !meets_another_sum(node, axes))) return {};
+    if (!terms || (alike && operands.size() == 1 && !other_term(node, axes))) return {};
     for (int t : *terms) {
       HeldTerm term{t, {}};
       const Sharding* layout = partial_layout(node, static_cast<size_t>(t));
@@ -152,21 +152,19 @@ Assignment PartialTerms::without_partial_axes(const NodeLayout& node, Assignment
   return assignment;
 }
 
-// Whether the node's result goes, through sums alone, to one whose other operand is partial over these axes, too:
-// then both are reduced at once. A gradient's norm adds up the squares of split and of whole parameters one by one.
-bool PartialTerms::meets_another_sum(const NodeLayout& node, const std::vector<PartialAxis>& axes) const {
+const Value* PartialTerms::other_term(const NodeLayout& node, const std::vector<PartialAxis>& axes) const {
   const Node* at = node.node;
   while (at->outputs.size() == 1 && at->outputs[0]->uses.size() == 1 && !leaves_.contains(at->outputs[0])) {
     const Use use = at->outputs[0]->uses.front();
     const NodeLayout& next = layout_.of(use.node);
     const int own = static_cast<int>(use.index);
     const auto terms = terms_of_sum(next, {own}, axes);
-    if (!terms) return false;
+    if (!terms) return nullptr;
     for (int term : *terms)
-      if (term != own && becomes_partial(use.node->inputs[term], axes)) return true;
+      if (term != own && becomes_partial(use.node->inputs[term], axes)) return use.node->inputs[term];
     at = use.node;
   }
-  return false;
+  return nullptr;
 }
 
 bool PartialTerms::becomes_partial(const Value* value, const std::vector<PartialAxis>& axes) const {

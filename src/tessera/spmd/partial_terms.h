@@ -36,13 +36,16 @@ class PartialTerms {
   Assignment without_partial_axes(const NodeLayout& node, Assignment assignment) const;
   /// Operand or result `t` of a node for an assignment, with the terms that the node itself makes.
   Sharding laid_out(const NodeLayout& node, const Assignment& assignment, bool result, size_t t) const;
+  /// Another operand that may be partial over these axes, too, of a sum to which the node's result goes, through sums
+  /// alone: then both are reduced at once. Null: none. A gradient's norm adds up the squares of split and of whole
+  /// parameters one by one.
+  const Value* other_term(const NodeLayout& node, const std::vector<PartialAxis>& axes) const;
   /// Bytes of the largest shard, symbols as hinted.
   double local_bytes(const Sharding& sharding, DType dtype) const;
 
  private:
   const Sharding* partial_layout(const NodeLayout& node, size_t t) const;
   static bool unite(std::vector<PartialAxis>& axes, const std::vector<PartialAxis>& more);
-  bool meets_another_sum(const NodeLayout& node, const std::vector<PartialAxis>& axes) const;
   bool becomes_partial(const Value* value, const std::vector<PartialAxis>& axes) const;
 
   const Layout& layout_;
