@@ -589,16 +589,16 @@ TEST_F(DeviceAnnotations, OfCallsMayPlaceAFunction) {
 }
 
 class WrittenAnnotations : public DeviceAnnotations,
-                           public testing::WithParamInterface<std::tuple<const char*, const char*>> {};
+                           public testing::WithParamInterface<std::tuple<std::string, std::string>> {};
 
 // What Tessera decides, written as annotations, is the same program when it is followed.
 TEST_P(WrittenAnnotations, ComeBack) {
   const auto& [name, mesh] = GetParam();
-  const Model read = Model::load(name == std::string("tiny")
-                                     ? std::filesystem::path(TESSERA_EXAMPLES) / "tiny" / "model.onnx"
-                                     : std::filesystem::path(TESSERA_TEST_DATA) / "models" / name / "model.onnx");
+  const Model read =
+      Model::load(name == "tiny" ? std::filesystem::path(TESSERA_EXAMPLES) / "tiny" / "model.onnx"
+                                 : std::filesystem::path(TESSERA_TEST_DATA) / "models" / name / "model.onnx");
   Plan plan;
-  if (std::string(mesh).starts_with("pp"))
+  if (mesh.starts_with("pp"))
     for (const char* place : {"m.transformer.wte=pp:0", "m.transformer.wpe=pp:0", "m.transformer.h.0=pp:0",
                               "m.transformer.h.1=pp:1", "m.transformer.ln_f=pp:1", "m.lm_head=pp:1"})
       plan.places.push_back({place, "place"});

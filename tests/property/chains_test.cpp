@@ -129,10 +129,17 @@ Subject image_classes() {
   return b.output(b.node("Gemm", {flat, b.weight("6 5", Fill::unit), b.weight("5", Fill::unit)})).done(kChain);
 }
 
-class Chains : public testing::TestWithParam<Subject (*)()> {};
+struct Chain {
+  Subject (*subject)();
+};
+void PrintTo(const Chain& chain, std::ostream* out) {
+  *out << chain.subject().name;
+}
+
+class Chains : public testing::TestWithParam<Chain> {};
 
 TEST_P(Chains, GiveTheSameOnEveryMesh) {
-  Subject subject = GetParam()();
+  Subject subject = GetParam().subject();
   SCOPED_TRACE(subject.name);
   Trials trials(subject);
   trials.run_single(run_all() ? 100 : 1);
@@ -183,9 +190,10 @@ Subject one_key_head() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Property, Chains,
-                         testing::Values(linear_bias_relu, two_layers, partial_sums, gated, uneven_pieces, heads,
-                                         flattened, embedding, masked_scores, equal_heads, grouped_heads, one_key_head,
-                                         fused_projection, image_classes));
+                         testing::Values(Chain{linear_bias_relu}, Chain{two_layers}, Chain{partial_sums}, Chain{gated},
+                                         Chain{uneven_pieces}, Chain{heads}, Chain{flattened}, Chain{embedding},
+                                         Chain{masked_scores}, Chain{equal_heads}, Chain{grouped_heads},
+                                         Chain{one_key_head}, Chain{fused_projection}, Chain{image_classes}));
 
 }  // namespace
 }  // namespace tessera::property

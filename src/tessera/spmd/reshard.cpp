@@ -4,6 +4,8 @@
 #include <array>
 #include <deque>
 #include <map>
+#include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "tessera/base/error.h"
@@ -418,13 +420,50 @@ static bool may_be_undercut(const Sharding& from, const std::vector<ReshardStep>
   return false;
 }
 
+// What searches found. While a program is compiled, the same changes are asked for thousands of times.
+class FoundSteps {
+ public:
+  // The steps of cheaper_steps(from, to, than); `than` follows from the two.
+  const std::optional<std::vector<ReshardStep>>& between(const Sharding& from, const Sharding& to,
+                                                         const std::vector<ReshardStep>& than) {
+    const Key key(from, to);
+    if (const auto known = known_.find(key); known != known_.end()) return known->second;
+    if (known_.size() == kMost) known_.clear();
+    return known_.emplace(key, cheaper_steps(from, to, than)).first->second;
+  }
+
+ private:
+  using Key = std::pair<Sharding, Sharding>;
+  // Of axes alone: sizes seldom differ where these are the same.
+  struct Hash {
+    size_t operator()(const Key& key) const {
+      size_t hash = 0;
+      const auto mix = [&hash](size_t value) { hash = hash * 1099511628211U + value; };
+      for (const Sharding* sharding : {&key.first, &key.second}) {
+        for (const DimSharding& dim : sharding->dims)
+          for (const Part& part : dim.parts) mix(part.axes.size());
+        for (const AxisRef& axis : sharding->axes()) {
+          mix(std::hash<std::string>()(axis.axis));
+          mix(static_cast<size_t>(axis.pre));
+          mix(static_cast<size_t>(axis.size));
+        }
+      }
+      return hash;
+    }
+  };
+  static constexpr size_t kMost = 4096;
+
+  std::unordered_map<Key, std::optional<std::vector<ReshardStep>>, Hash> known_;
+};
+
 std::vector<ReshardStep> plan_reshard(const Sharding& from, const Sharding& to) {
+  thread_local FoundSteps found;
   Planner planner(from, to);
   std::vector<ReshardStep> steps = planner.line_up();
   const Sharding begin = planner.now(), goal = planner.goal();
   std::vector<ReshardStep> rest = planner.plan();
   if (begin.at == goal.at && may_be_undercut(begin, rest))
-    if (auto fewer = cheaper_steps(begin, goal, rest)) rest = std::move(*fewer);
+    if (const auto& fewer = found.between(begin, goal, rest)) rest = *fewer;
   steps.insert(steps.end(), rest.begin(), rest.end());
   return steps;
 }
