@@ -100,6 +100,8 @@ class Model {
   Model with_values(const Tensors& values) const;
   /// Whether shapes depend on what the model computes, so that no program can hold it, and only a ModelSession runs it.
   bool runs_in_parts() const;
+  /// The same for inputs of these shapes: two symbols that a branch or loop takes for one size may differ there.
+  bool runs_in_parts(const Tensors& inputs) const;
   /// If a branch, a loop or an operator was found to be the reason for this only when the model was rewritten: what was
   /// found. Else empty.
   std::string why_in_parts() const;

@@ -142,6 +142,77 @@ TEST(ModelSession, knows_the_other_extents_of_what_depends_on_data) {
   EXPECT_THAT(elements_of(session.run({{"x", floats({3}, {1, 2, 3})}}).at("y")), ElementsAre(1, 2, 3));
 }
 
+// A program takes the extents to be one size; where they are two, the model runs in parts.
+TEST(ModelSession, runs_in_parts_where_two_symbols_are_no_one_size) {
+  TemporaryFolder folder;
+  const Model model =
+      model_of(folder, R"(g (bool k, int64 n, float[b, a] x, float[b, c] y) => (float[b, d] z, float[b, e] w) {
+    z = If (k) <then_branch = t () => (p) { p = Abs (x) }, else_branch = e () => (q) { q = Neg (y) }>
+    w = Loop <body = f (int64 i, bool go, v) => (bool on, u) { on = Identity (go)  u = Add (y, y) }> (n, "", x)
+  })");
+  EXPECT_FALSE(model.runs_in_parts());
+  const Tensor yes = Tensor::of<uint8_t>(DType::boolean, {}, {1}), no = Tensor::of<uint8_t>(DType::boolean, {}, {0});
+  const Tensor x = floats({2, 2}, {1, -2, 3, -4}), y = floats({2, 2}, {5, 6, 7, 8}),
+               wide = floats({2, 3}, {1, 2, 3, 4, 5, 6});
+  const Tensors alike = {{"k", yes}, {"n", ints({}, {3})}, {"x", x}, {"y", y}};
+  Tensors unlike = alike;
+  unlike["y"] = wide;
+  EXPECT_FALSE(model.runs_in_parts(alike));
+  EXPECT_TRUE(model.runs_in_parts(unlike));
+  for (const char* mesh : {"tp=1", "tp=2", "tp=3"}) {
+    Plan plan;
+    plan.shapes = {{"a", 2}};
+    plan.annotations = {{"x=[tp, -]"}};
+    ModelSession session(model, Mesh::parse(mesh), plan);
+    for (int round = 0; round < 2; ++round) {
+      EXPECT_THAT(elements_of(session.run(alike).at("z")), ElementsAre(1, 2, 3, 4)) << mesh;
+      EXPECT_EQ(session.programs().size(), 1u);
+      const Tensors apart = session.run(unlike);
+      EXPECT_THAT(elements_of(apart.at("z")), ElementsAre(1, 2, 3, 4)) << mesh;
+      EXPECT_THAT(elements_of(apart.at("w")), ElementsAre(2, 4, 6, 8, 10, 12)) << mesh;
+      EXPECT_GT(session.programs().size(), 1u);
+      Tensors others = unlike;
+      others["k"] = no;
+      others["n"] = ints({}, {0});
+      const Tensors none = session.run(others);
+      EXPECT_THAT(elements_of(none.at("z")), ElementsAre(-1, -2, -3, -4, -5, -6)) << mesh;
+      EXPECT_THAT(elements_of(none.at("w")), ElementsAre(1, -2, 3, -4)) << mesh;
+    }
+  }
+  // Operators that need one size go on to refuse two.
+  const Model sum = model_of(folder, R"(g (bool k, float[a] x, float[c] y) => (float[d] z) {
+    s = Add (x, y)
+    z = If (k) <then_branch = t () => (p) { p = Abs (x) }, else_branch = e () => (q) { q = Neg (s) }>
+  })");
+  ModelSession session(sum, Mesh::parse("tp=2"), {});
+  EXPECT_THAT(message_of([&] {
+                session.run({{"k", yes}, {"x", floats({2}, {1, 2})}, {"y", floats({3}, {1, 2, 3})}});
+              }),
+              HasSubstr("Add producing 's'"));
+}
+
+// The same within a loop that runs in parts itself.
+TEST(ModelSession, runs_in_parts_where_symbols_of_a_part_are_no_one_size) {
+  TemporaryFolder folder;
+  const Model model = model_of(folder, R"(g (int64 n, float[a] x, float[c] y) => (float[d] z) {
+    none = Constant <value = float {0}> ()
+    z = Loop <body = f (int64 i, bool go, float[s] v) => (bool on, u) {
+      on = Identity (go)
+      sum = ReduceSum <keepdims = 0> (v)
+      large = Greater (sum, none)
+      r = If (large) <then_branch = t () => (p) { p = Neg (v) }, else_branch = e () => (q) { q = Abs (y) }>
+      u = Concat <axis = 0> (r, r)
+    }> (n, "", x)
+  })");
+  EXPECT_TRUE(model.runs_in_parts());
+  ModelSession session(model, Mesh::parse("tp=2"), {});
+  const Tensor x = floats({2}, {1, 2}), y = floats({3}, {1, 2, 3});
+  EXPECT_THAT(elements_of(session.run({{"n", ints({}, {1})}, {"x", x}, {"y", y}}).at("z")),
+              ElementsAre(-1, -2, -1, -2));
+  EXPECT_THAT(elements_of(session.run({{"n", ints({}, {2})}, {"x", x}, {"y", y}}).at("z")),
+              ElementsAre(1, 2, 3, 1, 2, 3));
+}
+
 // As detectors are exported, which look for boxes only if there are any: within branches, sizes depend on data, too.
 TEST(ModelSession, takes_branches_in_which_sizes_depend_on_data) {
   TemporaryFolder folder;

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <list>
 #include <mutex>
+#include <set>
 
 #include "tessera/api/impl.h"
 #include "tessera/api/session.h"
 #include "tessera/api/stepped_loop.h"
 #include "tessera/base/error.h"
 #include "tessera/compiler/segments.h"
+#include "tessera/ir/flow.h"
 #include "tessera/ir/glob.h"
 #include "tessera/kernels/data_sized.h"
 
@@ -33,6 +35,42 @@ std::string text_of(const Tensors& values) {
                                 : fmt::format("[{}{}]", fmt::join(elements, ", "), more ? ", …" : "");
   }
   return text;
+}
+
+// The sizes of a model's symbols for inputs of these shapes, as far as they name extents.
+SymbolSizes sizes_at(const Model& model, const Tensors& inputs) {
+  SymbolSizes sizes;
+  for (const Value* input : model.impl().model.graph->inputs) {
+    const auto given = inputs.find(input->name);
+    if (given == inputs.end() || !input->has_shape() || input->rank() != given->second.dims.size()) continue;
+    for (size_t d = 0; d < input->rank(); ++d)
+      if (const auto symbol = input->shape()[d].as_symbol()) sizes.emplace(*symbol, given->second.dims[d]);
+  }
+  return sizes;
+}
+
+// Of the symbols that branches and loops take for one size although they differ.
+SymbolSizes unlike_in_regions(const Program& program, const SymbolSizes& sizes) {
+  std::set<std::string> symbols;
+  for (const spmd::ExtentEquality& equality : program.impl().program->equal_extents) {
+    if (!equality.node.starts_with(flow::kDomain)) continue;
+    std::set<std::string> own;
+    for (const Expr* extent : {&equality.a, &equality.b}) extent->collect_symbols(own);
+    const bool known = std::all_of(own.begin(), own.end(), [&](const auto& name) { return sizes.contains(name); });
+    if (known && equality.a.evaluate(sizes) != equality.b.evaluate(sizes)) symbols.merge(own);
+  }
+  SymbolSizes unlike;
+  for (const std::string& name : symbols) unlike.emplace(name, sizes.at(name));
+  return unlike;
+}
+
+bool holds_regions(const OnnxModel& model) {
+  const auto in = [](const Graph& graph) {
+    return std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                       [](const auto& node) { return !node->regions().empty(); });
+  };
+  return in(*model.graph) || std::any_of(model.functions.begin(), model.functions.end(),
+                                         [&](const Function& function) { return in(*function.body); });
 }
 
 bool same(const Tensor& a, const Tensor& b) {
@@ -60,6 +98,13 @@ bool Model::runs_in_parts() const {
   return impl_->segments().size() > 1;
 }
 
+bool Model::runs_in_parts(const Tensors& inputs) const {
+  if (runs_in_parts() || !holds_regions(impl_->model)) return runs_in_parts();
+  const SymbolSizes sizes = sizes_at(*this, inputs);
+  const auto differs = [&](const auto& size) { return size.second != sizes.begin()->second; };
+  return std::any_of(sizes.begin(), sizes.end(), differs) && with_sizes(sizes).runs_in_parts();
+}
+
 std::string Model::why_in_parts() const {
   return impl_->why_in_parts();
 }
@@ -67,13 +112,20 @@ std::string Model::why_in_parts() const {
 struct ModelSession::Impl {
   using Types = api::Types;
 
+  /// A model at sizes that its program does not take, in parts; null: it has none there, either.
+  struct AtSizes {
+    SymbolSizes sizes;
+    std::unique_ptr<Impl> parts;
+  };
   /// A part compiled for some values, and for inputs of some types. If it has parts of its own, they are in `parts`.
   struct Made {
     Tensors values;
     Types types;
-    std::optional<Program> program;
-    std::optional<Session> session;
-    std::unique_ptr<Impl> parts;
+    Model model;
+    std::optional<Program> program = std::nullopt;
+    std::optional<Session> session = std::nullopt;
+    std::unique_ptr<Impl> parts = nullptr;
+    std::list<AtSizes> at_sizes = {};  ///< the latest first
   };
   struct Part {
     struct Loop;
@@ -122,7 +174,7 @@ struct ModelSession::Impl {
     const std::vector<compiler::Segment>& segments = model.impl().segments();
     if (segments.size() == 1 && segments.front().values.empty()) {
       Program program = compile(model, mesh, plan, options);
-      whole.emplace(Made{{}, {}, program, Session(program, session), nullptr});
+      whole.emplace(Made{{}, {}, model, program, Session(program, session)});
       return;
     }
     if (segments.size() > 1) {
@@ -190,19 +242,38 @@ struct ModelSession::Impl {
       for (const auto& [name, type] : types) sized.graph->find(name)->type = type;
       const Model own = model_of(model, compiler::with_values(sized, values));
       if (own.runs_in_parts() || !own.value_inputs().empty())
-        return {values, types, std::nullopt, std::nullopt,
-                begun(own, mesh, plan_for(own), options, session, depth + 1)};
+        return {values,       types,        own,
+                std::nullopt, std::nullopt, begun(own, mesh, plan_for(own), options, session, depth + 1)};
       Program program = compile(own, mesh, plan_for(own), options);
       SessionOptions asked = session;
       const std::vector<StateInfo> states = program.states();
       if (!part.made.empty() && std::any_of(states.begin(), states.end(), [](const auto& s) { return s.changes; }))
         asked.share_states = &*part.made.back().session;
-      return {values, types, program, Session(program, asked), nullptr};
+      return {values, types, own, program, Session(program, asked)};
     } catch (const Error& error) {
       if (values.empty()) throw;
       throw Error(error.kind(), "inputs",
                   fmt::format("the model does not run where {}: {}", text_of(values), error.what()));
     }
+  }
+
+  // Where a branch or loop takes two symbols for one size that differ: the parts that run there; null: there are none.
+  Impl* parts_at(Made& made, const Tensors& inputs) const {
+    constexpr size_t kMost = 8;
+    const SymbolSizes sizes = unlike_in_regions(*made.program, sizes_at(made.model, inputs));
+    if (sizes.empty() || session.connection) return nullptr;
+    auto known = std::find_if(made.at_sizes.begin(), made.at_sizes.end(),
+                              [&](const AtSizes& other) { return other.sizes == sizes; });
+    if (known == made.at_sizes.end()) {
+      const Model sized = made.model.with_sizes(sizes);
+      Plan own = plan_for(made.model);
+      for (const auto& [symbol, size] : sizes) own.shapes.erase(symbol);
+      std::unique_ptr<Impl> parts;
+      if (sized.runs_in_parts()) parts = begun(sized, mesh, own, options, session, depth + 1);
+      known = made.at_sizes.insert(made.at_sizes.begin(), {sizes, std::move(parts)});
+      if (made.at_sizes.size() > kMost) made.at_sizes.pop_back();
+    }
+    return known->parts.get();
   }
 
   void require_inputs(const Tensors& inputs) const {
@@ -226,12 +297,18 @@ struct ModelSession::Impl {
   Tensors run(const Tensors& inputs) {
     const std::lock_guard lock(running);
     ran.clear();
+    Types types;
     if (whole) {
+      if (Impl* parts = parts_at(*whole, inputs)) {
+        require_inputs(inputs);
+        Tensors outputs;
+        run_parts_of(*parts, inputs, outputs, types);
+        return outputs;
+      }
       ran.push_back(*whole->program);
       return whole->session->run(inputs);
     }
     require_inputs(inputs);
-    Types types;
     return run_parts(inputs, types);
   }
 
@@ -264,6 +341,7 @@ struct ModelSession::Impl {
       if (given_types.contains(name)) given_types[name] = {tensor.dtype, Shape(tensor.dims.begin(), tensor.dims.end())};
     Made& made = made_for(part, values, given_types);
     if (made.parts) return run_parts_of(*made.parts, given, known, types);
+    if (Impl* parts = parts_at(made, given)) return run_parts_of(*parts, given, known, types);
     ran.push_back(*made.program);
     for (auto& [name, tensor] : made.session->run(given)) known[name] = tensor;
     const auto& programs = *made.program->impl().programs;

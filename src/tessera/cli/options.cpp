@@ -396,7 +396,11 @@ void InputOptions::declare(CLI::App& app) {
 }
 
 Tensors InputOptions::given(const std::vector<TensorInfo>& ports) const {
-  return path.empty() ? Tensors{} : read_tensors(path, "input", ports, memory_limit);
+  if (path.empty()) return {};
+  std::vector<std::string> names;
+  for (const TensorInfo& port : ports) names.push_back(port.name);
+  if (!read_ || read_->first != names) read_ = {names, read_tensors(path, "input", ports, memory_limit)};
+  return read_->second;
 }
 
 Tensors InputOptions::at_step(const Tensors& arrays, const std::vector<TensorInfo>& ports, int step) const {
@@ -467,9 +471,11 @@ Model with_given_values(const Model& model, const InputOptions& inputs, Tensors&
 }
 
 bool will_run_in_parts(const Model& model, const InputOptions& inputs) {
-  if (model.runs_in_parts() || model.value_inputs().empty() || !inputs.from_file()) return model.runs_in_parts();
-  Tensors arrays = inputs.given(model.inputs());
-  return with_given_values(model, inputs, arrays).runs_in_parts();
+  if (model.runs_in_parts() || !inputs.from_file()) return model.runs_in_parts();
+  const std::vector<TensorInfo> ports = model.inputs();
+  Tensors arrays = inputs.given(ports);
+  const Model valued = with_given_values(model, inputs, arrays);
+  return valued.runs_in_parts(inputs.at_step(arrays, ports, 0));
 }
 
 Loaded load_program(const std::string& path, const PlanOptions& plan, const InputOptions& inputs,

@@ -101,7 +101,7 @@ struct DumpOptions {
 /// --inputs, --seed
 struct InputOptions {
   void declare(CLI::App& app);
-  /// The arrays of --inputs; empty if it was not given.
+  /// The arrays of --inputs, which are read once; empty if it was not given.
   Tensors given(const std::vector<TensorInfo>& ports) const;
   /// Random ones.
   Tensors random(const Model& model, const SymbolSizes& sizes, const Console& console) const;
@@ -116,6 +116,9 @@ struct InputOptions {
   uint64_t seed = 0;
   int steps = 0;            ///< 0: a run, whose inputs are as the model has them
   size_t memory_limit = 0;  ///< bytes that the arrays may take; 0: what the machine has
+
+ private:
+  mutable std::optional<std::pair<std::vector<std::string>, Tensors>> read_;  ///< for ports of these names
 };
 
 /// The model with the states that the plan names, which then does not name them any more.

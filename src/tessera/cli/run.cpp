@@ -213,8 +213,8 @@ class Run : public Command {
       if (!outputs_.empty()) object["written"] = outputs_;
       console.emit(object);
     } else if (!console.quiet) {
-      console.say("ran in " + std::to_string(programs.size()) +
-                  " parts, since shapes depend on what the model computes, in " + time_text(best));
+      console.say("ran in " + std::to_string(programs.size()) + (programs.size() == 1 ? " part" : " parts") +
+                  ", since shapes depend on what the model computes, in " + time_text(best));
       Table table({"output", "type", ""});
       for (const TensorInfo& port : model.outputs()) {
         const Tensor& tensor = outputs.at(port.name);
