@@ -13,29 +13,19 @@ using Key = std::pair<std::string_view, std::string_view>;
 
 std::map<Key, KernelEntry> build() {
   std::map<Key, KernelEntry> entries;
-  for (auto family : {elementwise_kernels,
-                      shape_kernels,
-                      movement_kernels,
-                      extent_kernels,
-                      resize_kernels,
-                      generator_kernels,
-                      indexing_kernels,
-                      reduction_kernels,
-                      normalization_kernels,
-                      matmul_kernels,
-                      einsum_kernels,
-                      convolution_kernels,
-                      pooling_kernels,
-                      recurrent_kernels,
-                      attention_kernels,
-                      quantization_kernels,
-                      sampling_kernels,
-                      random_kernels,
-                      cache_kernels,
-                      quantized_kernels,
-                      experts_kernels,
-                      flow_kernels,
-                      integer_convolution_kernels})
+  for (auto family : {elementwise_kernels,   shape_kernels,
+                      movement_kernels,      extent_kernels,
+                      resize_kernels,        generator_kernels,
+                      indexing_kernels,      reduction_kernels,
+                      normalization_kernels, matmul_kernels,
+                      einsum_kernels,        convolution_kernels,
+                      pooling_kernels,       recurrent_kernels,
+                      attention_kernels,     quantization_kernels,
+                      grid_sample_kernels,   roi_align_kernels,
+                      deform_conv_kernels,   determinant_kernels,
+                      random_kernels,        cache_kernels,
+                      quantized_kernels,     experts_kernels,
+                      flow_kernels,          integer_convolution_kernels})
     for (KernelEntry& entry : family())
       check(entries.emplace(Key{entry.domain, entry.op_type}, entry).second, "a kernel is registered once");
   return entries;

@@ -26,7 +26,10 @@ std::vector<KernelEntry> flow_kernels();           // cpu/flow.cpp: where branch
 std::vector<KernelEntry> quantization_kernels();   // cpu/quantization.cpp: QuantizeLinear, DequantizeLinear
 std::vector<KernelEntry> quantized_kernels();      // cpu/quantized_product.cpp: MatMulInteger, MatMulNBits
 std::vector<KernelEntry> integer_convolution_kernels();  // cpu/integer_convolution.cpp: ConvInteger
-std::vector<KernelEntry> sampling_kernels();             // cpu/sampling.cpp: GridSample, RoiAlign, DeformConv, Det
+std::vector<KernelEntry> grid_sample_kernels();          // cpu/grid_sample.cpp: GridSample
+std::vector<KernelEntry> roi_align_kernels();            // cpu/roi_align.cpp: RoiAlign
+std::vector<KernelEntry> deform_conv_kernels();          // cpu/deform_conv.cpp: DeformConv
+std::vector<KernelEntry> determinant_kernels();          // cpu/determinant.cpp: Det
 std::vector<KernelEntry> random_kernels();               // cpu/random.cpp: keyed Dropout, RandomUniform, RandomNormal
 std::vector<KernelEntry> cache_kernels();                // cpu/cache.cpp: TensorScatter
 
