@@ -334,5 +334,64 @@ TEST(ExportedControlFlow, GivesTheAnswersOfOnnxRuntime) {
     }
 }
 
+// Tensors in bodies are called after what holds them, whether a loop stays one or is written out.
+TEST(ControlFlow, TakesAnnotationsOfTensorsInBodies) {
+  const TemporaryFolder folder;
+  const Model model = Model::load(write_model(folder, model_of(R"(
+    g (float[4, 8] x) => (float[4, 8] y, float[4, 8] z) <float[8, 8] w, int64 many = {100}, int64 two = {2}> {
+      y = Loop <body = often (int64 i, bool c, float[4, 8] v) => (bool c2, float[4, 8] v2) {
+        p = MatMul (v, w)
+        size = ReduceSum <keepdims = 0> (p)
+        limit = Constant <value = float {1}> ()
+        large = Greater (size, limit)
+        r = If (large) <then_branch = t () => (float[4, 8] a) { a = Sign (p) },
+                        else_branch = e () => (float[4, 8] b) { b = Neg (v) }>
+        v2 = Identity (r)
+        c2 = Identity (c)
+      }> (many, "", x)
+      z = Loop <body = twice (int64 j, bool d, float[4, 8] u) => (bool d2, float[4, 8] u2) {
+        q = Add (u, u)
+        u2 = Identity (q)
+        d2 = Identity (d)
+      }> (two, "", x)
+    })"),
+                                              5));
+  const auto program_of = [&](std::vector<std::string> annotations) {
+    Plan plan{.presets = "none"};
+    for (std::string& text : annotations) plan.annotations.push_back({std::move(text), "annotation"});
+    return compile(model, Mesh::parse("d=2"), plan);
+  };
+  const auto lies = [&](const Program& program, const std::string& name, const std::string& layout) {
+    return program.explain(name).places.front().layout == layout;
+  };
+  const Tensors inputs = random_inputs(model, {}, 3);
+  const Tensors expected = Session(compile(model, Mesh(), {})).run(inputs);
+  const auto holds = [&](std::vector<std::string> annotations, std::map<std::string, std::string> layouts) {
+    const Program program = program_of(std::move(annotations));
+    for (const auto& [name, layout] : layouts)
+      EXPECT_TRUE(lies(program, name, layout)) << name << " is " << program.explain(name).places.front().layout;
+    EXPECT_TRUE(check_program(program).good());
+    for (const Difference& difference : compare(expected, Session(program).run(inputs)))
+      EXPECT_TRUE(difference.pass) << difference.max_rel;
+  };
+  holds({"y/p=[4{d}, -]"}, {{"y/p.as", "[4{d}, -]"}});
+  holds({"y/r/then/a=[-, d]", "y/r/else/*=[d, -]"}, {{"y/r/then/a.as", "[-, 8{d}]"}, {"y/r/else/b.as", "[4{d}, -]"}});
+  holds({"z/q=[-, d]"}, {{"z/0/q.as", "[-, 8{d}]"}, {"z/1/q.as", "[-, 8{d}]"}});
+  holds({"y/v=[d, -]"}, {{"y/v.as", "[4{d}, -]"}});
+  holds({"y/*=[d, -]"}, {{"y/p.as", "[4{d}, -]"}, {"y/v2.as", "[4{d}, -]"}, {"z/0/q", "[-, -]"}});
+  holds({"*=[d, -]"}, {{"x", "[4{d}, -]"}});
+  const auto message_of = [&](const char* annotation) -> std::string {
+    try {
+      program_of({annotation});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::user);
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message_of("y/none=[d, -]"), HasSubstr("'y/none' matches no tensor of the model"));
+  EXPECT_THAT(message_of("y/p=[d]"), HasSubstr("has 2 dimensions, but '[d]' has 1 entries"));
+}
+
 }  // namespace
 }  // namespace tessera::test

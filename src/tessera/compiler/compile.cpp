@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/compiler/body_annotations.h"
 #include "tessera/compiler/places.h"
 #include "tessera/ir/glob.h"
 #include "tessera/ir/text.h"
@@ -313,6 +314,10 @@ class Compiler {
   void read_labelled(const Value& value, const AnnotationRequest& request, std::vector<spmd::Annotation>& annotations) {
     const std::string& name = value.producer->input(0)->name;
     if (!request.fits(value.rank())) {
+      if (request.is_one_of_many) return;
+      if (!request.optional)
+        fail("annotate", "'{}' has {} dimensions, but '{}' has {} entries; write one entry per dimension", name,
+             value.rank(), request.sharding, request.entries());
       result_.warnings.push_back(
           fmt::format("{}: '{}' has {} dimensions, so that it cannot lie as {}; propagation "
                       "decides there",
@@ -502,7 +507,14 @@ class Compiler {
 }  // namespace
 
 Compiled compile(const OnnxModel& model, const CompileOptions& options) {
-  return Compiler(model, nullptr, options).run();
+  const auto& nodes = model.graph->nodes();
+  const bool has_bodies =
+      std::any_of(nodes.begin(), nodes.end(), [](const auto& node) { return !node->regions().empty(); });
+  if (!has_bodies || options.annotations.empty()) return Compiler(model, nullptr, options).run();
+  OnnxModel labelled = model.clone();
+  CompileOptions own = options;
+  own.annotations = label_in_bodies(labelled, options.annotations);
+  return Compiler(labelled, nullptr, own).run();
 }
 
 bool names_divided_state(const OnnxModel& model, const OnnxModel& rewritten,

@@ -17,10 +17,11 @@ namespace tessera::compiler {
 
 /// "NAME=[-, tp]": an order about every value whose name matches.
 struct AnnotationRequest {
-  std::string pattern;    ///< `*` matches any characters
-  std::string sharding;   ///< an entry per dimension; "..." stands for any number of whole ones
-  std::string by;         ///< "annotation", "plan file"
-  bool optional = false;  ///< followed as nearly as can be, with a warning, where it cannot be followed
+  std::string pattern;          ///< `*` matches any characters
+  std::string sharding;         ///< an entry per dimension; "..." stands for any number of whole ones
+  std::string by;               ///< "annotation", "plan file"
+  bool optional = false;        ///< followed as nearly as can be, with a warning, where it cannot be followed
+  bool is_one_of_many = false;  ///< of a label: a pattern reaches others as well, and means those that it fits
 
   /// Splits at the last '=' before the bracket. A user error if there is none.
   static AnnotationRequest parse(std::string_view text, std::string_view by, std::string_view stage = "annotate");
