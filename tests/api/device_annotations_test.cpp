@@ -304,7 +304,7 @@ TEST_F(DeviceAnnotations, InBodiesAreChecked) {
   EXPECT_THAT(faults(model(text, 2, {{"a", {far}}})), ElementsAre(HasSubstr("'x': it has no axis 7: it is [4]")));
 }
 
-// Of nodes in bodies, once for all iterations that are written out.
+// The same for nodes in bodies, and once for all iterations that are written out.
 TEST_F(DeviceAnnotations, NameOperatorsInBodiesThatCannotBeSoSplit) {
   const std::string text = R"(
     g (float[4, 8] x) => (float[4, 8] y, float[4, 8] z) <float[8, 8] w, int64 many = {100}, int64 two = {2}> {
@@ -398,7 +398,60 @@ TEST_F(DeviceAnnotations, CompleteBodiesAndFunctions) {
   EXPECT_THAT(specs_of(whole, "p"), ElementsAre(half("v", 0, 4), w_whole, half("p", 0, 4)));
 }
 
-// An operand that a call leaves out has none.
+// What must be known before a run stays known: sizes that a body captures, that a function computes, or that it is
+// given.
+TEST_F(DeviceAnnotations, CompleteWhatReadsSizes) {
+  const auto whole_of = [&](const std::string& text, const char* result, const char* tensor, const char* layout) {
+    const Model whole = model(text, 2, {{result, {spec(tensor, layout)}}}).completed("c");
+    EXPECT_THAT(faults(whole), IsEmpty()) << text;
+    expect_followed(whole);
+    return whole;
+  };
+  for (const char* reader : {"ReduceSum <keepdims = 1> (x1, one)", "Slice (x1, one, two, one)", "CumSum (x1, axis)",
+                             "Pad (x1, pads)", "Tile (x1, twice)", "Expand (x1, shape)", "TopK (x1, one)"})
+    whole_of(fmt::format(R"(
+      g (float[4, 8] x) => (float[p, q] y)
+        <int64[1] one = {{1}}, int64[1] two = {{2}}, int64 axis = {{1}}, int64[4] pads = {{0, 1, 0, 1}},
+         int64[2] twice = {{1, 2}}, int64[2] shape = {{4, 8}}, float zero = {{0}}> {{
+        x1 = Neg (x)
+        sum = ReduceSum <keepdims = 0> (x)
+        c = Greater (sum, zero)
+        y = If (c) <then_branch = t () => (a) {{ a{0} = {1} }}, else_branch = e () => (b) {{ b{0} = {1} }}>
+      }})",
+                         std::string(reader).starts_with("TopK") ? ", i" : "", reader),
+             "x1", "x1", "SR");
+  whole_of(R"(<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
+    g (float[4, 8] x, float[1, 1, 4, 8] image) => (float[4, 8] y, float[1, 1, 8, 16] z) {
+      scales = Constant <value = float[4] {1, 1, 2, 2}> ()
+      y = local.F (x)
+      z = local.G (image, scales)
+    }
+    <domain: "local", opset_import: ["" : 21]>
+    F (m) => (o) {
+      s = Shape (m)
+      r = Reshape (m, s)
+      o = Abs (r)
+    }
+    <domain: "local", opset_import: ["" : 21]>
+    G (m, s) => (o) { o = Resize <mode = "nearest"> (m, "", s) })",
+           "y", "y", "SR");
+}
+
+// What another configuration of that name has said in bodies is gone.
+TEST_F(DeviceAnnotations, AreReplacedInBodies) {
+  const std::string text = R"(
+    g (float[8, 8] x) => (float[8, 8] y) <float zero = {0}> {
+      sum = ReduceSum <keepdims = 0> (x)
+      c = Greater (sum, zero)
+      y = If (c) <then_branch = t () => (float[8, 8] a) { a = Abs (x) }, else_branch = e () => (float[8, 8] b) { b = Neg (x) }>
+    })";
+  const Model four = model(text, 4, {{"a", {spec("a", "SR@0123")}}}).completed("c");
+  const Model two = four.annotated(Mesh::parse("tp=2"), {}, "c");
+  EXPECT_THAT(faults(two), IsEmpty());
+  expect_followed(two);
+}
+
+// An operand that a call leaves out has none, nor has it in the bodies of the function's nodes.
 TEST_F(DeviceAnnotations, CompleteFunctionsWithOperandsLeftOut) {
   const std::string text = R"(<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
     g (float[4, 8] x) => (float[4, 8] y, float[4, 8] z) <float low = {0}> {
@@ -406,7 +459,13 @@ TEST_F(DeviceAnnotations, CompleteFunctionsWithOperandsLeftOut) {
       z = local.F (x)
     }
     <domain: "local", opset_import: ["" : 21]>
-    F (m, n) => (o) { o = Clip (m, n) })";
+    F (m, n) => (o) {
+      none = Constant <value = float {0}> ()
+      sum = ReduceSum <keepdims = 0> (m)
+      c = Greater (sum, none)
+      k = If (c) <then_branch = t () => (a) { a = Clip (m, n) }, else_branch = e () => (b) { b = Neg (m) }>
+      o = Clip (k, n)
+    })";
   const Model whole = model(text, 2, {{"y", {spec("x", "SR"), spec("y", "SR")}}}).completed("c");
   EXPECT_THAT(faults(whole), IsEmpty());
   expect_followed(whole);

@@ -45,6 +45,31 @@ TEST_F(CommandLine, mistakes_of_layouts_that_change_too_much) {
   EXPECT_THAT(mistake(shard + "many"), HasSubstr("'many' is no size"));
 }
 
+// A program takes both extents for one; with inputs of other sizes, the model runs in parts.
+TEST_F(CommandLine, runs_branches_of_two_sizes) {
+  testing_io::put(
+      folder_ / "two.onnxtxt",
+      "<ir_version: 10, opset_import: [\"\": 23]>\n"
+      "g (bool k, float[a] x, float[c] y) => (float[d] z, float[a] v) {\n"
+      "  v = Exp (x)\n"
+      "  z = If (k) <then_branch = t () => (p) { p = Abs (x) }, else_branch = e () => (q) { q = Neg (y) }>\n"
+      "}");
+  const std::string two = (folder_ / "two.onnxtxt").string(), in = (folder_ / "two.npz").string();
+  write_npz(in, {{"k", Tensor::of<uint8_t>(DType::boolean, {}, {0})},
+                 {"x", Tensor::of<float>(DType::float32, {2}, {1, 2})},
+                 {"y", Tensor::of<float>(DType::float32, {3}, {1, 2, 3})}});
+  const Ran ran = tessera("run " + two + " --mesh tp=2 --preset none --inputs " + in);
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, AllOf(HasSubstr("ran in 1 part, since a branch or loop takes two sizes for one"),
+                             HasSubstr("float32 [3]   -1 -2 -3")));
+  EXPECT_EQ(parsed("verify " + two + " --mesh tp=2 --preset none --inputs " + in)["pass"], true);
+  EXPECT_THAT(mistake("run " + two + " --dump=fold --inputs " + in), HasSubstr("takes two sizes for one"));
+  EXPECT_EQ(tessera("run " + two + " --dump=fold --fetch v --inputs " + in).code, 0) << "the branch is not needed";
+  const Ran random = tessera("run " + two + " --mesh tp=2 --preset none --shapes a=2,c=3");
+  EXPECT_EQ(random.code, 2);
+  EXPECT_THAT(random.err, HasSubstr("tessera run and verify run the model itself in parts then, with --inputs"));
+}
+
 TEST_F(CommandLine, mistakes_in_values_that_decide_shapes) {
   testing_io::put(folder_ / "axes.onnxtxt",
                   "<ir_version: 10, opset_import: [\"\": 23]>\n"

@@ -192,6 +192,11 @@ g (bool c, float[n] x) => (float[n] y) {
   EXPECT_EQ(body.find("x")->kind, ValueKind::input);
   EXPECT_EQ(body.find("x")->type, model.graph->find("x")->type);
   body.verify("test");
+  const Node& branches = *model.graph->find("y")->producer;
+  EXPECT_EQ(branches.operand_count(), 1u);
+  EXPECT_THAT(branches.captures, testing::ElementsAre("h", "x", "c")) << "what both branches take from around them";
+  for (size_t c = 0; c < branches.captures.size(); ++c)
+    EXPECT_EQ(branches.inputs[1 + c], model.graph->find(branches.captures[c]));
   std::string printed = print_text(model);
   EXPECT_EQ(print_text(parse_text(printed)), printed);
   EXPECT_THAT(printed, HasSubstr("then_branch = then () => (float[n] a)"));

@@ -61,6 +61,12 @@ TEST(TensorScatter, writes_into_each_part_what_belongs_there) {
   EXPECT_THAT(part(0, 2, {4, 5}, "circular"), ElementsAre(-2, 1, -3, -4));
   EXPECT_THAT(part(4, 1, {4, 5}, "circular"), ElementsAre(-1, 14));
   EXPECT_THAT(part(4, 0, {1, 3}, "linear"), ElementsAre());
+  EXPECT_THAT(values_of<float>(run_kernel_one(
+                  "TensorScatterShard",
+                  {floats({1, 2, 1}, {7, 8}), floats({1, 0, 1}, {}), ints({1}, {0}), ints({}, {0}), ints({}, {0})},
+                  DType::float32, {1, 2, 1}, {.domain = "tessera"})),
+              ElementsAre(7, 8))
+      << "nothing is written, whatever is said of the rows";
   try {
     part(0, 2, {4, 0}, "linear");
     ADD_FAILURE() << "row 5 of 5 is written";

@@ -23,6 +23,14 @@ std::vector<Value*> gradients_around(Graph& graph, int64_t count) {
   return builder.given();
 }
 
+TEST(TensorScatterShard, says_where_it_is) {
+  Graph graph;
+  Value* cache = graph.add_input("cache", {DType::float32, Shape{1, 2, 1}});
+  Value* update = graph.add_input("update", {DType::float32, Shape{1, 1, 1}});
+  Node* node = graph.add_node("TensorScatterShard", {cache, update}, {"y"}, "tessera");
+  EXPECT_THROW(infer_results(op_of(*node), *node), Error);
+}
+
 TEST(TensorScatter, has_gradients_if_the_update_fits_around) {
   Graph graph;
   const std::vector<Value*> given = gradients_around(graph, 2);

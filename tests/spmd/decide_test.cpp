@@ -102,6 +102,47 @@ TEST(Decisions, SixteenBitSumsArePricedInFloat32) {
   };
   EXPECT_EQ(price(partial, whole, wide), 2 * price(partial, whole, narrow));
   EXPECT_EQ(price(scattered, whole, wide), price(scattered, whole, narrow)) << "it has been rounded";
+  const Sharding largest = parse_sharding("[-, -] partial(max:tp)", compiled.value("h")->shape(), compiled.mesh, "h");
+  EXPECT_EQ(price(largest, whole, wide), price(largest, whole, narrow)) << "nothing is added";
+}
+
+// Few updates are gathered; of many, ranks reduce what they made; and so they do of few, if that meets another sum.
+TEST(Decisions, UpdatesAreGatheredOrTheirResultIsReduced) {
+  const auto scattered = [](int updates, std::string_view reduction) {
+    return fmt::format(
+        "m (float[8, 6] x, int64[{0}, 1] i, float[{0}, 6] u) => (float[8, 6] y) {{\n"
+        "  s = ScatterND <reduction = \"{1}\"> (x, i, u)\n"
+        "  y = Relu (s)\n"
+        "}}\n",
+        updates, reduction);
+  };
+  const Compiled::Orders split = {{"i", "[tp, -]"}, {"u", "[tp, -]"}};
+  EXPECT_EQ(Compiled(scattered(4, "add"), "tp=2", split).produced("s"), "[-, -]");
+  EXPECT_EQ(Compiled(scattered(400, "add"), "tp=2", split).produced("s"), "[-, -] partial(sum:tp)");
+  EXPECT_EQ(Compiled(scattered(400, "max"), "tp=2", split).produced("s"), "[-, -] partial(max:tp)");
+  EXPECT_EQ(Compiled(scattered(400, "none"), "tp=2", split).produced("s"), "[-, -]");
+  Compiled::Orders met = split;
+  met.push_back({"w", "[tp, -]"});
+  Compiled meets(
+      "m (float[8, 6] x, int64[4, 1] i, float[4, 6] u, float[8, 10] a) => (float[8, 6] y) <float[10, 6] w> {\n"
+      "  s = ScatterND <reduction = \"add\"> (x, i, u)\n"
+      "  p = MatMul (a, w)\n"
+      "  t = Add (s, p)\n"
+      "  y = Relu (t)\n"
+      "}\n",
+      "tp=2", met);
+  EXPECT_EQ(meets.produced("s"), "[-, -] partial(sum:tp)");
+  EXPECT_EQ(meets.communication(), "t: AllReduce tp");
+  met.pop_back();
+  Compiled both(
+      "m (float[8, 6] x, int64[4, 1] i, float[4, 6] u) => (float[8, 6] y) {\n"
+      "  s = ScatterND <reduction = \"add\"> (x, i, u)\n"
+      "  r = ScatterND <reduction = \"add\"> (x, i, u)\n"
+      "  t = Add (s, r)\n"
+      "  y = Relu (t)\n"
+      "}\n",
+      "tp=2", met);
+  EXPECT_EQ(both.produced("s"), "[-, -]") << "neither is reduced anyway";
 }
 
 TEST(Decisions, AnOrderedResultIsReducedOnto) {

@@ -39,6 +39,25 @@ TEST(ReshardPlan, GathersASplit) {
   EXPECT_THAT(steps("[x, -]", "[-, -]", "x=2"), ElementsAre("AllGather x"));
 }
 
+// What was found for one tensor is not taken for another of other extents.
+TEST(ReshardPlan, IsTheSameWhenAskedAgain) {
+  const Mesh mesh = Mesh::parse("x=2,y=2");
+  const auto plan = [&](const Shape& shape) {
+    const auto read = [&](std::string_view text) { return parse_sharding(text, shape, mesh, "t"); };
+    std::string text;
+    for (const ReshardStep& step : plan_reshard(read("[x, y]"), read("[y, x]")))
+      text += step.str(mesh) + " to " + step.after.str(mesh) + "; ";
+    return text;
+  };
+  const std::string even = plan({8, 8}), uneven = plan({7, 9}), symbolic = plan({Expr::symbol("n"), 8});
+  EXPECT_NE(even, uneven);
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(plan({8, 8}), even);
+    EXPECT_EQ(plan({7, 9}), uneven);
+    EXPECT_EQ(plan({Expr::symbol("n"), 8}), symbolic);
+  }
+}
+
 TEST(ReshardPlan, MovesASplitByOneAllToAll) {
   EXPECT_THAT(steps("[x, -]", "[-, x]", "x=2"), ElementsAre("AllToAll x"));
   EXPECT_THAT(steps("[x, -]", "[-, 3*4{x}]", "x=2"), ElementsAre("AllToAll x"));

@@ -13,6 +13,8 @@
 #include "tessera/ir/flow.h"
 #include "tessera/ir/glob.h"
 #include "tessera/kernels/data_sized.h"
+#include "tessera/ops/op.h"
+#include "tessera/spmd/equal_extents.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -49,21 +51,6 @@ SymbolSizes sizes_at(const Model& model, const Tensors& inputs) {
   return sizes;
 }
 
-// Of the symbols that branches and loops take for one size although they differ.
-SymbolSizes unlike_in_regions(const Program& program, const SymbolSizes& sizes) {
-  std::set<std::string> symbols;
-  for (const spmd::ExtentEquality& equality : program.impl().program->equal_extents) {
-    if (!equality.node.starts_with(flow::kDomain)) continue;
-    std::set<std::string> own;
-    for (const Expr* extent : {&equality.a, &equality.b}) extent->collect_symbols(own);
-    const bool known = std::all_of(own.begin(), own.end(), [&](const auto& name) { return sizes.contains(name); });
-    if (known && equality.a.evaluate(sizes) != equality.b.evaluate(sizes)) symbols.merge(own);
-  }
-  SymbolSizes unlike;
-  for (const std::string& name : symbols) unlike.emplace(name, sizes.at(name));
-  return unlike;
-}
-
 bool holds_regions(const OnnxModel& model) {
   const auto in = [](const Graph& graph) {
     return std::any_of(graph.nodes().begin(), graph.nodes().end(),
@@ -71,6 +58,30 @@ bool holds_regions(const OnnxModel& model) {
   };
   return in(*model.graph) || std::any_of(model.functions.begin(), model.functions.end(),
                                          [&](const Function& function) { return in(*function.body); });
+}
+
+// What branches and loops of a model take to be equal of its symbols.
+std::vector<spmd::ExtentEquality> equal_in_regions(const Model& model) {
+  std::vector<spmd::ExtentEquality> equal;
+  if (!holds_regions(model.impl().model)) return equal;
+  for (const auto& node : model.impl().rewritten().graph->nodes())
+    if (node->domain == flow::kDomain)
+      for (spmd::ExtentEquality& found : spmd::equal_extents_of(*node, ops::op_of(*node).rule(*node)))
+        equal.push_back(std::move(found));
+  return equal;
+}
+
+// The symbols of these of which sizes say otherwise.
+SymbolSizes unlike(const std::vector<spmd::ExtentEquality>& equal, const SymbolSizes& sizes) {
+  SymbolSizes found;
+  for (const spmd::ExtentEquality& equality : equal) {
+    std::set<std::string> symbols;
+    for (const Expr* extent : {&equality.a, &equality.b}) extent->collect_symbols(symbols);
+    if (!std::all_of(symbols.begin(), symbols.end(), [&](const auto& name) { return sizes.contains(name); })) continue;
+    if (equality.a.evaluate(sizes) == equality.b.evaluate(sizes)) continue;
+    for (const std::string& name : symbols) found.emplace(name, sizes.at(name));
+  }
+  return found;
 }
 
 bool same(const Tensor& a, const Tensor& b) {
@@ -99,10 +110,9 @@ bool Model::runs_in_parts() const {
 }
 
 bool Model::runs_in_parts(const Tensors& inputs) const {
-  if (runs_in_parts() || !holds_regions(impl_->model)) return runs_in_parts();
-  const SymbolSizes sizes = sizes_at(*this, inputs);
-  const auto differs = [&](const auto& size) { return size.second != sizes.begin()->second; };
-  return std::any_of(sizes.begin(), sizes.end(), differs) && with_sizes(sizes).runs_in_parts();
+  if (runs_in_parts()) return true;
+  const SymbolSizes sizes = unlike(equal_in_regions(*this), sizes_at(*this, inputs));
+  return !sizes.empty() && with_sizes(sizes).runs_in_parts();
 }
 
 std::string Model::why_in_parts() const {
@@ -125,7 +135,8 @@ struct ModelSession::Impl {
     std::optional<Program> program = std::nullopt;
     std::optional<Session> session = std::nullopt;
     std::unique_ptr<Impl> parts = nullptr;
-    std::list<AtSizes> at_sizes = {};  ///< the latest first
+    std::optional<std::vector<spmd::ExtentEquality>> equal = std::nullopt;  ///< in regions; found when it first runs
+    std::list<AtSizes> at_sizes = {};                                       ///< the latest first
   };
   struct Part {
     struct Loop;
@@ -242,8 +253,10 @@ struct ModelSession::Impl {
       for (const auto& [name, type] : types) sized.graph->find(name)->type = type;
       const Model own = model_of(model, compiler::with_values(sized, values));
       if (own.runs_in_parts() || !own.value_inputs().empty())
-        return {values,       types,        own,
-                std::nullopt, std::nullopt, begun(own, mesh, plan_for(own), options, session, depth + 1)};
+        return {.values = values,
+                .types = types,
+                .model = own,
+                .parts = begun(own, mesh, plan_for(own), options, session, depth + 1)};
       Program program = compile(own, mesh, plan_for(own), options);
       SessionOptions asked = session;
       const std::vector<StateInfo> states = program.states();
@@ -260,8 +273,10 @@ struct ModelSession::Impl {
   // Where a branch or loop takes two symbols for one size that differ: the parts that run there; null: there are none.
   Impl* parts_at(Made& made, const Tensors& inputs) const {
     constexpr size_t kMost = 8;
-    const SymbolSizes sizes = unlike_in_regions(*made.program, sizes_at(made.model, inputs));
-    if (sizes.empty() || session.connection) return nullptr;
+    if (session.connection) return nullptr;
+    if (!made.equal) made.equal = equal_in_regions(made.model);
+    const SymbolSizes sizes = unlike(*made.equal, sizes_at(made.model, inputs));
+    if (sizes.empty()) return nullptr;
     auto known = std::find_if(made.at_sizes.begin(), made.at_sizes.end(),
                               [&](const AtSizes& other) { return other.sizes == sizes; });
     if (known == made.at_sizes.end()) {
@@ -273,6 +288,7 @@ struct ModelSession::Impl {
       known = made.at_sizes.insert(made.at_sizes.begin(), {sizes, std::move(parts)});
       if (made.at_sizes.size() > kMost) made.at_sizes.pop_back();
     }
+    made.at_sizes.splice(made.at_sizes.begin(), made.at_sizes, known);
     return known->parts.get();
   }
 

@@ -397,9 +397,9 @@ void InputOptions::declare(CLI::App& app) {
 
 Tensors InputOptions::given(const std::vector<TensorInfo>& ports) const {
   if (path.empty()) return {};
-  std::vector<std::string> names;
-  for (const TensorInfo& port : ports) names.push_back(port.name);
-  if (!read_ || read_->first != names) read_ = {names, read_tensors(path, "input", ports, memory_limit)};
+  std::vector<std::string> wanted;
+  for (const TensorInfo& port : ports) wanted.push_back(port.name + " " + type_text(port));
+  if (!read_ || read_->first != wanted) read_ = {wanted, read_tensors(path, "input", ports, memory_limit)};
   return read_->second;
 }
 

@@ -118,7 +118,7 @@ struct InputOptions {
   size_t memory_limit = 0;  ///< bytes that the arrays may take; 0: what the machine has
 
  private:
-  mutable std::optional<std::pair<std::vector<std::string>, Tensors>> read_;  ///< for ports of these names
+  mutable std::optional<std::pair<std::vector<std::string>, Tensors>> read_;  ///< for these ports
 };
 
 /// The model with the states that the plan names, which then does not name them any more.

@@ -119,7 +119,7 @@ class Run : public Command {
     std::vector<Model> models;
     if (!Program::is_written(model_)) {
       models = load_models(model_);
-      if (models.size() == 1 && !has_collectives(models.front()) && will_run_in_parts(models.front(), inputs_))
+      if (models.size() == 1 && !has_collectives(models.front()) && will_run_in_parts(asked(models.front()), inputs_))
         return run_in_parts(models.front(), console);
     }
     const Loaded loaded =
@@ -170,15 +170,18 @@ class Run : public Command {
   }
 
  private:
-  // A model whose shapes depend on what it computes.
+  Model asked(const Model& whole) const { return fetched_.empty() ? whole : whole.with_outputs(fetched_); }
+
+  // A model whose shapes depend on what it computes, or a branch or loop of which does not fit the inputs' sizes.
   int run_in_parts(Model whole, const Console& console) {
+    const std::string why = whole.runs_in_parts() ? "shapes depend on what the model computes"
+                                                  : "a branch or loop takes two sizes for one that differ here";
     if (dump_.observer(console) || !loaded_states_.empty() || !saved_states_.empty())
       throw Error(ErrorKind::user, "run",
-                  "the shapes of " + model_ +
-                      " depend on what it computes, so that it is compiled in parts while it runs; leave out --dump, "
-                      "--load-states and --save-states");
+                  model_ + " is compiled in parts while it runs, since " + why +
+                      "; leave out --dump, --load-states and --save-states");
     const Plan plan = plan_.plan(whole, console);
-    const Model model = fetched_.empty() ? whole : whole.with_outputs(fetched_);
+    const Model model = asked(whole);
     const std::vector<TensorInfo> ports = model.inputs();
     Tensors arrays = inputs_.given(ports);
     if (!inputs_.from_file()) arrays = inputs_.random(model, plan.shapes, console);
@@ -214,7 +217,7 @@ class Run : public Command {
       console.emit(object);
     } else if (!console.quiet) {
       console.say("ran in " + std::to_string(programs.size()) + (programs.size() == 1 ? " part" : " parts") +
-                  ", since shapes depend on what the model computes, in " + time_text(best));
+                  ", since " + why + ", in " + time_text(best));
       Table table({"output", "type", ""});
       for (const TensorInfo& port : model.outputs()) {
         const Tensor& tensor = outputs.at(port.name);

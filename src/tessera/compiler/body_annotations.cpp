@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 
+#include "tessera/compiler/labels.h"
 #include "tessera/ir/glob.h"
-#include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/open_regions.h"
 #include "tessera/rewrite/passes.h"
 
@@ -53,17 +52,6 @@ bool means_any(const AnnotationRequest& request, const Graph& graph) {
                      [&](const auto& value) { return glob_matches(request.pattern, value->name); });
 }
 
-void label(const BodyTensor& tensor, const std::string& label) {
-  const Node* next = tensor.value->producer         ? rewrite::node_after(*tensor.body, tensor.value->producer)
-                     : tensor.body->nodes().empty() ? nullptr
-                                                    : tensor.body->nodes().front().get();
-  Node* copy = tensor.body->add_node("Identity", {tensor.value}, {tensor.value->name + ".as"}, "", next);
-  copy->set(rewrite::kLabel, label);
-  copy->outputs[0]->type = tensor.value->type;
-  tensor.body->replace_uses(tensor.value, copy->outputs[0]);
-  tensor.body->set_input(copy, 0, tensor.value);
-}
-
 }  // namespace
 
 std::vector<AnnotationRequest> label_in_bodies(OnnxModel& model, const std::vector<AnnotationRequest>& requests) {
@@ -80,7 +68,7 @@ std::vector<AnnotationRequest> label_in_bodies(OnnxModel& model, const std::vect
       AnnotationRequest made = request;
       made.pattern = fmt::format("{}body/{}", rewrite::kLabelPrefix, tensor.name);
       made.is_one_of_many = request.pattern != tensor.name;
-      label(tensor, made.pattern);
+      labelled_instead(*tensor.body, tensor.value, made.pattern);
       own.push_back(std::move(made));
     }
     if (!in_body || means_any(request, *model.graph)) all.push_back(request);

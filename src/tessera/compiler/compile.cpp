@@ -257,9 +257,10 @@ class Compiler {
     options.barriers = exact;
     for (const auto& [name, requests] : globs) options.candidates.insert(name);
     options.is_barrier = [&](const Value& value) {
-      const auto& requests = globs.at(value.name);
-      return !value.content && std::any_of(requests.begin(), requests.end(),
-                                           [&](const auto* request) { return request->fits(value.rank()); });
+      const auto requests = globs.find(value.name);  // none for what has lost its label: it is known by now
+      return requests != globs.end() && !value.content &&
+             std::any_of(requests->second.begin(), requests->second.end(),
+                         [&](const auto* request) { return request->fits(value.rank()); });
     };
     options.observe = [this](std::string_view pass, const OnnxModel& model) {
       observe(pass, [&model] { return print_text(model); });

@@ -73,8 +73,7 @@ struct Compiled {
   std::unique_ptr<spmd::Layout> layout;
   spmd::Propagation propagation;
   spmd::Decisions decisions;
-  std::map<const Value*, std::string>
-      labels;  ///< of the model's values that annotations mean by one (rewrite/passes.h)
+  std::map<const Value*, std::string> labels;  ///< of values that had one (rewrite/passes.h)
   std::shared_ptr<spmd::Program> program;
   std::vector<std::string> notes;  ///< what was assumed or implied; worth a line of output
   std::vector<std::string> warnings;

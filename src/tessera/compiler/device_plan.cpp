@@ -7,10 +7,12 @@
 #include "tessera/base/error.h"
 #include "tessera/compiler/device_layouts.h"
 #include "tessera/compiler/inline_annotated.h"
+#include "tessera/compiler/labels.h"
 #include "tessera/compiler/places.h"
 #include "tessera/ir/text.h"
 #include "tessera/onnx/metadata.h"
 #include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/lower.h"
 #include "tessera/rewrite/passes.h"
 
 namespace tessera::compiler {
@@ -332,7 +334,8 @@ class Follower {
         if (!text || plan_.mesh.axes().empty()) continue;
         if (!found.exact || !text->exact) warn_of_nearest(*inner.node, inner.said, spec, "", text->text);
         for (size_t i = 0; i < inner.node->operand_count(); ++i)
-          if (Value* operand = inner.node->inputs[i]; operand && name_in_body(*operand) == spec.tensor)
+          if (Value* operand = inner.node->inputs[i];
+              operand && name_in_body(*operand) == spec.tensor && !rewrite::needs_value(*inner.node, i))
             inner.body->set_input(inner.node, i, labelled_copy(inner, operand, inner.node, text->text));
         for (Value* result : std::vector<Value*>(inner.node->outputs)) {
           if (!result || result->name != spec.tensor) continue;
@@ -358,14 +361,12 @@ class Follower {
 
   Value* new_labelled_copy(const Inner& inner, Value* value, const Node* before, const std::string& layout) {
     const std::string label = fmt::format("{}{}", rewrite::kLabelPrefix, labels_++);
-    Node* copy = inner.body->add_node("Identity", {value}, {value->name + ".as"}, "", before);
-    copy->set(rewrite::kLabel, label);
-    copy->outputs[0]->type = value->type;
+    Value* copy = compiler::labelled_copy(*inner.body, value, label, before);
     plan_.annotations.push_back({label, layout, by_, true});
     plan_.copies.emplace(label, name_in_body(*value));
-    inner_names_.emplace(copy->outputs[0], name_in_body(*value));
-    inner_layouts_.emplace(copy->outputs[0], layout);
-    return copy->outputs[0];
+    inner_names_.emplace(copy, name_in_body(*value));
+    inner_layouts_.emplace(copy, layout);
+    return copy;
   }
 
   // As annotations know it, where it is a copy already.

@@ -6,8 +6,9 @@
 #include <map>
 #include <set>
 
+#include "tessera/compiler/labels.h"
 #include "tessera/onnx/device_annotations.h"
-#include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/lower.h"
 #include "tessera/rewrite/passes.h"
 
 namespace tessera::compiler {
@@ -31,7 +32,7 @@ class Labeller {
   }
 
  private:
-  // Inputs of functions that some call leaves out, or fills with such an input.
+  // Inputs of functions that some call leaves out, or fills with such an input; and what bodies capture of these.
   void find_left_out() {
     size_t before = 0;
     do {
@@ -43,7 +44,13 @@ class Labeller {
 
   void look_at_calls(const Graph& graph) {
     for (const auto& node : graph.nodes()) {
-      for (const Graph* region : node->regions()) look_at_calls(*region);
+      for (const Graph* region : node->regions()) {
+        for (size_t c = 0; c < node->captures.size(); ++c)
+          if (const Value* inside = region->find(node->captures[c]);
+              inside && left_out_.contains(node->inputs[node->operand_count() + c]))
+            left_out_.insert(inside);
+        look_at_calls(*region);
+      }
       const Function* function = rewrite::inlined_function(model_, *node);
       if (!function) continue;
       for (size_t i = 0; i < function->body->inputs.size(); ++i)
@@ -52,30 +59,13 @@ class Labeller {
     }
   }
 
-  static bool is_written_size(const Value& value) {
-    const Tensor* data = value.is_fixed() ? &value.data : nullptr;
-    if (value.producer && value.producer->is("Constant")) return true;
-    return data && (data->dtype == DType::int64 || data->dtype == DType::int32) && data->dims.size() <= 1;
-  }
-
-  Value* copy(Graph& graph, Value* value, const std::string& label, const Node* before) {
-    Node* made = graph.add_node("Identity", {value}, {value->name + ".as"}, "", before);
-    made->set(rewrite::kLabel, label);
-    made->outputs[0]->type = value->type;
-    labels_.push_back(label);
-    return made->outputs[0];
-  }
-
   // The node goes on to say the same of its result.
   void label_results(Graph& graph, Node* node, size_t index) {
     if (node->is("Constant")) return;
     for (Value* result : std::vector<Value*>(node->outputs)) {
       if (!result) continue;
-      Value* copied =
-          copy(graph, result, inner_label(index, InnerRole::result, result->name), rewrite::node_after(graph, node));
-      names_[copied] = result->name;
-      graph.replace_uses(result, copied);
-      graph.set_input(copied->producer, 0, result);
+      labels_.push_back(inner_label(index, InnerRole::result, result->name));
+      names_[labelled_instead(graph, result, labels_.back())] = result->name;
     }
   }
 
@@ -84,11 +74,14 @@ class Labeller {
     std::map<Value*, Value*> copies;
     for (size_t i = 0; i < node->operand_count(); ++i) {
       Value* operand = node->inputs[i];
-      if (!operand || left_out_.contains(operand) || is_written_size(*operand)) continue;
+      if (!operand || left_out_.contains(operand) || rewrite::needs_value(*node, i)) continue;
       const auto read = names_.find(operand);  // as the file calls it
       const std::string& name = read == names_.end() ? operand->name : read->second;
       Value*& copied = copies[operand];
-      if (!copied) copied = copy(graph, operand, inner_label(index, InnerRole::operand, name), node);
+      if (!copied) {
+        labels_.push_back(inner_label(index, InnerRole::operand, name));
+        copied = labelled_copy(graph, operand, labels_.back(), node);
+      }
       graph.set_input(node, i, copied);
       renamed.emplace(name, copied->name);
     }

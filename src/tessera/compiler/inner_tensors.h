@@ -21,7 +21,8 @@ enum class InnerRole { operand, result };
 std::string inner_label(size_t index, InnerRole role, const std::string& tensor);
 
 /// Puts an Identity with such a label at each operand and result of the inner nodes, and returns the labels. What nodes
-/// say for devices follows. Sizes that are written in the file get none, nor do operands that a call leaves out.
+/// say for devices follows. Operands whose elements must be known before a run get none, nor do those that a call
+/// leaves out.
 ///
 ///     y = MatMul (a, b)  →  c = Identity <label of a> (a);  d = Identity <label of b> (b);
 ///                           e = MatMul (c, d);  y = Identity <label of y> (e)

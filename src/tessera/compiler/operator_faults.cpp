@@ -1,7 +1,10 @@
 #include "tessera/compiler/operator_faults.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 namespace tessera::compiler {
 namespace {
@@ -43,7 +46,9 @@ class OperatorFaults {
   void say(const spmd::NodeLayout& node, fmt::format_string<Args...> format, Args&&... args) {
     const std::string label = node.node->label();
     std::string what = fmt::format(format, std::forward<Args>(args)...);
-    if (const auto read = labels_read(node); !read.empty() && !said_.emplace(read, what).second) return;
+    std::string name = node.node->outputs[0] ? node.node->outputs[0]->name : "";
+    name.erase(0, name.rfind('/') + 1);  // without the iteration
+    if (auto read = labels_read(node); !read.empty() && !said_.emplace(std::move(read), name, what).second) return;
     faults_.push_back({label, fmt::format("{}, configuration '{}': {}", label, name_, what)});
   }
 
@@ -97,7 +102,7 @@ class OperatorFaults {
   const DevicePlan& plan_;
   const std::string& name_;
   std::set<std::string> annotated_;
-  std::set<std::pair<std::set<std::string>, std::string>> said_;  // of nodes in bodies, by labels_read()
+  std::set<std::tuple<std::set<std::string>, std::string, std::string>> said_;  // about nodes in bodies
   std::vector<DeviceFault> faults_;
 };
 

@@ -6,6 +6,7 @@
 #include "tessera/compiler/device_faults.h"
 #include "tessera/compiler/inner_tensors.h"
 #include "tessera/mesh/device_lists.h"
+#include "tessera/ops/op.h"
 
 namespace tessera::compiler {
 namespace {
@@ -87,7 +88,8 @@ class Writer {
     return compiler::spec_of(tensor, *layout, mesh(), devices_);
   }
 
-  // Of all that has this label, if it is one: iterations that are written out and calls of a function may differ.
+  // Iterations that are written out, and calls of a function, may lay a tensor out in different ways: then nothing is
+  // said.
   std::optional<ShardingSpec> common_spec(const std::string& tensor, InnerRole role, const std::string& label) const {
     const auto found = labelled_.find(label);
     if (found == labelled_.end()) return std::nullopt;
@@ -102,7 +104,7 @@ class Writer {
     return common;
   }
 
-  // As the reader of a labelled copy takes it, or as it is made, if it is made whole.
+  // A result lies as the copy behind it is made, unless that is a partial sum; else a copy lies as its reader takes it.
   const Sharding* labelled_layout(const Value& value, InnerRole role) const {
     if (!value.has_shape() || value.kind == ValueKind::expression) return nullptr;
     const Sharding& made = decision(value.producer).results[0];
@@ -129,8 +131,8 @@ class Writer {
   // As the node takes that operand.
   const Sharding* taken(const Node* node, size_t index) const {
     const auto& operands = decision(node).operands;
-    const bool is_size = node->inputs[index]->kind == ValueKind::expression;
-    return is_size || index >= operands.size() ? nullptr : &operands[index];
+    const bool is_known = node->inputs[index]->kind == ValueKind::expression || ops::reads_values(*node, index);
+    return is_known || index >= operands.size() ? nullptr : &operands[index];
   }
 
   // As the compiled node takes it that makes a result of `node`, or one before it that makes no result of the model as

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -112,9 +113,16 @@ class GraphBuilder {
     for (const OperandSyntax& operand : syntax.inputs) node->inputs.push_back(this->operand(operand));
     for (const AttributeSyntax& attribute : syntax.attributes) {
       AttributeValue value = attribute.value;
-      if (attribute.graph) value = Region(GraphBuilder(scanner_, this).build(*attribute.graph));
+      if (attribute.graph) {
+        GraphBuilder region(scanner_, this);
+        value = Region(region.build(*attribute.graph));
+        for (const std::string& name : region.captured_)
+          if (std::find(node->captures.begin(), node->captures.end(), name) == node->captures.end())
+            node->captures.push_back(name);
+      }
       node->attributes.push_back({attribute.name, std::move(value), ""});
     }
+    for (const std::string& name : node->captures) node->inputs.push_back(look_up(name));
     for (const OperandSyntax& output : syntax.outputs) {
       if (output.name.empty()) {
         node->outputs.push_back(nullptr);
@@ -152,7 +160,9 @@ class GraphBuilder {
     if (Value* found = graph_->find(name)) return found;
     // A name that a later node of this graph produces is not an outer one.
     const Value* captured = outer_ && !produced_.contains(name) ? outer_->look_up(name) : nullptr;
-    return captured ? graph_->add_value(name, ValueKind::input, captured->type) : nullptr;
+    if (!captured) return nullptr;
+    captured_.push_back(name);
+    return graph_->add_value(name, ValueKind::input, captured->type);
   }
 
   Value* resolve(size_t at, const std::string& name) {
@@ -166,7 +176,8 @@ class GraphBuilder {
   const Scanner& scanner_;
   GraphBuilder* outer_;
   std::unique_ptr<Graph> graph_ = std::make_unique<Graph>();
-  std::set<std::string> produced_;  // results of this graph's nodes
+  std::vector<std::string> captured_;  // of `outer`'s graph, in the order of their first uses
+  std::set<std::string> produced_;     // results of this graph's nodes
   std::map<std::string, TensorType> result_types_;
   std::map<std::pair<std::vector<Expr>, bool>, Value*> expressions_;  // equal ones are one value
 };

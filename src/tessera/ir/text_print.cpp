@@ -239,7 +239,7 @@ class Printer {
       list("<", items, ">", indent);
     }
     text += " (";
-    for (size_t i = 0; i < node.inputs.size(); ++i) text += (i ? ", " : "") + operand(node.inputs[i]);
+    for (size_t i = 0; i < node.operand_count(); ++i) text += (i ? ", " : "") + operand(node.inputs[i]);
     text += ")";
     if (!comments.empty()) text += "  # " + comments;
     text += "\n";

@@ -39,6 +39,10 @@ void infer_tensor_scatter(Node& node) {
     if (node.input(kFirst)->dtype() != DType::int64)
       fail_node(node, "write_indices are {}; they must be int64", name_of(node.input(kFirst)->dtype()));
   }
+  if (!node.domain.empty())
+    for (size_t i : {kOffset, kAllRows})
+      if (operand(node, i).dtype() != DType::int64)
+        fail_node(node, "operand {} is {}; it must be int64", i, name_of(operand(node, i).dtype()));
   set_result(node, 0, dtype, cache);
 }
 

@@ -18,7 +18,7 @@ enum class FactorKind {
   index,      ///< like pass, but the local operator takes its global offset
   position,   ///< likewise, and it is another operator
   target,     ///< an indexed dimension that is written: each rank writes what falls into its part
-  update,     ///< what is written to some place: each rank writes its own, the result is partial by `reduction`
+  update,     ///< along it lies what is written: each rank writes its part, the result is partial by `reduction`
   norm,       ///< all along it counts for each result: the local form reduces over the ranks twice
   moment,     ///< the same, where what lies along it are features, not scores
   winner,     ///< one index along it is chosen: the local form reduces the extreme, then the indices that have it
@@ -52,7 +52,7 @@ struct FactorTraits {
   int gathers = 0;            ///< where it is split, the local form gathers from each rank so many results without it
   bool regathers = false;     ///< where it is split, the local form gathers the first result along it, Factor::rounds
                               ///< times
-  bool priced = false;        ///< to gather operands may move less than to reduce the result: the cheaper is taken
+  bool priced = false;        ///< it is split only where reducing the result moves less than gathering the operands
   bool by_window = false;     ///< operands have other extents along it than results, as Factor::windows says
 
   /// Whether the local form of what splits it communicates.

@@ -288,7 +288,7 @@ void RegionOpener::open_if(Node* node) {
     map_captures(*node, branch, values);
     for (const std::string& capture : node->captures) {  // in their order, which is the same in every process
       const Value* inside = branch.find(capture);
-      if (!inside || !is_run_value(*values.at(inside))) continue;
+      if (!inside || !values.at(inside) || !is_run_value(*values.at(inside))) continue;
       Value*& outer = values.at(inside);
       Value*& twin = brought[outer];
       if (!twin) {

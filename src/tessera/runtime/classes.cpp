@@ -3,6 +3,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/flow.h"
 
 namespace tessera::runtime {
 namespace {
@@ -11,6 +12,8 @@ namespace {
 [[noreturn]] void refuse(const spmd::ExtentEquality& equality, const Symbols& symbols,
                          const std::set<std::string>& ones) {
   std::string mend = "they must be equal";
+  if (equality.node.starts_with(flow::kDomain))
+    mend += "; tessera run and verify run the model itself in parts then, with --inputs and on ranks of one process";
   if (equality.broadcasts && !ones.empty()) {
     std::string sizes;
     for (const std::string& name : ones)

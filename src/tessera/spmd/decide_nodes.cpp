@@ -163,9 +163,9 @@ class Decider {
 
   Cost result_cost(const NodeLayout& node, size_t t, const Sharding& produced) const {
     const Slot& slot = layout_.slots[node.result_slots[t]];
-    Sharding made = produced;
-    if (is_reduced_with_another(node, produced.partial)) made.partial.clear();
-    const double moved = use_cost(slot, made);
+    Sharding as_used = produced;
+    if (is_reduced_with_another(node, produced.partial)) as_used.partial.clear();
+    const double moved = use_cost(slot, as_used);
     if (!slot.annotated) return {.bytes = moved};
     Sharding reduced = produced;
     reduced.partial.clear();

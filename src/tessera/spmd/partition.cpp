@@ -183,7 +183,7 @@ class Partitioner {
     const Value* value = node.outputs[result];
     if (!value || !is_float(value->dtype()) || bits_of(value->dtype()) != 16) return false;
     if (!decision.results[result].is_partial()) return false;
-    if (ops::has_wide_sums(node)) return true;
+    if (ops::has_wide_sums(node) && is_partial_sum(decision.results[result])) return true;
     return std::any_of(operands.begin(), operands.end(),
                        [](const Value* operand) { return operand && operand->dtype() == DType::float32; });
   }

@@ -434,14 +434,16 @@ class FoundSteps {
 
  private:
   using Key = std::pair<Sharding, Sharding>;
-  // Of axes alone: sizes seldom differ where these are the same.
   struct Hash {
     size_t operator()(const Key& key) const {
       size_t hash = 0;
       const auto mix = [&hash](size_t value) { hash = hash * 1099511628211U + value; };
       for (const Sharding* sharding : {&key.first, &key.second}) {
         for (const DimSharding& dim : sharding->dims)
-          for (const Part& part : dim.parts) mix(part.axes.size());
+          for (const Part& part : dim.parts) {
+            mix(part.axes.size());
+            mix(static_cast<size_t>(part.size.constant().value_or(0)));
+          }
         for (const AxisRef& axis : sharding->axes()) {
           mix(std::hash<std::string>()(axis.axis));
           mix(static_cast<size_t>(axis.pre));

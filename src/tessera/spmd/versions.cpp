@@ -7,14 +7,19 @@
 namespace tessera::spmd {
 
 double Moved::bytes(const ReshardStep& step, const Mesh& mesh, const Hints& hints) const {
-  const bool wide = wide_sums && step.before.is_partial() && is_float(dtype) && bits_of(dtype) == 16;
+  const bool wide = wide_sums && is_partial_sum(step.before) && is_float(dtype) && bits_of(dtype) == 16;
   return hinted(bytes_received(step, wide ? DType::float32 : dtype, mesh), hints);
+}
+
+bool is_partial_sum(const Sharding& sharding) {
+  return std::any_of(sharding.partial.begin(), sharding.partial.end(),
+                     [](const PartialAxis& axis) { return axis.reduction == Reduction::sum; });
 }
 
 bool makes_wide_sums(const NodeLayout& node, const NodeDecision& decision, size_t result,
                      const std::set<const Value*>& wide) {
   if (!decision.results[result].is_partial()) return false;
-  if (ops::has_wide_sums(*node.node)) return true;
+  if (ops::has_wide_sums(*node.node) && is_partial_sum(decision.results[result])) return true;
   for (size_t t = 0; t < node.operand_slots.size(); ++t)
     if (node.operand_slots[t] >= 0 && decision.operands[t].is_partial() && wide.contains(node.node->inputs[t]))
       return true;

@@ -18,6 +18,9 @@ struct Moved {
   double bytes(const ReshardStep& step, const Mesh& mesh, const Hints& hints) const;
 };
 
+/// Whether ranks have terms of sums, not of extremes alone.
+bool is_partial_sum(const Sharding& sharding);
+
 /// Whether a node makes a result whose partial sums are float32 where the result is a 16-bit float: since the node's
 /// own are (ops::has_wide_sums), or since it keeps those of an operand in `wide`.
 bool makes_wide_sums(const NodeLayout& node, const NodeDecision& decision, size_t result,

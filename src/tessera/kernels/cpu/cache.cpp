@@ -61,7 +61,7 @@ class TensorScatterKernel : public Kernel {
     for (int64_t b = 0; first && b < batch_; ++b)
       if (first[b] < 0 || (!circular_ && first[b] > size - count_))
         fail("kernel", "{}: {} rows from {} on do not lie in a cache of {}", label_, count_, first[b], size);
-    if (row_ == 0 || here_ == 0) return;
+    if (row_ == 0 || here_ == 0 || count_ == 0) return;
     const int64_t outer = batch_ * heads_;
 #pragma omp parallel for num_threads(team_for(outer* count_* row_ / 4, threads_)) schedule(static)
     for (int64_t at = 0; at < outer; ++at) {
@@ -76,7 +76,6 @@ class TensorScatterKernel : public Kernel {
   }
 
  private:
-  // Of a cache of so many rows.
   void require_room(int64_t size) const {
     if (circular_ ? count_ > 0 && here_ > 0 && size <= 0 : count_ > size)
       fail("kernel", "{}: an update of {} does not fit into a cache of {}", label_, count_, size);
