@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "spmd/compiled.h"
+#include "tessera/spmd/partition.h"
+
 namespace tessera::spmd {
 namespace {
 
@@ -113,6 +116,20 @@ TEST(Halo, ShardsHaveAClosedForm) {
           EXPECT_EQ(bind_rank(any.end, numbers, {m}).evaluate(sizes), shards[m].end.evaluate(sizes));
         }
     }
+}
+
+// A rank that needs no elements of a result must not be sent any.
+TEST(Halo, IsNotExchangedForAShape) {
+  Compiled compiled(
+      "m (float[3, 8] a, float[5, 8] b) => (int64[2] y) {\n"
+      "  c = Concat <axis = 0> (b, a)\n"
+      "  r = Neg (c)\n"
+      "  y = Shape (r)\n"
+      "}\n",
+      "x=2", {{"c", "[x, -]"}});
+  const Program program =
+      partition(*compiled.model.graph, *compiled.layout, compiled.decisions, compiled.mesh, compiled.hints);
+  for (const auto& node : program.graph->nodes()) EXPECT_NE(node->domain, kCommDomain) << node->label();
 }
 
 }  // namespace

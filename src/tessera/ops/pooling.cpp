@@ -29,16 +29,18 @@ void infer_pool(Node& node) {
     if (kernel.size() != data.size() - 2)
       fail_node(node, "kernel_shape has {} values for the {} spatial dimensions of {}", kernel.size(), data.size() - 2,
                 to_string(data));
-    Windows windows = windows_of(node, std::move(kernel));
+    const Windows windows = windows_of(node, std::move(kernel));
+    const size_t dims = windows.kernel.size();
+    std::vector<Expr> pads;
     if (node.domain == "tessera") {
-      const Dims pads = constant_operand(node, kPads, "pads");
-      if (pads.size() != 2 * windows.kernel.size())
+      pads = content_operand(node, kPads, "pads");
+      if (pads.size() != 2 * dims)
         fail_node(node, "pads has {} elements for {} spatial dimensions; give one before and one after each",
-                  pads.size(), windows.kernel.size());
-      windows.begin.assign(pads.begin(), pads.begin() + static_cast<ptrdiff_t>(windows.kernel.size()));
-      windows.end.assign(pads.begin() + static_cast<ptrdiff_t>(windows.kernel.size()), pads.end());
+                  pads.size(), dims);
     }
-    for (size_t d = 0; d + 2 < data.size(); ++d) shape.push_back(windows_along(node, windows, d, data[2 + d]));
+    for (size_t d = 0; d < dims; ++d)
+      shape.push_back(pads.empty() ? windows_along(node, windows, d, data[2 + d])
+                                   : max(0, windows_along(node, windows, d, data[2 + d], pads[d], pads[dims + d])));
   }
   set_result(node, 0, node.input(0)->dtype(), shape);
   if (node.output(1)) set_result(node, 1, DType::int64, std::move(shape));

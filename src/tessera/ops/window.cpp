@@ -48,14 +48,18 @@ Windows windows_of(const Node& node, Dims kernel) {
 }
 
 Expr windows_along(const Node& node, const Windows& windows, size_t d, const Expr& extent) {
-  int64_t stride = windows.strides[d];
-  if (windows.auto_pad.starts_with("SAME")) return ceildiv(extent, stride);
-  Expr padded = extent + windows.begin[d] + windows.end[d];
+  if (windows.auto_pad.starts_with("SAME")) return ceildiv(extent, windows.strides[d]);
+  return windows_along(node, windows, d, extent, windows.begin[d], windows.end[d]);
+}
+
+Expr windows_along(const Node& node, const Windows& windows, size_t d, const Expr& extent, const Expr& begin,
+                   const Expr& end) {
+  const int64_t stride = windows.strides[d];
+  Expr padded = extent + begin + end;
   Expr last_start = padded - windows.reach(d);
   Expr count = floordiv(last_start, stride) + 1;
   // Rounding up may add a window, unless it would start in the padding behind the last element.
-  if (windows.ceil_mode)
-    count = min(ceildiv(last_start, stride) + 1, floordiv(extent + windows.begin[d] - 1, stride) + 1);
+  if (windows.ceil_mode) count = min(ceildiv(last_start, stride) + 1, floordiv(extent + begin - 1, stride) + 1);
   if (extent.is(0)) return max(0, count);  // of a rank without elements
   if (auto known = count.constant(); known && *known < 1)
     fail_node(node, "a window that reaches over {} elements does not fit in spatial dimension {} of {} elements",

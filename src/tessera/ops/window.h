@@ -31,6 +31,9 @@ Windows windows_of(const Node& node, Dims kernel);
 /// The number of windows that fit along spatial dimension `d` of that extent (ONNX's output shape formulas). Throws a
 /// user error if none is known to fit.
 Expr windows_along(const Node& node, const Windows& windows, size_t d, const Expr& extent);
+/// The same between so many elements of padding, whatever `windows` says of it.
+Expr windows_along(const Node& node, const Windows& windows, size_t d, const Expr& extent, const Expr& begin,
+                   const Expr& end);
 
 struct Padding {
   int64_t begin = 0, end = 0;

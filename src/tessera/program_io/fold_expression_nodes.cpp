@@ -63,6 +63,11 @@ bool is_of_constants(const Node& node) {
                       [](const Value* operand) { return operand && operand->kind == ValueKind::expression; });
 }
 
+bool gives_size(const Node& node) {
+  return std::all_of(node.outputs.begin(), node.outputs.end(),
+                     [](const Value* result) { return !result || result->dtype() == DType::int64; });
+}
+
 void replace_by_expression(Graph& graph, Value* result, const std::vector<Expr>& content) {
   std::string name = result->name;
   graph.rename(result, name + ".nodes");
@@ -127,11 +132,12 @@ class ExpressionFolder {
         dialect::infer_node(*node, mesh_);
         settle(*node);
       }
-    } else if (is_untyped(*node)) {
-      infer(node);
-    } else if (const bool of_types = results_follow_from_types(*node); of_types || results_are_known(*node)) {
-      infer(node);
-      if (!of_types && is_of_constants(*node)) return;  // left to the model
+    } else {
+      const bool untyped = is_untyped(*node), of_types = results_follow_from_types(*node);
+      const bool known = of_types || results_are_known(*node);
+      if (known || untyped) infer(node);
+      // What the model computes of constants is left to it. Without types, int64 is taken for a size.
+      if (known && !of_types && is_of_constants(*node) && !(untyped && gives_size(*node))) return;
     }
     for (Value* result : node->outputs) {
       if (!result || !result->content || graph_.is_output(result)) continue;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <set>
+#include <unordered_set>
 
 #include "tessera/base/error.h"
 #include "tessera/ir/flow.h"
@@ -34,7 +35,9 @@ class Partitioner {
 
   Program run() {
     for (const Value* input : source_.inputs) source(input);
-    for (size_t n = 0; n < layout_.nodes.size(); ++n) emit(layout_.nodes[n], decisions_.nodes[n]);
+    find_needed();
+    for (size_t n = 0; n < layout_.nodes.size(); ++n)
+      if (needed_.contains(layout_.nodes[n].node)) emit(layout_.nodes[n], decisions_.nodes[n]);
     for (const Value* output : source_.outputs) emit_output(output);
     for (const auto& value : source_.values())
       if (value->next)
@@ -47,6 +50,30 @@ class Partitioner {
   }
 
  private:
+  // Whether a node computes with an operand: Shape and its like know their results without one.
+  static bool computes_with(const Node& node, size_t operand) {
+    const auto is_known = [](const Value* result) { return !result || result->content.has_value(); };
+    return ops::reads_elements(node, operand) || !std::all_of(node.outputs.begin(), node.outputs.end(), is_known);
+  }
+
+  // The others would leave messages that are sent and never received.
+  void find_needed() {
+    std::unordered_set<const Value*> leaving(source_.outputs.begin(), source_.outputs.end());
+    for (const auto& value : source_.values())
+      if (value->next) leaving.insert(value->next);
+    for (size_t n = layout_.nodes.size(); n-- > 0;) {
+      const Node* node = layout_.nodes[n].node;
+      const auto is_needed = [&](const Value* result) {
+        return result &&
+               (leaving.contains(result) || std::any_of(result->uses.begin(), result->uses.end(), [&](const Use& use) {
+                  return needed_.contains(use.node) && computes_with(*use.node, use.index);
+                }));
+      };
+      if (node->outputs.empty() || std::any_of(node->outputs.begin(), node->outputs.end(), is_needed))
+        needed_.insert(node);
+    }
+  }
+
   // A global value in the layouts that it has been given so far, the first as produced.
   // A use that comes so few fetches after another one shares what that has fetched: a rank would fetch it anew while
   // the other copy is still there (bind's kUnderWay).
@@ -199,7 +226,7 @@ class Partitioner {
   Value* operand(const NodeLayout& layout, const NodeDecision& decision, size_t index) {
     const Value* global = layout.node->inputs[index];
     const Sharding& wanted = decision.operands[index];
-    if (!global) return nullptr;
+    if (!global || !computes_with(*layout.node, index)) return nullptr;
     // Where its elements are data that a factor runs along, an expression is sliced as any other operand.
     if (global->kind == ValueKind::expression && wanted.is_whole()) return expression(global);
     return laid_out(global, wanted, layout.node->label(),
@@ -385,7 +412,8 @@ class Partitioner {
   const Graph& source_;
   const Layout& layout_;
   const Decisions& decisions_;
-  const flow::Flow flow_;  ///< of the global graph
+  const flow::Flow flow_;                   ///< of the global graph
+  std::unordered_set<const Node*> needed_;  ///< nodes of the global graph for what leaves it
   Program program_;
   std::map<const Value*, Versions> versions_;
   int fetches_ = 0;  // from storage, so far
