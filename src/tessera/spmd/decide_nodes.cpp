@@ -147,25 +147,37 @@ class Decider {
                        [](const ops::Factor& factor) { return ops::traits_of(factor.kind).priced; });
   }
 
-  // Whether a priced result that is partial over these axes meets another, which is so whatever this one is: of two
-  // that rely on each other, both might better be whole.
-  bool is_reduced_with_another(const NodeLayout& node, const std::vector<PartialAxis>& axes) const {
-    if (axes.empty() || !is_priced(node)) return false;
-    const Value* other = terms_.other_term(node, axes);
-    if (!other || is_priced(layout_.of(other->producer))) return false;
-    if (!before_) return true;
-    const NodeDecision& made = before_->nodes[layout_.index_of(other->producer)];
+  // How much of its reduction a priced result pays for that is partial over these axes: nothing if it meets a sum that
+  // is reduced in any case, and a share if it meets others like itself.
+  double share_of_reduction(const NodeLayout& node, const std::vector<PartialAxis>& axes) const {
+    if (axes.empty() || !is_priced(node)) return 1;
+    int alike = 1;
+    for (const Value* other : terms_.other_terms(node, axes)) {
+      if (is_priced(layout_.of(other->producer)))
+        ++alike;
+      else if (!before_ || was_partial(*other, axes))
+        return 0;
+    }
+    return 1.0 / alike;
+  }
+
+  // In the earlier pass.
+  bool was_partial(const Value& value, const std::vector<PartialAxis>& axes) const {
+    const auto& partial = before_->nodes[layout_.index_of(value.producer)].results[0].partial;
     return std::all_of(axes.begin(), axes.end(), [&](const PartialAxis& axis) {
-      const auto& partial = made.results[0].partial;
       return std::find(partial.begin(), partial.end(), axis) != partial.end();
     });
   }
 
   Cost result_cost(const NodeLayout& node, size_t t, const Sharding& produced) const {
     const Slot& slot = layout_.slots[node.result_slots[t]];
-    Sharding as_used = produced;
-    if (is_reduced_with_another(node, produced.partial)) as_used.partial.clear();
-    const double moved = use_cost(slot, as_used);
+    double moved = use_cost(slot, produced);
+    if (const double share = share_of_reduction(node, produced.partial); share < 1) {
+      Sharding whole = produced;
+      whole.partial.clear();
+      const double beside = use_cost(slot, whole);
+      moved = beside + share * (moved - beside);
+    }
     if (!slot.annotated) return {.bytes = moved};
     Sharding reduced = produced;
     reduced.partial.clear();

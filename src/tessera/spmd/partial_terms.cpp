@@ -152,19 +152,44 @@ Assignment PartialTerms::without_partial_axes(const NodeLayout& node, Assignment
   return assignment;
 }
 
+// The sum that the node's only result goes into, and nothing else; null: there is none.
+const Node* PartialTerms::sum_of(const Node* at, const std::vector<PartialAxis>& axes) const {
+  if (at->outputs.size() != 1 || at->outputs[0]->uses.size() != 1 || leaves_.contains(at->outputs[0])) return nullptr;
+  const Use use = at->outputs[0]->uses.front();
+  return terms_of_sum(layout_.of(use.node), {static_cast<int>(use.index)}, axes) ? use.node : nullptr;
+}
+
 const Value* PartialTerms::other_term(const NodeLayout& node, const std::vector<PartialAxis>& axes) const {
   const Node* at = node.node;
-  while (at->outputs.size() == 1 && at->outputs[0]->uses.size() == 1 && !leaves_.contains(at->outputs[0])) {
-    const Use use = at->outputs[0]->uses.front();
-    const NodeLayout& next = layout_.of(use.node);
-    const int own = static_cast<int>(use.index);
-    const auto terms = terms_of_sum(next, {own}, axes);
-    if (!terms) return nullptr;
-    for (int term : *terms)
-      if (term != own && becomes_partial(use.node->inputs[term], axes)) return use.node->inputs[term];
-    at = use.node;
+  while (const Node* sum = sum_of(at, axes)) {
+    const int own = static_cast<int>(at->outputs[0]->uses.front().index);
+    for (int term : *terms_of_sum(layout_.of(sum), {own}, axes))
+      if (term != own && becomes_partial(sum->inputs[term], axes)) return sum->inputs[term];
+    at = sum;
   }
   return nullptr;
+}
+
+std::vector<const Value*> PartialTerms::other_terms(const NodeLayout& node,
+                                                    const std::vector<PartialAxis>& axes) const {
+  std::vector<const Value*> terms;
+  const Node* at = node.node;
+  while (const Node* sum = sum_of(at, axes)) at = sum;
+  if (at != node.node) add_terms(at, node.node->outputs[0], axes, terms);
+  return terms;
+}
+
+void PartialTerms::add_terms(const Node* sum, const Value* own, const std::vector<PartialAxis>& axes,
+                             std::vector<const Value*>& terms) const {
+  for (int t : *terms_of_sum(layout_.of(sum), {}, axes)) {
+    const Value* term = sum->inputs[t];
+    if (!term || term == own) continue;
+    const Node* maker = term->producer;
+    if (becomes_partial(term, axes))
+      terms.push_back(term);
+    else if (maker && sum_of(maker, axes) == sum && terms_of_sum(layout_.of(maker), {}, axes))
+      add_terms(maker, own, axes, terms);
+  }
 }
 
 bool PartialTerms::becomes_partial(const Value* value, const std::vector<PartialAxis>& axes) const {

@@ -40,12 +40,17 @@ class PartialTerms {
   /// alone: then both are reduced at once. Null: none. A gradient's norm adds up the squares of split and of whole
   /// parameters one by one.
   const Value* other_term(const NodeLayout& node, const std::vector<PartialAxis>& axes) const;
+  /// All such operands of the sums that the node's result is a term of, of terms of terms, too.
+  std::vector<const Value*> other_terms(const NodeLayout& node, const std::vector<PartialAxis>& axes) const;
   /// Bytes of the largest shard, symbols as hinted.
   double local_bytes(const Sharding& sharding, DType dtype) const;
 
  private:
   const Sharding* partial_layout(const NodeLayout& node, size_t t) const;
   static bool unite(std::vector<PartialAxis>& axes, const std::vector<PartialAxis>& more);
+  const Node* sum_of(const Node* at, const std::vector<PartialAxis>& axes) const;
+  void add_terms(const Node* sum, const Value* own, const std::vector<PartialAxis>& axes,
+                 std::vector<const Value*>& terms) const;
   bool becomes_partial(const Value* value, const std::vector<PartialAxis>& axes) const;
 
   const Layout& layout_;
