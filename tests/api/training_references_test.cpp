@@ -281,8 +281,8 @@ TEST(TrainingCommunication, of_tensor_parallelism_is_four_reductions_a_block) {
 TEST(TrainingCommunication, of_sequence_parallelism_is_four_scatters_and_gathers_a_block) {
   std::map<std::string, int64_t> counts = collectives_of({"tp=2", "megatron+sequence"});
   EXPECT_EQ(counts["reduce_scatter"], 4 * 2 + 1 + 1 + 1);
-  // And the positions themselves, which are made in parts.
-  EXPECT_EQ(counts["all_gather"], 4 * 2 + 1 + 1 + 1);
+  // The positions themselves are made on every rank.
+  EXPECT_EQ(counts["all_gather"], 4 * 2 + 1 + 1);
 }
 
 // How many of them start by themselves.

@@ -106,6 +106,21 @@ TEST(Decisions, SixteenBitSumsArePricedInFloat32) {
   EXPECT_EQ(price(largest, whole, wide), price(largest, whole, narrow)) << "nothing is added";
 }
 
+// What is made of nothing is made whole where that is wanted, not in parts that are gathered.
+TEST(Decisions, RangesAreMadeWhole) {
+  Compiled compiled(
+      "m (float[8, 6] x, float[4, 6] u) => (float[8, 6] y)\n"
+      "  <int64 zero = {0}, int64 four = {4}, int64 one = {1}, int64[2] list = {4, 1}> {\n"
+      "  r = Range (zero, four, one)\n"
+      "  i = Reshape (r, list)\n"
+      "  s = ScatterND <reduction = \"add\"> (x, i, u)\n"
+      "  y = Relu (s)\n"
+      "}\n",
+      "tp=2", {{"u", "[tp, -]"}});
+  EXPECT_EQ(compiled.produced("r"), "[-]");
+  EXPECT_EQ(compiled.communication(), "u: AllGather tp");
+}
+
 // Few updates are gathered; of many, ranks reduce what they made; and so they do of few, if that meets another sum.
 TEST(Decisions, UpdatesAreGatheredOrTheirResultIsReduced) {
   const auto scattered = [](int updates, std::string_view reduction) {

@@ -268,6 +268,10 @@ class Decider {
         for (const Place& place : node.subfactors[s].places)
           for (std::vector<AxisRef> axes : wished_at(place)) {
             auto& known = candidates[s];
+            if (axes.empty()) {
+              added |= !known.empty();  // each rank may make all of it
+              continue;
+            }
             const auto placed = [&](const AxisRef& axis) { return overlaps(node.at, axis); };
             axes.erase(std::find_if(axes.begin(), axes.end(), placed), axes.end());
             if (axes.empty() || std::find(known.begin(), known.end(), axes) != known.end()) continue;
@@ -285,7 +289,8 @@ class Decider {
            (is_repeated || ops::traits_of(node.rule.factors[subfactor.factor].kind).follows_use);
   }
 
-  // The axes over which uses want a result split there: as the earlier pass decided, or as propagation found.
+  // The axes over which uses want a result split there, none if whole: as the earlier pass decided, or as propagation
+  // found.
   std::vector<std::vector<AxisRef>> wished_at(const Place& place) const {
     std::vector<std::vector<AxisRef>> all;
     if (!place.result) return all;
@@ -293,7 +298,7 @@ class Decider {
     const std::vector<Expr> cuts = boundaries(own.sharding().dims[place.dim]);
     const auto add = [&](const Sharding& wanted) {
       const DimSharding& dim = wanted.dims[place.dim];
-      if (boundaries(dim) == cuts && !dim.parts[place.part].axes.empty()) all.push_back(dim.parts[place.part].axes);
+      if (boundaries(dim) == cuts) all.push_back(dim.parts[place.part].axes);
     };
     if (wishes_)
       for (const Wishes::Wish& wish : wishes_->of(own.value)) add(wish.layout);
