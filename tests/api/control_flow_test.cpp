@@ -339,16 +339,7 @@ TEST(ControlFlow, TakesAnnotationsOfTensorsInBodies) {
   const TemporaryFolder folder;
   const Model model = Model::load(write_model(folder, model_of(R"(
     g (float[4, 8] x) => (float[4, 8] y, float[4, 8] z) <float[8, 8] w, int64 many = {100}, int64 two = {2}> {
-      y = Loop <body = often (int64 i, bool c, float[4, 8] v) => (bool c2, float[4, 8] v2) {
-        p = MatMul (v, w)
-        size = ReduceSum <keepdims = 0> (p)
-        limit = Constant <value = float {1}> ()
-        large = Greater (size, limit)
-        r = If (large) <then_branch = t () => (float[4, 8] a) { a = Sign (p) },
-                        else_branch = e () => (float[4, 8] b) { b = Neg (v) }>
-        v2 = Identity (r)
-        c2 = Identity (c)
-      }> (many, "", x)
+      )" + kBranchInALoop + R"((many, "", x)
       z = Loop <body = twice (int64 j, bool d, float[4, 8] u) => (bool d2, float[4, 8] u2) {
         q = Add (u, u)
         u2 = Identity (q)

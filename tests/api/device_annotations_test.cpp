@@ -336,16 +336,7 @@ TEST_F(DeviceAnnotations, CompleteBodiesAndFunctions) {
     g (float[4, 8] x) => (float[4, 8] y, float[4, 8] z) <float[8, 8] w, int64 many = {100}, int64 two = {2}> {
       f = local.F (x, w)
       k = local.F (f)
-      y = Loop <body = often (int64 i, bool c, float[4, 8] v) => (bool c2, float[4, 8] v2) {
-        p = MatMul (v, w)
-        size = ReduceSum <keepdims = 0> (p)
-        limit = Constant <value = float {1}> ()
-        large = Greater (size, limit)
-        r = If (large) <then_branch = t () => (float[4, 8] a) { a = Sign (p) },
-                        else_branch = e () => (float[4, 8] b) { b = Neg (v) }>
-        v2 = Identity (r)
-        c2 = Identity (c)
-      }> (many, "", k)
+      )" + kBranchInALoop + R"((many, "", k)
       z = Loop <body = twice (int64 j, bool d, float[4, 8] u) => (bool d2, float[4, 8] u2) {
         shape = Constant <value = int64[2] {4, 8}> ()
         q = Reshape (u, shape)
@@ -485,16 +476,7 @@ TEST_F(DeviceAnnotations, InBodiesAreFollowed) {
     g (float[4, 8] x, float[3, 4, 8] rows) => (float[4, 8] y, float[4, 8] z, float[3, 4, 8] all)
       <float[8, 8] w, int64 many = {100}, int64 two = {2}> {
       yes = Constant <value = bool {1}> ()
-      y = Loop <body = often (int64 i, bool c, float[4, 8] v) => (bool c2, float[4, 8] v2) {
-        p = MatMul (v, w)
-        size = ReduceSum <keepdims = 0> (p)
-        limit = Constant <value = float {1}> ()
-        large = Greater (size, limit)
-        r = If (large) <then_branch = t () => (float[4, 8] a) { a = Sign (p) },
-                        else_branch = e () => (float[4, 8] b) { b = Neg (v) }>
-        v2 = Identity (r)
-        c2 = Identity (c)
-      }> (many, yes, x)
+      )" + kBranchInALoop + R"((many, yes, x)
       z = Loop <body = twice (int64 j, bool d, float[4, 8] u) => (bool d2, float[4, 8] u2) {
         q = Add (u, u)
         u2 = Identity (q)

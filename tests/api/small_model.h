@@ -48,4 +48,18 @@ pair (float[batch, 8] x) => (float[batch, 8] y) <float[8, 32] up, float[32, 8] d
   y = MatMul (active, down)
 })";
 
+// A loop that stays one, with a branch in it that the run decides: its node up to its operands, for a weight [8, 8]
+// 'w'.
+inline const std::string kBranchInALoop =
+    R"(y = Loop <body = often (int64 i, bool c, float[4, 8] v) => (bool c2, float[4, 8] v2) {
+        p = MatMul (v, w)
+        size = ReduceSum <keepdims = 0> (p)
+        limit = Constant <value = float {1}> ()
+        large = Greater (size, limit)
+        r = If (large) <then_branch = t () => (float[4, 8] a) { a = Sign (p) },
+                        else_branch = e () => (float[4, 8] b) { b = Neg (v) }>
+        v2 = Identity (r)
+        c2 = Identity (c)
+      }>)";
+
 }  // namespace tessera::test

@@ -557,28 +557,15 @@ const std::map<OperatorKey, std::string>& without_gradient() {
     add("", {"OneHot"}, "its two values never train");
     add("tessera", {"RandomNormal", "RandomUniform"}, "it reads no element that trains");
     add("tessera", {"AttentionGradient"}, "second derivatives are not taken");
+    constexpr const char* kOfRanks = "only the partitioner makes it, after differentiation";
     add("tessera",
-        {"Conv",
-         "ConvInteger",
-         "ConvTranspose",
-         "Gemm",
-         "MatMul",
-         "ReduceL1",
-         "ReduceMean",
-         "ReduceSum",
-         "ReduceSumSquare",
-         "GatherShard",
-         "GatherElementsShard",
-         "GatherNDShard",
-         "ScatterElementsShard",
-         "ScatterNDShard",
-         "TensorScatterShard",
-         "ExpertsShard",
-         "AttentionShard",
-         "AveragePool",
-         "MaxPool",
-         "Resize"},
-        "only the partitioner makes it, after differentiation");
+        {"Conv", "ConvInteger", "ConvTranspose", "Gemm", "MatMul", "ReduceL1", "ReduceMean", "ReduceSum",
+         "ReduceSumSquare", "AveragePool", "MaxPool", "Resize"},
+        kOfRanks);
+    add("tessera",
+        {"GatherShard", "GatherElementsShard", "GatherNDShard", "ScatterElementsShard", "ScatterNDShard",
+         "TensorScatterShard", "ExpertsShard", "AttentionShard"},
+        kOfRanks);
     add(flow::kDomain, {"Loop", "Carry", "Item", "Next", "Again", "Last", "Stack", "Branch", "Bring", "Join", "Choose"},
         "gradients of loops and branches are not taken");
     return reasons;
