@@ -428,18 +428,24 @@ TEST_F(DeviceAnnotations, CompleteWhatReadsSizes) {
            "y", "y", "SR");
 }
 
-// What another configuration of that name has said in bodies is gone.
-TEST_F(DeviceAnnotations, AreReplacedInBodies) {
-  const std::string text = R"(
+// What another configuration of that name has said in bodies and functions is gone.
+TEST_F(DeviceAnnotations, AreReplacedEverywhere) {
+  const std::string text = R"(<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
     g (float[8, 8] x) => (float[8, 8] y) <float zero = {0}> {
       sum = ReduceSum <keepdims = 0> (x)
       c = Greater (sum, zero)
-      y = If (c) <then_branch = t () => (float[8, 8] a) { a = Abs (x) }, else_branch = e () => (float[8, 8] b) { b = Neg (x) }>
-    })";
-  const Model four = model(text, 4, {{"a", {spec("a", "SR@0123")}}}).completed("c");
-  const Model two = four.annotated(Mesh::parse("tp=2"), {}, "c");
-  EXPECT_THAT(faults(two), IsEmpty());
-  expect_followed(two);
+      o = Gelu (x)
+      p = local.F (o)
+      y = If (c) <then_branch = t () => (float[8, 8] a) { a = Abs (p) }, else_branch = e () => (float[8, 8] b) { b = Neg (p) }>
+    }
+    <domain: "local", opset_import: ["" : 21]> F (r) => (q) { q = Relu (r) }
+    <domain: "", opset_import: ["" : 21]> Gelu (i) => (j) { j = Sigmoid (i) })";
+  for (const char* said : {"y", "a", "q", "j"}) {
+    SCOPED_TRACE(said);
+    const Model two = model(text, 4, {{said, {spec(said, "SR@0123")}}}).annotated(Mesh::parse("tp=2"), {}, "c");
+    EXPECT_THAT(faults(two), IsEmpty());
+    expect_followed(two);
+  }
 }
 
 // An operand that a call leaves out has none, nor has it in the bodies of the function's nodes.

@@ -62,13 +62,7 @@ Model Model::annotated(const Mesh& mesh, const Plan& plan, const std::string& co
   std::erase_if(configurations, [&](const DeviceConfiguration& known) { return known.name == configuration; });
   configurations.push_back({configuration, mesh.size(), {}});
   set_device_configurations(model, configurations);
-  const auto forget = [&](Node& node) {
-    std::vector<NodeDevices> said = device_annotations(node);
-    if (std::erase_if(said, [&](const NodeDevices& entry) { return entry.configuration == configuration; }) > 0)
-      set_device_annotations(node, said);
-  };
-  for (const auto& node : model.graph->nodes()) forget(*node);
-  compiler::for_each_inner_node(model, [&](Graph&, Node& node, size_t) { forget(node); });
+  forget_device_annotations(model, configuration);
   std::vector<int64_t> devices(static_cast<size_t>(mesh.size()));
   std::iota(devices.begin(), devices.end(), 0);
   compiler::write_devices(model, *program.impl().compiled, devices, configuration);

@@ -12,6 +12,7 @@
 #include "tessera/compiler/segments.h"
 #include "tessera/ir/flow.h"
 #include "tessera/ir/glob.h"
+#include "tessera/ir/regions.h"
 #include "tessera/kernels/data_sized.h"
 #include "tessera/ops/op.h"
 #include "tessera/spmd/equal_extents.h"
@@ -51,19 +52,10 @@ SymbolSizes sizes_at(const Model& model, const Tensors& inputs) {
   return sizes;
 }
 
-bool holds_regions(const OnnxModel& model) {
-  const auto in = [](const Graph& graph) {
-    return std::any_of(graph.nodes().begin(), graph.nodes().end(),
-                       [](const auto& node) { return !node->regions().empty(); });
-  };
-  return in(*model.graph) || std::any_of(model.functions.begin(), model.functions.end(),
-                                         [&](const Function& function) { return in(*function.body); });
-}
-
 // What branches and loops of a model take to be equal of its symbols.
 std::vector<spmd::ExtentEquality> equal_in_regions(const Model& model) {
   std::vector<spmd::ExtentEquality> equal;
-  if (!holds_regions(model.impl().model)) return equal;
+  if (!has_regions(model.impl().model)) return equal;
   for (const auto& node : model.impl().rewritten().graph->nodes())
     if (node->domain == flow::kDomain)
       for (spmd::ExtentEquality& found : spmd::equal_extents_of(*node, ops::op_of(*node).rule(*node)))

@@ -12,6 +12,7 @@
 #include "tessera/compiler/body_annotations.h"
 #include "tessera/compiler/places.h"
 #include "tessera/ir/glob.h"
+#include "tessera/ir/regions.h"
 #include "tessera/ir/text.h"
 #include "tessera/onnx/file_facts.h"
 #include "tessera/passes/pipeline.h"
@@ -508,10 +509,7 @@ class Compiler {
 }  // namespace
 
 Compiled compile(const OnnxModel& model, const CompileOptions& options) {
-  const auto& nodes = model.graph->nodes();
-  const bool has_bodies =
-      std::any_of(nodes.begin(), nodes.end(), [](const auto& node) { return !node->regions().empty(); });
-  if (!has_bodies || options.annotations.empty()) return Compiler(model, nullptr, options).run();
+  if (!has_regions(*model.graph) || options.annotations.empty()) return Compiler(model, nullptr, options).run();
   OnnxModel labelled = model.clone();
   CompileOptions own = options;
   own.annotations = label_in_bodies(labelled, options.annotations);

@@ -104,20 +104,12 @@ class Follower {
     for (const auto& [node, annotation] : said_)
       for (const ShardingSpec& spec : annotation.specs) names.insert(spec.tensor);
     shapes_ = shapes_of(plan_.model, names);
-    strip(graph());
-    for (Function& function : plan_.model.functions) strip(*function.body);
+    forget_device_annotations(plan_.model);
     if (inlined_.ignored > 0)
       warn(
           "annotations in functions that are operators of Tessera's own are not followed ({}); propagation decides "
           "there",
           inlined_.ignored == 1 ? "1 node" : fmt::format("{} nodes", inlined_.ignored));
-  }
-
-  static void strip(const Graph& graph) {
-    for (const auto& node : graph.nodes()) {
-      for (const Graph* region : node->regions()) strip(*region);
-      if (!device_annotations(*node).empty()) set_device_annotations(*node, {});
-    }
   }
 
   // The annotated nodes of a body, or of one in it, of the main graph's node `holder`.

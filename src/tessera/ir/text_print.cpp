@@ -3,6 +3,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ir/on_demand.h"
+#include "tessera/ir/regions.h"
 #include "tessera/ir/text.h"
 #include "tessera/ir/text_header.h"
 #include "tessera/ir/text_scanner.h"
@@ -138,8 +139,7 @@ class Printer {
     items.clear();
     text += " ";
     // Bodies of nodes use outer values by name, so every value must have one.
-    bool has_bodies = std::any_of(graph.nodes().begin(), graph.nodes().end(),
-                                  [](const auto& node) { return !node->regions().empty(); });
+    const bool has_bodies = has_regions(graph);
     declared_expressions_.clear();
     std::unordered_set<const Value*> outputs(graph.outputs.begin(), graph.outputs.end());
     for (const auto& value : graph.values()) {

@@ -59,14 +59,19 @@ void write(const ShardingSpec& spec, onnx::ShardingSpecProto& message) {
 }
 
 /// Of the graph and its bodies.
-template <typename Predicate>
-size_t count_nodes(const Graph& graph, const Predicate& predicate) {
-  size_t count = 0;
+template <typename Visit>
+void for_each_node(const Graph& graph, const Visit& visit) {
   for (const auto& node : graph.nodes()) {
-    if (predicate(*node)) ++count;
-    for (const Graph* region : node->regions()) count += count_nodes(*region, predicate);
+    visit(*node);
+    for (const Graph* region : node->regions()) for_each_node(*region, visit);
   }
-  return count;
+}
+
+/// Of the model, its bodies and functions.
+template <typename Visit>
+void for_each_node(const OnnxModel& model, const Visit& visit) {
+  for_each_node(*model.graph, visit);
+  for (const Function& function : model.functions) for_each_node(*function.body, visit);
 }
 
 }  // namespace
@@ -100,14 +105,25 @@ std::optional<NodeDevices> device_annotation(const Node& node, std::string_view 
 }
 
 size_t count_annotated(const Graph& graph, std::string_view configuration) {
-  return count_nodes(graph, [&](const Node& node) { return device_annotation(node, configuration).has_value(); });
+  size_t count = 0;
+  for_each_node(graph, [&](const Node& node) { count += device_annotation(node, configuration).has_value(); });
+  return count;
 }
 
 size_t count_annotated(const OnnxModel& model) {
-  const auto is_annotated = [](const Node& node) { return !device_annotations(node).empty(); };
-  size_t count = count_nodes(*model.graph, is_annotated);
-  for (const Function& function : model.functions) count += count_nodes(*function.body, is_annotated);
+  size_t count = 0;
+  for_each_node(model, [&](const Node& node) { count += !device_annotations(node).empty(); });
   return count;
+}
+
+void forget_device_annotations(OnnxModel& model, std::optional<std::string_view> configuration) {
+  for_each_node(model, [&](Node& node) {
+    std::vector<NodeDevices> said = device_annotations(node);
+    if (std::erase_if(said, [&](const NodeDevices& entry) {
+          return !configuration || entry.configuration == *configuration;
+        }) > 0)
+      set_device_annotations(node, said);
+  });
 }
 
 void set_device_configurations(OnnxModel& model, const std::vector<DeviceConfiguration>& configurations) {

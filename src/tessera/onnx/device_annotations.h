@@ -67,6 +67,9 @@ size_t count_annotated(const Graph& graph, std::string_view configuration);
 /// Nodes of the model, its bodies and functions that say something for any.
 size_t count_annotated(const OnnxModel& model);
 
+/// Takes out what nodes of the model, its bodies and functions say for that configuration; nullopt: for any.
+void forget_device_annotations(OnnxModel& model, std::optional<std::string_view> configuration = std::nullopt);
+
 /// Replace what is there; everything else in the element's `extra` stays. A model with configurations has an IR version
 /// of at least 11.
 void set_device_configurations(OnnxModel& model, const std::vector<DeviceConfiguration>& configurations);
