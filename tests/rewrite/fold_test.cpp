@@ -176,28 +176,6 @@ TEST(Fold, sizes_rounded_as_floats_are_known) {
   EXPECT_EQ(to_string(y->shape()), "[4]");
 }
 
-TEST(Fold, elements_of_a_split_sequence_share_one_split) {
-  OnnxModel model;
-  Graph& graph = *model.graph;
-  Value* sequence = node(graph, "SplitToSequence", {input(graph, "x", {"batch", "6"}), integer(graph, 4)}, "pieces",
-                         {{"axis", int64_t{-1}}});
-  graph.outputs = {node(graph, "SequenceAt", {sequence, integer(graph, 0)}, "a"),
-                   node(graph, "SequenceAt", {sequence, integer(graph, -1)}, "b")};
-  fold(model);
-  graph.verify("test");
-  EXPECT_EQ(histogram(graph), (std::map<std::string, int>{{"Split", 1}}));
-  EXPECT_EQ(to_string(graph.find("a")->shape()), "[batch, 4]");
-  EXPECT_EQ(to_string(graph.find("b")->shape()), "[batch, 2]");
-}
-
-TEST(Fold, sequence_at_an_unknown_position_is_refused) {
-  OnnxModel model;
-  Graph& graph = *model.graph;
-  Value* sequence = node(graph, "SplitToSequence", {input(graph, "x", {"6"}), integer(graph, 2)}, "pieces");
-  node(graph, "SequenceAt", {sequence, input(graph, "i", {}, DType::int64)}, "a");
-  EXPECT_THAT([&] { fold(model); }, testing::ThrowsMessage<Error>(HasSubstr("SequenceAt producing 'a'")));
-}
-
 TEST(Fold, known_output_stays_a_result_under_its_name) {
   OnnxModel model;
   Graph& graph = *model.graph;

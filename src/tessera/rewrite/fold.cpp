@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "tessera/base/error.h"
@@ -8,6 +7,7 @@
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/known_matrix.h"
+#include "tessera/rewrite/lists.h"
 #include "tessera/rewrite/literal.h"
 #include "tessera/rewrite/lower.h"
 #include "tessera/rewrite/open_regions.h"
@@ -79,57 +79,6 @@ void fold_results(Graph& graph, Node* node) {
   }
 }
 
-/// SequenceAt(SplitToSequence(x, split, axis), i) with a known i is a result of a Split. All pieces of one sequence
-/// share the Split.
-class Sequences {
- public:
-  explicit Sequences(Graph& graph) : graph_(graph) {}
-
-  bool handles(Node* node) {
-    if (node->is("SplitToSequence")) return true;  // dead once its SequenceAts are gone
-    if (!node->is("SequenceAt")) return false;
-    Node* sequence = made_by(node->input(0), "SplitToSequence");
-    auto position = numbers(node->input(1));
-    if (!sequence || !position || position->size() != 1)
-      fail("fold", "{}: only an element at a known position of a SplitToSequence is supported; export with Split",
-           node->label());
-    Node*& split = splits_[sequence];
-    if (!split) split = make_split(sequence);
-    int64_t count = static_cast<int64_t>(split->outputs.size());
-    int64_t at = (*position)[0] < 0 ? (*position)[0] + count : (*position)[0];
-    if (at < 0 || at >= count)
-      fail("fold", "{}: position {} of a sequence of {} pieces", node->label(), (*position)[0], count);
-    if (!replace(graph_, node->outputs[0], split->outputs[at]))
-      fail("fold", "{}: two graph outputs are the same piece of a sequence; add an Identity", node->label());
-    return true;
-  }
-
- private:
-  Node* make_split(Node* sequence) {
-    Value* x = sequence->input(0);
-    if (sequence->get_int("keepdims", 1) != 1 && !sequence->input(1))
-      fail("fold", "{}: a SplitToSequence with keepdims = 0 is not supported; export with Split", sequence->label());
-    int64_t axis = axis_of(*sequence, "axis", 0, x->rank());
-    auto extent = x->shape().at(axis).constant();
-    std::vector<int64_t> sizes;
-    auto given = numbers(sequence->input(1));
-    if (given && sequence->input(1)->rank() == 1) {
-      sizes = *given;
-    } else {
-      int64_t piece = given ? given->at(0) : 1;
-      if (!extent || piece < 1 || (sequence->input(1) && !given))
-        fail("fold", "{}: the number of pieces is not known: dimension {} of '{}' has extent {}", sequence->label(),
-             axis, x->name, x->shape().at(axis).str());
-      for (int64_t left = *extent; left > 0; left -= piece) sizes.push_back(std::min(piece, left));
-    }
-    return emit_node(graph_, "Split", {x, graph_.constant_int64(sizes)}, sequence, {attribute("axis", axis)},
-                     sequence->outputs[0]->name, sizes.size());
-  }
-
-  Graph& graph_;
-  std::map<Node*, Node*> splits_;
-};
-
 }  // namespace
 
 void fold(OnnxModel& model) {
@@ -147,7 +96,6 @@ void fold(OnnxModel& model, const std::function<void(Node&)>& infer_other) {
     redirect(graph, node->outputs[0], value);
     return false;
   };
-  Sequences sequences(graph);
   std::function<void(Node*)> visit;
   RegionOpener regions(graph, [&](Node* node) { visit(node); });
   visit = [&](Node* node) {
@@ -163,9 +111,10 @@ void fold(OnnxModel& model, const std::function<void(Node&)>& infer_other) {
       if (becomes(node, constant)) return;
     }
     if (Value* constant = fold_short_lists(graph, *node); constant && becomes(node, constant)) return;
-    const bool moves_nothing = node->is("Identity") && node->input(0) && !node->find_attribute(kLabel);
+    const bool moves_nothing =
+        node->is("Identity") && node->input(0) && (!node->find_attribute(kLabel) || is_list(*node->input(0)));
     if (moves_nothing && becomes(node, node->input(0))) return;
-    if (sequences.handles(node) || regions.open(node)) return;
+    if (regions.open(node)) return;
     settle_values(graph, node);
     if (lower_operator(graph, node, visit)) return;
     if (const ops::OpDef* op = ops::find_op(node->op_type, node->domain))
@@ -176,6 +125,7 @@ void fold(OnnxModel& model, const std::function<void(Node&)>& infer_other) {
   };
   for (Node* node : nodes_of(graph)) visit(node);
   graph.erase_dead();
+  refuse_lists(graph);
 }
 
 }  // namespace tessera::rewrite

@@ -45,6 +45,7 @@ std::vector<Lowering> attention_lowerings();  // lower_attention.cpp: Attention 
 std::vector<Lowering> experts_lowerings();    // lower_experts.cpp: com.microsoft's MoE
 std::vector<Lowering> fused_lowerings();      // lower_fused.cpp: FusedConv, FusedGemm, DynamicQuantizeMatMul, …
 std::vector<Lowering> image_lowerings();      // lower_image.cpp: CenterCropPad, AffineGrid, Col2Im, MaxUnpool, LRN, …
+std::vector<Lowering> list_lowerings();       // lower_lists.cpp: sequences of tensors
 std::vector<Lowering> microsoft_lowerings();  // lower_microsoft.cpp: what ONNX Runtime's optimizers write
 std::vector<Lowering> qlinear_lowerings();    // lower_qlinear.cpp: what ONNX Runtime's static quantizer writes
 std::vector<Lowering> quantization_lowerings();  // lower_quantization.cpp: DynamicQuantizeLinear, QLinear*, *Integer

@@ -1,6 +1,7 @@
 #include "tessera/rewrite/open_regions.h"
 
 #include <algorithm>
+#include <functional>
 #include <initializer_list>
 #include <numeric>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "tessera/ops/infer.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/lists.h"
 
 namespace tessera::rewrite {
 namespace {
@@ -286,17 +288,22 @@ void RegionOpener::open_if(Node* node) {
     made[taken].push_back(begin);
     std::map<const Value*, Value*> values, brought;
     map_captures(*node, branch, values);
-    for (const std::string& capture : node->captures) {  // in their order, which is the same in every process
-      const Value* inside = branch.find(capture);
-      if (!inside || !values.at(inside) || !is_run_value(*values.at(inside))) continue;
-      Value*& outer = values.at(inside);
+    const std::function<Value*(Value*)> bring = [&](Value* outer) {
+      if (!outer || !is_run_value(*outer)) return outer;
       Value*& twin = brought[outer];
+      if (!twin && is_list(*outer)) {
+        std::vector<Value*> tensors;
+        for (Value* tensor : outer->producer->inputs) tensors.push_back(bring(tensor));
+        return brought[outer] = add_list(graph_, std::move(tensors), node);
+      }
       if (!twin) {
         made[taken].push_back(add("Bring", {outer, begin->outputs[0]}, node, name + "/" + outer->name, node->name));
         twin = made[taken].back()->outputs[0];
       }
-      outer = twin;
-    }
+      return twin;
+    };
+    for (const std::string& capture : node->captures)  // in their order, which is the same in every process
+      if (const Value* inside = branch.find(capture)) values.at(inside) = bring(values.at(inside));
     const std::vector<Node*> copies = splice(graph_, branch, values, node, decides_ ? name : "");
     made[taken].insert(made[taken].end(), copies.begin(), copies.end());
     outputs[taken].emplace(graph_, branch, values, node);
@@ -309,14 +316,27 @@ void RegionOpener::open_if(Node* node) {
       add("Join", {made[1].front()->outputs[0], made[0].front()->outputs[0]}, node, prefix + "/join", node->name);
   visit_(join);
   for (size_t r = 0; r < node->outputs.size(); ++r) {
-    if (!node->outputs[r]) continue;
-    Node* choose = add("Choose", {outputs[1]->at(r), outputs[0]->at(r), join->outputs[0]}, node, node->outputs[r]->name,
-                       node->name);
-    {
-      const NamedAs named(graph_, choose->outputs[0], node->outputs[r]);
-      visit_(choose);
+    Value* result = node->outputs[r];
+    if (!result) continue;
+    const auto choose = [&](Value* then, Value* otherwise) {
+      Node* chosen = add("Choose", {then, otherwise, join->outputs[0]}, node, result->name, node->name);
+      const NamedAs named(graph_, chosen->outputs[0], result);
+      visit_(chosen);
+      return chosen->outputs[0];
+    };
+    Value *then = outputs[1]->at(r), *otherwise = outputs[0]->at(r);
+    if (!is_list(*then) && !is_list(*otherwise)) {
+      give(node, r, choose(then, otherwise));
+      continue;
     }
-    give(node, r, choose->outputs[0]);
+    if (!is_list(*then) || !is_list(*otherwise) || then->producer->inputs.size() != otherwise->producer->inputs.size())
+      fail("flow",
+           "{}: its branches give sequences of different lengths as '{}'; what is decided in a run must be tensors",
+           node->label(), result->name);
+    std::vector<Value*> tensors;
+    for (size_t i = 0; i < then->producer->inputs.size(); ++i)
+      tensors.push_back(choose(then->producer->inputs[i], otherwise->producer->inputs[i]));
+    give(node, r, add_list(graph_, std::move(tensors), node));
   }
 }
 
@@ -432,7 +452,15 @@ void RegionOpener::open_loop(LoopForm form) {
   const auto unrolls = [&](int64_t most) {
     return trips > 0 && !form.condition && trips <= most / nodes && unroll(form, trips);
   };
-  if (unrolls(is_sum_over_parameters(form) ? kManyNodes : kFewNodes)) return;
+  const bool carries_list =
+      std::any_of(form.initial.begin(), form.initial.end(), [](auto* value) { return is_list(*value); });
+  if (unrolls(carries_list || is_sum_over_parameters(form) ? kManyNodes : kFewNodes)) return;
+  if (carries_list)
+    fail(
+        "flow",
+        "{}: it carries a sequence of tensors, so that its iterations must be written out one by one, but their number "
+        "is not known, is 0, or is too large; let it stack its tensors as a scan output",
+        form.node->label());
   refuse_random(*form.body, *form.node);
   try {
     keep_loop(form);

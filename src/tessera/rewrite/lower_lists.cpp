@@ -1,0 +1,164 @@
+#include <algorithm>
+
+#include "tessera/ops/infer.h"
+#include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/lists.h"
+#include "tessera/rewrite/lower.h"
+
+// ONNX's sequences, as lists whose tensors are known one by one:
+//
+//   s = SequenceInsert (SequenceConstruct (a, b), c);  y = ConcatFromSequence <axis = 0> (s)
+//   → y = Concat <axis = 0> (a, b, c)
+namespace tessera::rewrite {
+namespace {
+
+using ops::fail_node;
+using Values = std::vector<Value*>;
+
+constexpr std::string_view kList = "List", kListDomain = "tessera.list";
+
+Values list_of(const Lowerer& l, Values tensors) {
+  return {add_list(l.b.graph, std::move(tensors), &l.node, l.node.outputs.at(0)->name)};
+}
+
+Values tensors_of(const Lowerer& l) {
+  const Value* list = l.in(0);
+  if (!is_list(*list))
+    fail_node(l.node,
+              "the tensors of the sequence '{}' are not known one by one, since a branch, a loop or the caller gives "
+              "it; export the model without sequences there",
+              list->name);
+  return list->producer->inputs;
+}
+
+// Where in a list of so many the operand says; `places` is how many it may say.
+size_t position_of(const Lowerer& l, size_t operand, size_t places) {
+  const auto given = numbers(l.in(operand));
+  if (!given || given->size() != 1)
+    fail_node(l.node, "the position '{}' in its sequence is not known before the run; export the model with a constant",
+              l.in(operand)->name);
+  const auto count = static_cast<int64_t>(places);
+  const int64_t tensors = static_cast<int64_t>(tensors_of(l).size());
+  const int64_t at = given->front() < 0 ? given->front() + tensors : given->front();
+  if (at < 0 || at >= count) fail_node(l.node, "position {} of a sequence of {} tensors", given->front(), tensors);
+  return static_cast<size_t>(at);
+}
+
+// A row for each tensor.
+Value* stacked(const Lowerer& l, const Values& tensors, int64_t axis) {
+  Values rows;
+  for (Value* tensor : tensors) rows.push_back(l.b.emit("Unsqueeze", {tensor, l.b.graph.constant_int64({axis})}));
+  return rows.size() == 1 ? rows[0] : l.b.emit("Concat", rows, {attribute("axis", axis)});
+}
+
+Values empty_list(Lowerer& l) {
+  return list_of(l, {});
+}
+
+Values constructed_list(Lowerer& l) {
+  return list_of(l, l.node.inputs);
+}
+
+Values list_with(Lowerer& l) {
+  Values tensors = tensors_of(l);
+  const size_t at = l.has(2) ? position_of(l, 2, tensors.size() + 1) : tensors.size();
+  tensors.insert(tensors.begin() + static_cast<std::ptrdiff_t>(at), l.in(1));
+  return list_of(l, std::move(tensors));
+}
+
+Values list_without(Lowerer& l) {
+  Values tensors = tensors_of(l);
+  if (tensors.empty()) fail_node(l.node, "its sequence is empty");
+  const size_t at = l.has(1) ? position_of(l, 1, tensors.size()) : tensors.size() - 1;
+  tensors.erase(tensors.begin() + static_cast<std::ptrdiff_t>(at));
+  return list_of(l, std::move(tensors));
+}
+
+Values length_of_list(Lowerer& l) {
+  return {l.b.graph.constant_int64({static_cast<int64_t>(tensors_of(l).size())}, true)};
+}
+
+// A position that only a run knows is looked up, if the tensors are alike.
+Values tensor_at(Lowerer& l) {
+  const Values tensors = tensors_of(l);
+  const auto is_like_first = [&](const Value* tensor) {
+    return tensor->has_shape() && tensor->type == tensors.front()->type;
+  };
+  if (!numbers(l.in(1)) && !tensors.empty() && std::all_of(tensors.begin(), tensors.end(), is_like_first))
+    return {l.b.emit("Gather", {stacked(l, tensors, 0), l.b.as_number(l.in(1))}, {attribute("axis", int64_t{0})})};
+  return {tensors.at(position_of(l, 1, tensors.size()))};
+}
+
+Values concatenated_list(Lowerer& l) {
+  const Values tensors = tensors_of(l);
+  if (tensors.empty()) fail_node(l.node, "its sequence is empty");
+  const int64_t added = l.node.get_int("new_axis", 0);
+  if (added != 0 && added != 1) fail_node(l.node, "new_axis is {}, and must be 0 or 1", added);
+  if (!l.node.find_attribute("axis")) fail_node(l.node, "it has no axis");
+  const size_t rank = tensors.front()->rank() + static_cast<size_t>(added);
+  const int64_t axis = axis_of(l.node, "axis", 0, rank);
+  if (added) return {stacked(l, tensors, axis)};
+  return {tensors.size() == 1 ? tensors[0] : l.b.emit("Concat", tensors, {attribute("axis", axis)})};
+}
+
+Values list_of_pieces(Lowerer& l) {
+  Value* x = l.in(0);
+  const int64_t axis = axis_of(l.node, "axis", 0, x->rank());
+  const auto extent = x->shape().at(static_cast<size_t>(axis)).constant();
+  const auto given = numbers(l.in(1));
+  std::vector<int64_t> sizes;
+  if (given && l.in(1)->rank() == 1) {
+    sizes = *given;
+  } else {
+    const int64_t piece = given ? given->at(0) : 1;
+    if (!extent || piece < 1 || (l.has(1) && !given))
+      fail_node(l.node, "the number of pieces is not known: dimension {} of '{}' has extent {}", axis, x->name,
+                x->shape().at(static_cast<size_t>(axis)).str());
+    for (int64_t left = *extent; left > 0; left -= piece) sizes.push_back(std::min(piece, left));
+  }
+  const bool drops = !l.has(1) && l.node.get_int("keepdims", 1) == 0;
+  if (sizes.empty()) return list_of(l, {});
+  Values pieces = emit_node(l.b.graph, "Split", {x, l.b.graph.constant_int64(sizes)}, &l.node,
+                            {attribute("axis", axis)}, l.node.outputs.at(0)->name, sizes.size())
+                      ->outputs;
+  if (drops)
+    for (Value*& piece : pieces) piece = l.b.emit("Squeeze", {piece, l.b.graph.constant_int64({axis})});
+  return list_of(l, std::move(pieces));
+}
+
+}  // namespace
+
+Value* add_list(Graph& graph, std::vector<Value*> tensors, const Node* before, const std::string& name) {
+  return graph.add_node(kList, std::move(tensors), {name}, kListDomain, before)->output();
+}
+
+bool is_list(const Value& value) {
+  return value.producer && value.producer->is(kList, kListDomain);
+}
+
+void refuse_lists(const Graph& graph) {
+  for (const Value* output : graph.outputs)
+    if (is_list(*output))
+      fail("fold",
+           "the output '{}' is a sequence, and programs give tensors; let the model give its tensors one by one",
+           output->name);
+  for (const auto& node : graph.nodes())
+    if (node->is(kList, kListDomain))
+      fail("fold", "the sequence '{}' is read by {}, which takes tensors only", node->outputs[0]->name,
+           node->outputs[0]->uses.front().node->label());
+}
+
+std::vector<Lowering> list_lowerings() {
+  return {
+      {"SequenceEmpty", 0, empty_list},
+      {"SequenceConstruct", 1, constructed_list},
+      {"SequenceInsert", 2, list_with},
+      {"SequenceErase", 1, list_without},
+      {"SequenceAt", 2, tensor_at},
+      {"SequenceLength", 1, length_of_list},
+      {"ConcatFromSequence", 1, concatenated_list},
+      {"SplitToSequence", 1, list_of_pieces},
+  };
+}
+
+}  // namespace tessera::rewrite

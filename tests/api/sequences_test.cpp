@@ -1,0 +1,66 @@
+// ONNX's sequences through the public API, on meshes: a loop that collects rows, an element that the run chooses, and
+// pieces.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "api/small_model.h"
+#include "tessera/check.h"
+
+namespace tessera::test {
+namespace {
+
+constexpr std::string_view kText = R"(<ir_version: 10, opset_import: ["" : 21]>
+g (float[batch, 4] x, int64 which) => (float[rows, 4] all, float[batch, 4] one, float[batch, 4] turned) <float[4, 4] w> {
+  none = SequenceEmpty ()
+  trips = Constant <value = int64 {3}> ()
+  filled = Loop <body = body (int64 k, bool on, float[] before) => (bool go, float[] after) {
+    times = Cast <to = 1> (k)
+    product = MatMul (x, w)
+    row = Mul (product, times)
+    after = SequenceInsert (before, row)
+    go = Identity (on)
+  }> (trips, "", none)
+  all = ConcatFromSequence <axis = 0> (filled)
+  one = SequenceAt (filled, which)
+  half = Constant <value = int64 {2}> ()
+  pieces = SplitToSequence <axis = 1> (x, half)
+  first = Constant <value = int64 {0}> ()
+  last = Constant <value = int64 {-1}> ()
+  left = SequenceAt (pieces, first)
+  right = SequenceAt (pieces, last)
+  exchanged = SequenceConstruct (right, left)
+  turned = ConcatFromSequence <axis = -1> (exchanged)
+})";
+
+std::vector<float> floats(const Tensor& tensor) {
+  const auto* elements = reinterpret_cast<const float*>(tensor.data);
+  return {elements, elements + tensor.count()};
+}
+
+TEST(Sequences, give_the_same_on_meshes) {
+  const TemporaryFolder folder;
+  const Model model = Model::load(write_model(folder, kText));
+  for (const int64_t which : {0, 1, 2, -1}) {
+    Tensor position = Tensor::zeros(DType::int64, {});
+    *reinterpret_cast<int64_t*>(position.mutable_data()) = which;
+    const Tensors inputs{{"x", ramp({5, 4})}, {"which", position}};
+    Tensors alone;
+    for (const char* mesh : {"tp=1", "tp=2", "dp=2,tp=2"}) {
+      SCOPED_TRACE(testing::Message() << which << " on " << mesh);
+      const Program program = compile(model, Mesh::parse(mesh), {});
+      auto outputs = Session(program).run(inputs);
+      if (alone.empty()) alone = outputs;
+      const std::vector<float> all = floats(outputs.at("all")), one = floats(outputs.at("one"));
+      ASSERT_EQ(all.size(), 60U);
+      const size_t begin = 20 * static_cast<size_t>((which + 3) % 3);
+      EXPECT_EQ(
+          one, std::vector<float>(all.begin() + static_cast<long>(begin), all.begin() + static_cast<long>(begin) + 20));
+      EXPECT_EQ(all, floats(alone.at("all")));
+      const std::vector<float> x = floats(inputs.at("x")), turned = floats(outputs.at("turned"));
+      for (size_t i = 0; i < 20; ++i) EXPECT_EQ(turned[i], x[i / 4 * 4 + (i + 2) % 4]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test
