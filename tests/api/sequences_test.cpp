@@ -62,5 +62,35 @@ TEST(Sequences, give_the_same_on_meshes) {
   }
 }
 
+// In a function, and read in a loop that stays one, where annotations are completed.
+TEST(Sequences, have_no_layouts) {
+  const TemporaryFolder folder;
+  const Model model = Model::load(write_model(folder, R"(<ir_version: 11, opset_import: ["" : 21, "local" : 1]>
+    g (float[4, 8] x, int64 n) => (float[m, 8] y, float[4, 8] z) {
+      none = SequenceEmpty ()
+      s = local.F (none, x)
+      y = ConcatFromSequence <axis = 0> (s)
+      z = Loop <body = b (int64 i, bool c, float[4, 8] v) => (bool c2, float[4, 8] v2) {
+        two = Constant <value = int64 {2}> ()
+        at = Mod (i, two)
+        e = SequenceAt (s, at)
+        v2 = Add (v, e)
+        c2 = Identity (c)
+      }> (n, "", x)
+    }
+    <domain: "local", opset_import: ["" : 21]>
+    F (s, v) => (r) { a = SequenceInsert (s, v)  b = Relu (v)  r = SequenceInsert (a, b) })"));
+  Plan plan;
+  plan.annotations = {"x=[tp,-]"};
+  const Model annotated = model.annotated(Mesh::parse("tp=2"), plan, "c");
+  const ConfiguredModel whole = annotated.completed("c").configured("c");
+  Tensor trips = Tensor::zeros(DType::int64, {});
+  *reinterpret_cast<int64_t*>(trips.mutable_data()) = 3;
+  const Tensors inputs{{"x", ramp({4, 8})}, {"n", trips}};
+  const Tensors expected = Session(compile(model, Mesh(), {})).run(inputs);
+  const Tensors split = Session(compile(whole.model, Mesh::parse(whole.plan.mesh), whole.plan)).run(inputs);
+  for (const char* result : {"y", "z"}) EXPECT_EQ(floats(split.at(result)), floats(expected.at(result))) << result;
+}
+
 }  // namespace
 }  // namespace tessera::test

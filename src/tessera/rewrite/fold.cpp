@@ -111,9 +111,10 @@ void fold(OnnxModel& model, const std::function<void(Node&)>& infer_other) {
       if (becomes(node, constant)) return;
     }
     if (Value* constant = fold_short_lists(graph, *node); constant && becomes(node, constant)) return;
-    const bool moves_nothing =
-        node->is("Identity") && node->input(0) && (!node->find_attribute(kLabel) || is_list(*node->input(0)));
-    if (moves_nothing && becomes(node, node->input(0))) return;
+    if (Value* given = node->is("Identity") ? node->input(0) : nullptr) {
+      if ((!node->find_attribute(kLabel) || is_list(*given)) && becomes(node, given)) return;
+      if (is_list(*given)) return graph.replace_uses(node->outputs[0], given);
+    }
     if (regions.open(node)) return;
     settle_values(graph, node);
     if (lower_operator(graph, node, visit)) return;
@@ -125,7 +126,7 @@ void fold(OnnxModel& model, const std::function<void(Node&)>& infer_other) {
   };
   for (Node* node : nodes_of(graph)) visit(node);
   graph.erase_dead();
-  refuse_lists(graph);
+  refuse_read_lists(graph);
 }
 
 }  // namespace tessera::rewrite

@@ -136,16 +136,19 @@ bool is_list(const Value& value) {
   return value.producer && value.producer->is(kList, kListDomain);
 }
 
-void refuse_lists(const Graph& graph) {
+void refuse_read_lists(const Graph& graph) {
+  for (const auto& node : graph.nodes())
+    if (node->is(kList, kListDomain) && !node->outputs[0]->uses.empty())
+      fail("fold", "the sequence '{}' is read by {}, which takes tensors only", node->outputs[0]->name,
+           node->outputs[0]->uses.front().node->label());
+}
+
+void refuse_list_outputs(const Graph& graph) {
   for (const Value* output : graph.outputs)
     if (is_list(*output))
       fail("fold",
            "the output '{}' is a sequence, and programs give tensors; let the model give its tensors one by one",
            output->name);
-  for (const auto& node : graph.nodes())
-    if (node->is(kList, kListDomain))
-      fail("fold", "the sequence '{}' is read by {}, which takes tensors only", node->outputs[0]->name,
-           node->outputs[0]->uses.front().node->label());
 }
 
 std::vector<Lowering> list_lowerings() {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tessera/rewrite/lists.h"
 #include "tessera/rewrite/passes.h"
 
 namespace tessera::rewrite {
@@ -76,9 +77,18 @@ void rewrite_model(OnnxModel& model, const RewriteOptions& options) {
     for (Value* value : labelled_results(graph))
       if (options.barriers.contains(*label_of(*value)) && !graph.is_output(value)) graph.outputs.push_back(value);
   };
+  // A sequence is no tensor that could be kept.
+  auto drop_lists = [&] {
+    const auto is_a_list = [](const Value* value) { return is_list(*value); };
+    if (std::none_of(graph.outputs.begin(), graph.outputs.end(), is_a_list)) return;
+    lower_barriers(is_a_list);
+    refuse_list_outputs(graph);
+    graph.erase_dead();
+  };
   raise_barriers();
   for (const Pass& pass : passes()) {
     pass.run(model);
+    drop_lists();
     raise_barriers();  // names inside functions appear when these are inlined
     graph.verify(pass.name);
     if (options.observe) options.observe(pass.name, model);
