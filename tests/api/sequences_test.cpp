@@ -69,7 +69,17 @@ TEST(Sequences, have_no_layouts) {
     g (float[4, 8] x, int64 n) => (float[m, 8] y, float[4, 8] z) {
       none = SequenceEmpty ()
       s = local.F (none, x)
-      y = ConcatFromSequence <axis = 0> (s)
+      three = Constant <value = int64 {3}> ()
+      filled = Loop <body = f (int64 i, bool c, float[] before) => (bool c2, float[] after) {
+        after = SequenceInsert (before, x)
+        c2 = Identity (c)
+      }> (three, "", s)
+      total = ReduceSum <keepdims = 0> (x)
+      zero = Constant <value = float {0}> ()
+      positive = Greater (total, zero)
+      chosen = If <then_branch = t () => (float[] p) { p = Identity (filled) },
+                   else_branch = e () => (float[] q) { q = SequenceConstruct (x, x, x, x, x) }> (positive)
+      y = ConcatFromSequence <axis = 0> (chosen)
       z = Loop <body = b (int64 i, bool c, float[4, 8] v) => (bool c2, float[4, 8] v2) {
         two = Constant <value = int64 {2}> ()
         at = Mod (i, two)
@@ -81,7 +91,7 @@ TEST(Sequences, have_no_layouts) {
     <domain: "local", opset_import: ["" : 21]>
     F (s, v) => (r) { a = SequenceInsert (s, v)  b = Relu (v)  r = SequenceInsert (a, b) })"));
   Plan plan;
-  plan.annotations = {"x=[tp,-]"};
+  plan.annotations = {{"x=[tp,-]"}};
   const Model annotated = model.annotated(Mesh::parse("tp=2"), plan, "c");
   const ConfiguredModel whole = annotated.completed("c").configured("c");
   Tensor trips = Tensor::zeros(DType::int64, {});

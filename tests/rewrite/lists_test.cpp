@@ -116,7 +116,7 @@ TEST(Lists, of_equal_tensors_may_be_read_where_a_run_says) {
 
 // A loop that fills one is written out, however long it is.
 TEST(Lists, are_filled_by_loops) {
-  for (const int trips : {1, 3, 40}) {
+  for (const int trips : {1, 3, 40, 1000}) {
     const OnnxModel model =
         folded("none = SequenceEmpty ()  n = Constant <value = int64 {" + std::to_string(trips) + R"(}> ()
       s = Loop <body = body (int64 k, bool on, float[] before) => (bool go, float[] after) {
@@ -129,6 +129,27 @@ TEST(Lists, are_filled_by_loops) {
     EXPECT_EQ(to_string(model.graph->find("y")->shape()), "[" + std::to_string(2 * trips) + ", 6]");
     EXPECT_EQ(histogram(*model.graph)["Loop"], 0);
   }
+}
+
+// As many times the same tensor.
+TEST(Lists, of_many_tensors_are_quickly_filled) {
+  const OnnxModel model = folded(R"(none = SequenceEmpty ()  n = Constant <value = int64 {1000}> ()
+    s = Loop <body = body (int64 k, bool on, float[] before) => (bool go, float[] after) {
+      after = SequenceInsert (before, a)
+      go = Identity (on)
+    }> (n, "", none)
+    y = ConcatFromSequence <axis = 0> (s))");
+  EXPECT_EQ(to_string(model.graph->find("y")->shape()), "[2000, 6]");
+}
+
+TEST(Lists, are_handed_on_by_loops_that_never_run) {
+  const OnnxModel model = folded(R"(s = SequenceConstruct (a, b)  n = Constant <value = int64 {0}> ()
+    r = Loop <body = body (int64 k, bool on, float[] before) => (bool go, float[] after) {
+      after = SequenceInsert (before, c)
+      go = Identity (on)
+    }> (n, "", s)
+    y = ConcatFromSequence <axis = 0> (r))");
+  EXPECT_EQ(to_string(model.graph->find("y")->shape()), "[5, 6]");
 }
 
 TEST(Lists, are_read_and_made_by_branches) {
@@ -161,10 +182,16 @@ TEST(Lists, that_are_not_known_are_refused_by_name) {
   EXPECT_THAT(error_of("s = SequenceEmpty ()  y = ConcatFromSequence <axis = 0> (s)"), HasSubstr("sequence is empty"));
   EXPECT_THAT(error_of("s = SequenceEmpty ()  t = SequenceErase (s)  y = Identity (a)"),
               HasSubstr("sequence is empty"));
+  EXPECT_THAT(error_of("j = Cast <to = 6> (a)  s = SequenceConstruct (a, j)  y = ConcatFromSequence <axis = 0> (s)"),
+              HasSubstr("'a' is float32, and 'j' is int32"));
+  EXPECT_THAT(error_of("s = SequenceConstruct (a, \"\", b)  y = ConcatFromSequence <axis = 0> (s)"),
+              HasSubstr("a tensor of its sequence is missing"));
+  EXPECT_THAT(error_of("s = SplitToSequence (a, i)  z = Constant <value = int64 {0}> ()  y = SequenceAt (s, z)"),
+              HasSubstr("'i'"));
   EXPECT_THAT(error_of("y = SequenceAt (a, i)"), HasSubstr("the tensors of the sequence 'a' are not known"));
   EXPECT_THAT(error_of(s + "y = Relu (s)"), HasSubstr("'y'"));
-  EXPECT_THAT(error_of("y = SequenceConstruct (a, b)", "float[] y"), HasSubstr("the output 'y' is a sequence"));
-  EXPECT_THAT(error_of(s + "y = Identity (s)", "float[] y"), HasSubstr("the output 'y' is a sequence"));
+  EXPECT_THAT(error_of("y = SequenceConstruct (a, b)", "float[] y"), HasSubstr("the sequence 'y' would be an output"));
+  EXPECT_THAT(error_of(s + "y = Identity (s)", "float[] y"), HasSubstr("the sequence 'y' would be an output"));
   EXPECT_THAT(error_of(R"(none = SequenceEmpty ()
       s = Loop <body = body (int64 k, bool on, float[] before) => (bool go, float[] after) {
         after = SequenceInsert (before, a)

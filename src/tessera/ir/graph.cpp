@@ -227,12 +227,13 @@ Node* Graph::adopt_node(std::unique_ptr<Node> node, const Node* before) {
 }
 
 namespace {
+// From the end: nodes mostly go in reverse order, and uses stand in that in which they came.
 void drop_use(Value* value, const Node* node, size_t index) {
   auto& uses = value->uses;
   auto found =
-      std::find_if(uses.begin(), uses.end(), [&](const Use& use) { return use.node == node && use.index == index; });
-  check(found != uses.end(), fmt::format("'{}' lists its uses", value->name));
-  uses.erase(found);
+      std::find_if(uses.rbegin(), uses.rend(), [&](const Use& use) { return use.node == node && use.index == index; });
+  check(found != uses.rend(), fmt::format("'{}' lists its uses", value->name));
+  uses.erase(std::next(found).base());
 }
 }  // namespace
 
@@ -272,7 +273,7 @@ void Graph::rename(Value* value, std::string_view new_name) {
 
 namespace {
 void unlink(Node* node) {
-  for (size_t i = 0; i < node->inputs.size(); ++i)
+  for (size_t i = node->inputs.size(); i-- > 0;)
     if (node->inputs[i]) drop_use(node->inputs[i], node, i);
 }
 }  // namespace

@@ -18,6 +18,13 @@ using Values = std::vector<Value*>;
 constexpr std::string_view kList = "List", kListDomain = "tessera.list";
 
 Values list_of(const Lowerer& l, Values tensors) {
+  for (const Value* tensor : tensors) {
+    if (!tensor) fail_node(l.node, "a tensor of its sequence is missing; the file is damaged");
+    if (is_list(*tensor)) fail_node(l.node, "'{}' is a sequence, where a tensor is wanted", tensor->name);
+    if (tensor->dtype() != tensors.front()->dtype())
+      fail_node(l.node, "a sequence holds tensors of one type, but '{}' is {}, and '{}' is {}", tensors.front()->name,
+                name_of(tensors.front()->dtype()), tensor->name, name_of(tensor->dtype()));
+  }
   return {add_list(l.b.graph, std::move(tensors), &l.node, l.node.outputs.at(0)->name)};
 }
 
@@ -31,7 +38,7 @@ Values tensors_of(const Lowerer& l) {
   return list->producer->inputs;
 }
 
-// Where in a list of so many the operand says; `places` is how many it may say.
+// The place in a list that the operand names, of so many.
 size_t position_of(const Lowerer& l, size_t operand, size_t places) {
   const auto given = numbers(l.in(operand));
   if (!given || given->size() != 1)
@@ -44,7 +51,7 @@ size_t position_of(const Lowerer& l, size_t operand, size_t places) {
   return static_cast<size_t>(at);
 }
 
-// A row for each tensor.
+// The tensors, each with a new dimension, joined along it.
 Value* stacked(const Lowerer& l, const Values& tensors, int64_t axis) {
   Values rows;
   for (Value* tensor : tensors) rows.push_back(l.b.emit("Unsqueeze", {tensor, l.b.graph.constant_int64({axis})}));
@@ -95,6 +102,8 @@ Values concatenated_list(Lowerer& l) {
   const int64_t added = l.node.get_int("new_axis", 0);
   if (added != 0 && added != 1) fail_node(l.node, "new_axis is {}, and must be 0 or 1", added);
   if (!l.node.find_attribute("axis")) fail_node(l.node, "it has no axis");
+  if (!tensors.front()->has_shape())
+    fail_node(l.node, "the shape of '{}' is not known; declare it in the model", tensors.front()->name);
   const size_t rank = tensors.front()->rank() + static_cast<size_t>(added);
   const int64_t axis = axis_of(l.node, "axis", 0, rank);
   if (added) return {stacked(l, tensors, axis)};
@@ -103,6 +112,7 @@ Values concatenated_list(Lowerer& l) {
 
 Values list_of_pieces(Lowerer& l) {
   Value* x = l.in(0);
+  if (!x->has_shape()) fail_node(l.node, "the shape of '{}' is not known; declare it in the model", x->name);
   const int64_t axis = axis_of(l.node, "axis", 0, x->rank());
   const auto extent = x->shape().at(static_cast<size_t>(axis)).constant();
   const auto given = numbers(l.in(1));
@@ -111,11 +121,14 @@ Values list_of_pieces(Lowerer& l) {
     sizes = *given;
   } else {
     const int64_t piece = given ? given->at(0) : 1;
-    if (!extent || piece < 1 || (l.has(1) && !given))
+    if (l.has(1) && !given) fail_node(l.node, "its operand split, '{}', is not known before the run", l.in(1)->name);
+    if (piece < 1) fail_node(l.node, "its pieces have {} elements, and must have 1 or more", piece);
+    if (!extent)
       fail_node(l.node, "the number of pieces is not known: dimension {} of '{}' has extent {}", axis, x->name,
                 x->shape().at(static_cast<size_t>(axis)).str());
     for (int64_t left = *extent; left > 0; left -= piece) sizes.push_back(std::min(piece, left));
   }
+  // ONNX ignores keepdims where `split` is given; ONNX Runtime does not if that is the number 1.
   const bool drops = !l.has(1) && l.node.get_int("keepdims", 1) == 0;
   if (sizes.empty()) return list_of(l, {});
   Values pieces = emit_node(l.b.graph, "Split", {x, l.b.graph.constant_int64(sizes)}, &l.node,
@@ -146,21 +159,23 @@ void refuse_read_lists(const Graph& graph) {
 void refuse_list_outputs(const Graph& graph) {
   for (const Value* output : graph.outputs)
     if (is_list(*output))
-      fail("fold",
-           "the output '{}' is a sequence, and programs give tensors; let the model give its tensors one by one",
-           output->name);
+      fail(
+          "fold",
+          "the sequence '{}' would be an output of the model, or of a part of it, and these are tensors; let the model "
+          "give its tensors one by one",
+          output->name);
 }
 
 std::vector<Lowering> list_lowerings() {
   return {
       {"SequenceEmpty", 0, empty_list},
       {"SequenceConstruct", 1, constructed_list},
-      {"SequenceInsert", 2, list_with},
-      {"SequenceErase", 1, list_without},
+      {"SequenceInsert", 2, list_with, {2}},
+      {"SequenceErase", 1, list_without, {1}},
       {"SequenceAt", 2, tensor_at},
       {"SequenceLength", 1, length_of_list},
       {"ConcatFromSequence", 1, concatenated_list},
-      {"SplitToSequence", 1, list_of_pieces},
+      {"SplitToSequence", 1, list_of_pieces, {1}},
   };
 }
 

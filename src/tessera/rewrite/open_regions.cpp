@@ -243,6 +243,7 @@ Node* RegionOpener::add(std::string_view type, std::vector<Value*> operands, con
 void RegionOpener::give(Node* node, size_t index, Value* value) {
   Value* result = node->output(index);
   if (!result) return;
+  if (is_list(*value)) return graph_.replace_uses(result, value);
   const std::string name = result->name;
   const bool names_itself = value->kind == ValueKind::result && value->producer->domain == flow::kDomain;
   if (!graph_.is_output(result) && !names_itself) return graph_.replace_uses(result, value);
@@ -329,10 +330,14 @@ void RegionOpener::open_if(Node* node) {
       give(node, r, choose(then, otherwise));
       continue;
     }
-    if (!is_list(*then) || !is_list(*otherwise) || then->producer->inputs.size() != otherwise->producer->inputs.size())
-      fail("flow",
-           "{}: its branches give sequences of different lengths as '{}'; what is decided in a run must be tensors",
-           node->label(), result->name);
+    if (!is_list(*then) || !is_list(*otherwise))
+      fail("flow", "{}: one of its branches gives a sequence as '{}', the other a tensor", node->label(), result->name);
+    const size_t lengths[] = {then->producer->inputs.size(), otherwise->producer->inputs.size()};
+    if (lengths[0] != lengths[1])
+      fail(
+          "flow",
+          "{}: its branches give sequences of different lengths as '{}', {} and {}; what a run decides must be tensors",
+          node->label(), result->name, lengths[0], lengths[1]);
     std::vector<Value*> tensors;
     for (size_t i = 0; i < then->producer->inputs.size(); ++i)
       tensors.push_back(choose(then->producer->inputs[i], otherwise->producer->inputs[i]));
@@ -448,19 +453,21 @@ void RegionOpener::open_loop(LoopForm form) {
   }
   int64_t trips = form.trips ? number_of(form.trips).value_or(-1) : -1;  // -1: it is not known
   if (form.trips && trips < 0 && number_of(form.trips)) form.trips = graph_.constant_int64({trips = 0}, true);
-  const int64_t nodes = std::max<int64_t>(1, count_nodes(*form.body));
+  const int64_t nodes = std::max<int64_t>(1, count_nodes(*form.body)), most_trips = kManyNodes / nodes;
   const auto unrolls = [&](int64_t most) {
     return trips > 0 && !form.condition && trips <= most / nodes && unroll(form, trips);
   };
   const bool carries_list =
       std::any_of(form.initial.begin(), form.initial.end(), [](auto* value) { return is_list(*value); });
   if (unrolls(carries_list || is_sum_over_parameters(form) ? kManyNodes : kFewNodes)) return;
+  if (carries_list && trips == 0 && form.scanned.empty() && unroll(form, 0)) return;
   if (carries_list)
-    fail(
-        "flow",
-        "{}: it carries a sequence of tensors, so that its iterations must be written out one by one, but their number "
-        "is not known, is 0, or is too large; let it stack its tensors as a scan output",
-        form.node->label());
+    fail("flow",
+         "{}: it carries a sequence of tensors, so that its iterations must be written out one by one, but {}; let it "
+         "stack its tensors as a scan output",
+         form.node->label(),
+         trips > most_trips ? fmt::format("there are {}, and at most {} can be", trips, most_trips)
+                            : "their number is not known before the run");
   refuse_random(*form.body, *form.node);
   try {
     keep_loop(form);
