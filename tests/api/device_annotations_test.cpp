@@ -442,9 +442,12 @@ TEST_F(DeviceAnnotations, AreReplacedEverywhere) {
     <domain: "", opset_import: ["" : 21]> Gelu (i) => (j) { j = Sigmoid (i) })";
   for (const char* said : {"y", "a", "q", "j"}) {
     SCOPED_TRACE(said);
-    const Model two = model(text, 4, {{said, {spec(said, "SR@0123")}}}).annotated(Mesh::parse("tp=2"), {}, "c");
-    EXPECT_THAT(faults(two), IsEmpty());
-    expect_followed(two);
+    const Model four = model(text, 4, {{said, {spec(said, "SR@0123")}}});
+    for (const Model& before : {four, four.completed("c")}) {
+      const Model two = before.annotated(Mesh::parse("tp=2"), {}, "c");
+      EXPECT_THAT(faults(two), IsEmpty());
+      expect_followed(two);
+    }
   }
 }
 
