@@ -4,6 +4,7 @@
 
 #include "onnx.pb.h"
 #include "tessera/base/error.h"
+#include "tessera/ir/regions.h"
 
 namespace tessera {
 namespace {
@@ -56,22 +57,6 @@ void write(const ShardingSpec& spec, onnx::ShardingSpecProto& message) {
       simple.set_num_shards(factor.shards);
     }
   }
-}
-
-/// Of the graph and its bodies.
-template <typename Visit>
-void for_each_node(const Graph& graph, const Visit& visit) {
-  for (const auto& node : graph.nodes()) {
-    visit(*node);
-    for (const Graph* region : node->regions()) for_each_node(*region, visit);
-  }
-}
-
-/// Of the model, its bodies and functions.
-template <typename Visit>
-void for_each_node(const OnnxModel& model, const Visit& visit) {
-  for_each_node(*model.graph, visit);
-  for (const Function& function : model.functions) for_each_node(*function.body, visit);
 }
 
 }  // namespace

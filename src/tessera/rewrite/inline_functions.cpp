@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/regions.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/passes.h"
@@ -41,15 +42,6 @@ void substitute(std::vector<Attribute>& attributes, const Node& call, const Func
     }
     return false;
   });
-}
-
-/// Calls visit(node) for every node of the graph and of nested graphs.
-template <typename Visit>
-void for_each_node(const Graph& graph, const Visit& visit) {
-  for (const auto& node : graph.nodes()) {
-    for (const Graph* region : node->regions()) for_each_node(*region, visit);
-    visit(*node);
-  }
 }
 
 /// Each node of a body notes its version of ONNX's operators, since it will stand among nodes of other versions.
