@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <functional>
 #include <ostream>
 #include <string>
@@ -16,6 +17,8 @@ struct Launcher {
   std::string engine;
   /// The shell command that starts so many ranks of a command. Its code is that of a rank that failed, if one did.
   std::string (*start)(int ranks, const std::string& command);
+  /// How long the launcher may sleep after its ranks have ended.
+  std::chrono::seconds nap{0};
 
   friend std::ostream& operator<<(std::ostream& stream, const Launcher& launcher) { return stream << launcher.engine; }
 };
@@ -42,7 +45,10 @@ inline std::string by_torchrun(int ranks, const std::string& command) {
          "code=0; for pid in $pids; do wait $pid; c=$?; [ $c -gt $code ] && code=$c; done; exit $code'";
 }
 
-inline const Launcher kSpawn{"processes", by_spawn}, kMpirun{"mpi", by_mpirun}, kTorchrun{"gloo", by_torchrun};
+inline const Launcher kSpawn{"processes", by_spawn}, kTorchrun{"gloo", by_torchrun};
+/// mpirun sleeps for a second, asks its ranks to end, and sleeps for another, from which only a rank that ends during
+/// it wakes it.
+inline const Launcher kMpirun{"mpi", by_mpirun, std::chrono::seconds{1}};
 
 inline std::string engine_of(const testing::TestParamInfo<Launcher>& info) {
   return info.param.engine;
