@@ -40,6 +40,7 @@ struct Inspection {
   std::vector<OperatorCount> rewritten;   ///< as the partitioner sees them; empty if rewriting failed
   std::string rewrite_error;              ///< why it failed; "" if it did not
   std::vector<std::string> value_inputs;  ///< Model::value_inputs
+  std::vector<std::string> size_symbols;  ///< Model::size_symbols
   bool runs_in_parts = false;             ///< Model::runs_in_parts
   std::string why_in_parts;               ///< Model::why_in_parts
   std::vector<std::string> uncovered;     ///< operators that stop the model from running here

@@ -98,6 +98,10 @@ class Model {
   /// This model with these inputs as constants; they are inputs no longer. Throws a user error for a name that no input
   /// has, and for another dtype than the input's.
   Model with_values(const Tensors& values) const;
+  /// Symbols whose sizes must be known before the model is compiled, because a sequence of tensors is as long: a loop
+  /// fills one in as many iterations. compile() takes the model with_sizes() of these, which may ask for others in
+  /// turn; a ModelSession compiles it as runs need it.
+  std::vector<std::string> size_symbols() const;
   /// Whether shapes depend on what the model computes, so that no program can hold it, and only a ModelSession runs it.
   bool runs_in_parts() const;
   /// The same for inputs of these shapes: two symbols that a branch or loop takes for one size may differ there.
@@ -472,11 +476,11 @@ class Session {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Runs any model over a mesh: also one whose shapes depend on the elements of its inputs (Model::value_inputs), or on
-/// what it computes (the count of NonZero's results, a computed k of TopK, what an iteration of a Loop appends). Such a
-/// model runs in parts, one after the other, each compiled for the values that decide its shapes: on its first run with
-/// these, and again once eight other sets of values came after. What a part hands to the next is whole, in memory of
-/// the host.
+/// Runs any model over a mesh: also one whose shapes depend on the elements of its inputs (Model::value_inputs), that
+/// must be compiled for certain sizes (Model::size_symbols), or whose shapes depend on what it computes (the count of
+/// NonZero's results, a computed k of TopK, what an iteration of a Loop appends). Such a model runs in parts, one after
+/// the other, each compiled for the values that decide its shapes: on its first run with these, and again once eight
+/// other sets of values came after. What a part hands to the next is whole, in memory of the host.
 class ModelSession {
  public:
   /// Compiles what can be compiled before a run. Throws as compile() and Session do; and a user error for a model that

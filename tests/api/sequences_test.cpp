@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "api/in_parts.h"
 #include "api/small_model.h"
 #include "tessera/check.h"
 
@@ -31,6 +32,8 @@ g (float[batch, 4] x, int64 which) => (float[rows, 4] all, float[batch, 4] one, 
   exchanged = SequenceConstruct (right, left)
   turned = ConcatFromSequence <axis = -1> (exchanged)
 })";
+
+using in_parts::message_of;
 
 std::vector<float> floats(const Tensor& tensor) {
   const auto* elements = reinterpret_cast<const float*>(tensor.data);
@@ -100,6 +103,195 @@ TEST(Sequences, have_no_layouts) {
   const Tensors expected = Session(compile(model, Mesh(), {})).run(inputs);
   const Tensors split = Session(compile(whole.model, Mesh::parse(whole.plan.mesh), whole.plan)).run(inputs);
   for (const char* result : {"y", "z"}) EXPECT_EQ(floats(split.at(result)), floats(expected.at(result))) << result;
+}
+
+// A loop over the rows of an input fills one; another has a piece for each two columns.
+TEST(Sequences, are_as_long_as_the_inputs_of_a_run_say) {
+  const TemporaryFolder folder;
+  const Model model = Model::load(write_model(folder, R"(<ir_version: 10, opset_import: ["" : 21]>
+    g (float[batch, width] x) => (float[rows, k] y, float[] total, int64 pairs) {
+      none = SequenceEmpty ()
+      shape = Shape (x)
+      zero = Constant <value = int64 {0}> ()
+      trips = Gather (shape, zero)
+      filled = Loop <body = body (int64 k, bool on, float[] before) => (bool go, float[m] after) {
+        row = Gather (x, k)
+        times = Cast <to = 1> (k)
+        more = Add (row, times)
+        after = SequenceInsert (before, more, zero)
+        go = Identity (on)
+      }> (trips, "", none)
+      y = ConcatFromSequence <axis = 0, new_axis = 1> (filled)
+      two = Constant <value = int64 {2}> ()
+      pieces = SplitToSequence <axis = 1> (x, two)
+      pairs = SequenceLength (pieces)
+      last = Constant <value = int64 {-1}> ()
+      piece = SequenceAt (pieces, last)
+      total = ReduceSum <keepdims = 0> (piece)
+    })"));
+  EXPECT_THAT(model.size_symbols(), testing::ElementsAre("batch"));
+  EXPECT_FALSE(model.runs_in_parts());
+  EXPECT_THAT(message_of([&] { compile(model, Mesh()); }),
+              testing::AllOf(testing::HasSubstr("Loop"), testing::HasSubstr("iterations is batch"),
+                             testing::HasSubstr("--fix batch=")));
+  const Model four = model.with_sizes({{"batch", 4}});
+  EXPECT_THAT(four.size_symbols(), testing::ElementsAre("width"));
+  EXPECT_THAT(four.with_sizes({{"width", 4}}).size_symbols(), testing::IsEmpty());
+  for (const char* mesh : {"tp=1", "tp=2", "dp=2,tp=2"}) {
+    Plan plan;
+    plan.annotations = {{"x=[-,tp]"}};
+    plan.shapes = {{"batch", 3}};
+    ModelSession session(model, Mesh::parse(mesh), plan);
+    for (const auto& [rows, columns] : {std::pair{3, 4}, {5, 4}, {3, 4}, {1, 7}, {2, 1}, {4, 2}}) {
+      SCOPED_TRACE(testing::Message() << rows << " by " << columns << " on " << mesh);
+      const Tensor x = ramp({rows, columns});
+      EXPECT_FALSE(model.runs_in_parts({{"x", x}}));
+      const Tensors outputs = session.run({{"x", x}});
+      ASSERT_EQ(outputs.at("y").dims, (Dims{rows, columns}));
+      const std::vector<float> given = floats(x), y = floats(outputs.at("y"));
+      float total = 0;
+      for (int r = 0; r < rows; ++r) {
+        for (int c = 0; c < columns; ++c)
+          EXPECT_EQ(y[static_cast<size_t>(r * columns + c)],
+                    given[static_cast<size_t>((rows - 1 - r) * columns + c)] + static_cast<float>(rows - 1 - r));
+        for (int c = (columns - 1) / 2 * 2; c < columns; ++c) total += given[static_cast<size_t>(r * columns + c)];
+      }
+      EXPECT_EQ(floats(outputs.at("total")), std::vector{total});
+      EXPECT_EQ(outputs.at("pairs").to_int64().front(), (columns + 1) / 2);
+      EXPECT_EQ(session.programs().size(), 1U);
+    }
+  }
+}
+
+// The number of iterations is an input, or is computed from data, and then known in a part of the model behind that.
+TEST(Sequences, are_as_long_as_a_value_says) {
+  const TemporaryFolder folder;
+  const std::string loop = R"(
+      none = SequenceEmpty ()
+      filled = Loop <body = body (int64 k, bool on, float[] before) => (bool go, float[m] after) {
+        times = Cast <to = 1> (k)
+        row = Add (x, times)
+        after = SequenceInsert (before, row)
+        go = Identity (on)
+      }> (trips, "", none)
+      y = ConcatFromSequence <axis = 0> (filled)
+    })";
+  const std::string head = R"(<ir_version: 10, opset_import: ["" : 21]> )";
+  const Model given = Model::load(write_model(folder, head + "g (float[n] x, int64 trips) => (float[m] y) {" + loop));
+  EXPECT_THAT(given.value_inputs(), testing::ElementsAre("trips"));
+  const TemporaryFolder other;
+  const Model computed = Model::load(write_model(
+      other, head +
+                 "g (float[n] x) => (float[m] y) { most = ReduceMax <keepdims = 0> (x) trips = Cast <to = 7> (most)" +
+                 loop));
+  EXPECT_TRUE(computed.runs_in_parts());
+  for (const char* mesh : {"tp=1", "tp=2"}) {
+    ModelSession by_input(given, Mesh::parse(mesh), {.presets = "none"});
+    ModelSession by_data(computed, Mesh::parse(mesh), {.presets = "none"});
+    for (const int64_t trips : {3, 1, 4}) {
+      const Tensor x = Tensor::of<float>(DType::float32, {2}, {-1, static_cast<float>(trips)});
+      std::vector<float> expected;
+      for (int64_t k = 0; k < trips; ++k)
+        for (const float element : floats(x)) expected.push_back(element + static_cast<float>(k));
+      EXPECT_EQ(floats(by_data.run({{"x", x}}).at("y")), expected);
+      EXPECT_EQ(floats(by_input.run({{"x", x}, {"trips", Tensor::of<int64_t>(DType::int64, {}, {trips})}}).at("y")),
+                expected);
+    }
+  }
+}
+
+// What reads a sequence in a later part gets its tensors, and puts it together again: of tensors of both parts, at
+// positions that only a run knows, and in a branch.
+TEST(Sequences, are_put_together_in_each_part) {
+  const TemporaryFolder folder;
+  const Model model = Model::load(write_model(folder, R"(<ir_version: 10, opset_import: ["" : 21]>
+    g (float[n] x, int64 which) => (float[m] y, float[k] z, float[2, l] flat, float[p] b) {
+      double = Add (x, x)
+      square = Mul (x, x)
+      two = SequenceConstruct (double, square)
+      zero = Constant <value = int64 {0}> ()
+      three = SequenceInsert (two, x, which)
+      first = SequenceAt (three, zero)
+      found = NonZero (x)
+      row = Squeeze (found)
+      some = Gather (double, row)
+      four = SequenceInsert (three, some)
+      y = ConcatFromSequence <axis = 0> (four)
+      count = Cast <to = 7> (first)
+      most = ReduceMax <keepdims = 1> (count)
+      best, at = TopK (square, most)
+      left = SequenceErase (three, zero)
+      all = SequenceInsert (left, best)
+      z = ConcatFromSequence <axis = 0> (all)
+      length = SequenceLength (two)
+      places = Constant <value = int64[1] {0}> ()
+      lines = Unsqueeze (length, places)
+      rest = Constant <value = int64[1] {-1}> ()
+      shape = Concat <axis = 0> (lines, rest)
+      joined = ConcatFromSequence <axis = 0> (two)
+      flat = Reshape (joined, shape)
+      total = ReduceSum <keepdims = 0> (best)
+      none = Constant <value = float {0}> ()
+      positive = Greater (total, none)
+      b = If <then_branch = t () => (float[q] p) { p = ConcatFromSequence <axis = 0> (left) },
+              else_branch = e () => (float[q] o) { o = SequenceAt (left, zero) }> (positive)
+    })"));
+  EXPECT_TRUE(model.runs_in_parts());
+  for (const char* mesh : {"tp=1", "tp=2"}) {
+    ModelSession session(model, Mesh::parse(mesh), {.presets = "none"});
+    for (const int64_t which : {0, 2, 1}) {
+      SCOPED_TRACE(testing::Message() << which << " on " << mesh);
+      const std::vector<float> x{1, 0, 1.5f}, twice{2, 0, 3}, square{1, 0, 2.25f};
+      std::vector<std::vector<float>> three{twice, square};
+      three.insert(three.begin() + which, x);
+      const auto joined = [](const std::vector<std::vector<float>>& lists) {
+        std::vector<float> all;
+        for (const auto& list : lists) all.insert(all.end(), list.begin(), list.end());
+        return all;
+      };
+      const Tensors outputs = session.run({{"x", Tensor::of<float>(DType::float32, {3}, x)},
+                                           {"which", Tensor::of<int64_t>(DType::int64, {}, {which})}});
+      EXPECT_EQ(floats(outputs.at("y")), joined({three[0], three[1], three[2], {2, 3}}));
+      std::vector<float> best{2.25f, 1, 0};
+      if (which == 0) best.resize(1);  // x is the first
+      EXPECT_EQ(floats(outputs.at("z")), joined({three[1], three[2], best}));
+      EXPECT_EQ(floats(outputs.at("flat")), joined({twice, square}));
+      EXPECT_EQ(floats(outputs.at("b")), joined({three[1], three[2]}));
+    }
+  }
+}
+
+// What a loop or a branch makes is not made again.
+TEST(Sequences, of_loops_stay_in_their_part) {
+  const TemporaryFolder folder;
+  const auto refusal = [&](const std::string& text) {
+    const Model model = Model::load(write_model(folder, R"(<ir_version: 10, opset_import: ["" : 21]>
+      g (float[n] x) => (float[m] y) {
+        none = SequenceEmpty ()
+        two = Constant <value = int64 {2}> () )" + text + "}"));
+    return message_of([&] { ModelSession(model).run({{"x", ramp({3})}}); });
+  };
+  const std::string filled = R"(
+        filled = Loop <body = body (int64 k, bool on, float[] before) => (bool go, float[m] after) {
+          after = SequenceInsert (before, x)
+          go = Identity (on)
+        }> (two, "", none)
+        found = NonZero (x)
+        row = Squeeze (found)
+        some = Gather (x, row) )";
+  EXPECT_THAT(refusal(filled + "more = SequenceInsert (filled, some)  y = ConcatFromSequence <axis = 0> (more)"),
+              testing::AllOf(testing::HasSubstr("the sequence 'filled'"), testing::HasSubstr("runs in parts"),
+                             testing::HasSubstr("ConcatFromSequence where it is made")));
+  EXPECT_THAT(refusal(R"(
+        filled = Loop <body = body (int64 k, bool on, float[] before) => (bool go, float[m] after) {
+          found = NonZero (x)
+          row = Squeeze (found)
+          some = Gather (x, row)
+          after = SequenceInsert (before, some)
+          go = Identity (on)
+        }> (two, "", none)
+        y = ConcatFromSequence <axis = 0> (filled))"),
+              testing::AllOf(testing::HasSubstr("the sequence 'none'"), testing::HasSubstr("between parts")));
 }
 
 }  // namespace

@@ -70,6 +70,45 @@ TEST_F(CommandLine, runs_branches_of_two_sizes) {
   EXPECT_THAT(random.err, HasSubstr("tessera run and verify run the model itself in parts then, with --inputs"));
 }
 
+// A sequence is as long as the batch: a program for each size, where others bind one to all sizes.
+TEST_F(CommandLine, compiles_for_the_lengths_of_sequences) {
+  testing_io::put(folder_ / "rows.onnxtxt", R"(<ir_version: 10, opset_import: ["": 23]>
+g (float[batch, 4] x) => (float[rows] y) {
+  none = SequenceEmpty ()
+  shape = Shape <end = 1> (x)
+  trips = Squeeze (shape)
+  filled = Loop <body = body (int64 k, bool on, float[] before) => (bool go, float[m] after) {
+    row = Gather (x, k)
+    after = SequenceInsert (before, row)
+    go = Identity (on)
+  }> (trips, "", none)
+  y = ConcatFromSequence <axis = 0> (filled)
+})");
+  const std::string rows = (folder_ / "rows.onnxtxt").string(), in = (folder_ / "x.npz").string();
+  const std::string alone = "compiled for batch=3 alone, since a sequence of tensors is as long";
+  EXPECT_THAT(tessera("inspect " + rows).out, HasSubstr("each size of batch has a program of its own"));
+  EXPECT_EQ(parsed("inspect " + rows)["size_symbols"], nlohmann::json({"batch"}));
+  write_npz(in, {{"x", Tensor::of<float>(DType::float32, {3, 4}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12})}});
+  const Ran ran = tessera("run " + rows + " --mesh dp=2 --inputs " + in);
+  EXPECT_THAT(ran.out + ran.err, AllOf(HasSubstr(alone), HasSubstr("float32 [12]   1 2 3 4")));
+  for (const std::string& with : {" --inputs " + in, std::string(" --shapes batch=3")})
+    EXPECT_EQ(parsed("verify " + rows + " --mesh dp=2" + with)["pass"], true) << with;
+  const Ran steps = tessera("run " + rows + " --mesh dp=2 --shapes batch=3 --spawn 2");
+  EXPECT_THAT(steps.out + steps.err, AllOf(HasSubstr(alone), HasSubstr("float32 [12]")));
+  for (const std::string& command : {std::string("bench --iterations 3 "), std::string("check ")}) {
+    const Ran other = tessera(command + rows + " --mesh dp=2 --shapes batch=3");
+    EXPECT_EQ(other.code, 0) << command;
+    EXPECT_THAT(other.out + other.err, HasSubstr(alone)) << command;
+  }
+  EXPECT_THAT(tessera("explain " + rows + " y --mesh dp=2 --shapes batch=3").out, HasSubstr("y: float32 [12]"));
+  EXPECT_THAT(mistake("shard " + rows + " --mesh dp=2 --dry-run"),
+              AllOf(HasSubstr("iterations is batch"), HasSubstr("--fix batch=SIZE")));
+  EXPECT_EQ(tessera("shard " + rows + " --mesh dp=2 --dry-run --fix batch=3").code, 0);
+  const Ran many = tessera("run " + rows + " --shapes batch=9000");
+  EXPECT_EQ(many.code, 2);
+  EXPECT_THAT(many.err, HasSubstr("there are 9000, and at most"));
+}
+
 TEST_F(CommandLine, mistakes_in_values_that_decide_shapes) {
   testing_io::put(folder_ / "axes.onnxtxt",
                   "<ir_version: 10, opset_import: [\"\": 23]>\n"

@@ -59,6 +59,40 @@ def torch_models():
             return First(module, lambda result: result[0]), {"x": torch.randn(2, 5, 8)}, True
         return make
 
+    class Rows(torch.nn.Module):
+        """Fills a list row by row, as many as the batch."""
+
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.Linear(8, 8)
+
+        def forward(self, x):
+            rows = []
+            for i in range(x.shape[0]):
+                rows.append(self.inner(x[i]) * (i + 1))
+            return torch.stack(rows)
+
+    class Unbound(Rows):
+        """Takes its input apart row by row."""
+
+        def forward(self, x):
+            rows = []
+            for row in torch.unbind(x):
+                rows.insert(0, self.inner(row) + len(rows))
+            return torch.cat(rows).reshape(len(rows), -1)
+
+    class Pieces(Rows):
+        """The number of its pieces is computed in floats, so that the model runs in parts."""
+
+        def forward(self, x):
+            sums = []
+            for i in range(0, x.shape[0], 2):
+                sums.append(self.inner(x[i:i + 2].sum(0)))
+            return torch.stack(sums)
+
+    def scripted(module):
+        return lambda: (torch.jit.script(module()), {"x": torch.randn(5, 8)}, True)
+
     small = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
     segmented = dict(pick=lambda result: result["out"], family=vision.segmentation, weights_backbone=None)
     models = {name: image(name, 2, 3, 64, 64)
@@ -77,6 +111,9 @@ def torch_models():
         "Longformer": text("Longformer", attention_window=[4, 4], max_position_embeddings=64, **small),
         "LSTM": recurrent("LSTM", bidirectional=True),
         "GRU": recurrent("GRU"),
+        "rows": scripted(Rows),
+        "unbound": scripted(Unbound),
+        "pieces": scripted(Pieces),
     })
 
     def export(name, path):

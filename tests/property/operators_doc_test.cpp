@@ -159,7 +159,7 @@ run between the parts of a model, on whole tensors ([values.md](values.md)).
 - Strings, and what works on text: StringConcat, StringNormalizer, StringSplit, RegexFullMatch, TfIdfVectorizer; Equal and
   Cast of strings.
 - Complex numbers as a type. (DFT and STFT hold them as pairs.)
-- Sequences as inputs and outputs of a model, and in loops whose number of iterations a run decides; SequenceMap. (Others
+- Sequences as inputs and outputs of a model, and in loops that a computed condition ends; SequenceMap. (Others
   are lowered: their tensors are known one by one.) Optionals and maps.
 - ImageDecoder.
 - The domains ai.onnx.ml and ai.onnx.preview, and the optimizers of ai.onnx.preview.training

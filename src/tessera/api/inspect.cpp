@@ -123,6 +123,7 @@ Inspection inspect(const Model& model, const SymbolSizes& sizes) {
   result.annotated_nodes = facts.annotated_nodes;
 
   result.value_inputs = model.value_inputs();
+  result.size_symbols = model.size_symbols();
   result.runs_in_parts = model.runs_in_parts();
   result.why_in_parts = model.why_in_parts();
   std::set<std::string> uncovered;
@@ -133,7 +134,8 @@ Inspection inspect(const Model& model, const SymbolSizes& sizes) {
     result.rewritten = histogram(*rewritten.graph, uncovered);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::user) throw;
-    if (!result.runs_in_parts && result.value_inputs.empty()) result.rewrite_error = error.what();
+    if (!result.runs_in_parts && result.value_inputs.empty() && result.size_symbols.empty())
+      result.rewrite_error = error.what();
     uncovered = uncovered_ops(read, *read.graph, false);
   }
   result.read = histogram(*read.graph, uncovered);

@@ -10,6 +10,7 @@
 #include "tessera/onnx/import.h"
 #include "tessera/ops/infer.h"
 #include "tessera/program_io/written_program.h"
+#include "tessera/rewrite/lists.h"
 #include "tessera/rewrite/open_regions.h"
 #include "tessera/rewrite/pipeline.h"
 
@@ -39,7 +40,7 @@ const std::vector<compiler::Segment>& Model::Impl::segments() const {
   compiler::Apart apart;
   std::string reason;
   // What a program cannot hold shows when it is rewritten, once the elements that it must know are given.
-  while (found.size() == 1 && found.front().values.empty()) {
+  while (found.size() == 1 && found.front().values.empty() && apart.sizes.empty()) {
     bool is_new = false;
     try {
       rewritten();
@@ -49,6 +50,11 @@ const std::vector<compiler::Segment>& Model::Impl::segments() const {
     } catch (const ops::UnknownValue& error) {
       is_new = apart.values.insert(error.value()).second;
       reason = error.what();
+    } catch (const rewrite::UnknownSize& error) {
+      const std::set<std::string> symbols = compiler::symbols_of(model);
+      for (const std::string& symbol : error.symbols())
+        if (symbols.contains(symbol)) apart.sizes.insert(symbol);
+      is_new = !apart.sizes.empty();
     } catch (const Error&) {
       // Whoever compiles the model hears of it.
     }
@@ -111,10 +117,7 @@ std::vector<TensorInfo> Model::outputs() const {
 }
 
 std::vector<std::string> Model::symbols() const {
-  std::set<std::string> symbols;
-  for (const Value* value : impl_->model.graph->inputs)
-    if (value->has_shape())
-      for (const Expr& extent : value->shape()) extent.collect_symbols(symbols);
+  const std::set<std::string> symbols = compiler::symbols_of(impl_->model);
   return {symbols.begin(), symbols.end()};
 }
 

@@ -13,6 +13,7 @@
 #include "tessera/ir/flow.h"
 #include "tessera/ir/glob.h"
 #include "tessera/ir/regions.h"
+#include "tessera/ir/set_sizes.h"
 #include "tessera/kernels/data_sized.h"
 #include "tessera/ops/op.h"
 #include "tessera/spmd/equal_extents.h"
@@ -40,16 +41,31 @@ std::string text_of(const Tensors& values) {
   return text;
 }
 
-// The sizes of a model's symbols for inputs of these shapes, as far as they name extents.
-SymbolSizes sizes_at(const Model& model, const Tensors& inputs) {
+// The sizes of a graph's symbols for inputs of these shapes, as far as they name extents.
+SymbolSizes sizes_at(const Graph& graph, const Tensors& inputs) {
   SymbolSizes sizes;
-  for (const Value* input : model.impl().model.graph->inputs) {
+  for (const Value* input : graph.inputs) {
     const auto given = inputs.find(input->name);
     if (given == inputs.end() || !input->has_shape() || input->rank() != given->second.dims.size()) continue;
     for (size_t d = 0; d < input->rank(); ++d)
       if (const auto symbol = input->shape()[d].as_symbol()) sizes.emplace(*symbol, given->second.dims[d]);
   }
   return sizes;
+}
+
+// Those of the symbols that must be known.
+SymbolSizes needed_sizes(const std::set<std::string>& symbols, const SymbolSizes& sizes) {
+  SymbolSizes needed;
+  for (const std::string& symbol : symbols) {
+    const auto size = sizes.find(symbol);
+    if (size == sizes.end())
+      fail("shapes",
+           "the size of '{}' must be known before the model is compiled, but no input has it as an extent; give the "
+           "model with a number in its place",
+           symbol);
+    needed.insert(*size);
+  }
+  return needed;
 }
 
 // What branches and loops of a model take to be equal of its symbols.
@@ -93,6 +109,11 @@ std::vector<std::string> Model::value_inputs() const {
   return names;
 }
 
+std::vector<std::string> Model::size_symbols() const {
+  const std::set<std::string>& sizes = impl_->segments().front().sizes;  // of a model that is one part
+  return {sizes.begin(), sizes.end()};
+}
+
 Model Model::with_values(const Tensors& values) const {
   return model_of(*this, compiler::with_values(impl_->model, values));
 }
@@ -103,7 +124,10 @@ bool Model::runs_in_parts() const {
 
 bool Model::runs_in_parts(const Tensors& inputs) const {
   if (runs_in_parts()) return true;
-  const SymbolSizes sizes = unlike(equal_in_regions(*this), sizes_at(*this, inputs));
+  if (const SymbolSizes needed = needed_sizes(impl_->segments().front().sizes, sizes_at(*impl_->model.graph, inputs));
+      !needed.empty())
+    return with_sizes(needed).runs_in_parts(inputs);
+  const SymbolSizes sizes = unlike(equal_in_regions(*this), sizes_at(*impl_->model.graph, inputs));
   return !sizes.empty() && with_sizes(sizes).runs_in_parts();
 }
 
@@ -119,10 +143,12 @@ struct ModelSession::Impl {
     SymbolSizes sizes;
     std::unique_ptr<Impl> parts;
   };
-  /// A part compiled for some values, and for inputs of some types. If it has parts of its own, they are in `parts`.
+  /// A part compiled for some values and sizes, and for inputs of some types. If it has parts of its own, they are in
+  /// `parts`.
   struct Made {
     Tensors values;
     Types types;
+    SymbolSizes sizes;
     Model model;
     std::optional<Program> program = std::nullopt;
     std::optional<Session> session = std::nullopt;
@@ -175,9 +201,9 @@ struct ModelSession::Impl {
       plan.states.clear();
     }
     const std::vector<compiler::Segment>& segments = model.impl().segments();
-    if (segments.size() == 1 && segments.front().values.empty()) {
+    if (segments.size() == 1 && segments.front().values.empty() && segments.front().sizes.empty()) {
       Program program = compile(model, mesh, plan, options);
-      whole.emplace(Made{{}, {}, model, program, Session(program, session)});
+      whole.emplace(Made{{}, {}, {}, model, program, Session(program, session)});
       return;
     }
     if (segments.size() > 1) {
@@ -196,6 +222,11 @@ struct ModelSession::Impl {
   // The plan, as far as it is about this part.
   Plan plan_for(const Model& part) const {
     Plan own = plan;
+    const std::vector<std::string> symbols = part.symbols(), all = model.symbols();
+    std::erase_if(own.shapes, [&](const auto& size) {
+      return std::find(symbols.begin(), symbols.end(), size.first) == symbols.end() &&
+             std::find(all.begin(), all.end(), size.first) != all.end();
+    });
     if (parts.size() == 1) return own;
     const Graph& graph = *part.impl().model.graph;
     const auto is_elsewhere = [&](const Plan::Annotation& annotation) {
@@ -215,23 +246,19 @@ struct ModelSession::Impl {
     };
     std::erase_if(own.annotations, is_elsewhere);
     std::erase_if(own.storage, is_elsewhere);
-    const std::vector<std::string> symbols = part.symbols(), all = model.symbols();
-    std::erase_if(own.shapes, [&](const auto& size) {
-      return std::find(symbols.begin(), symbols.end(), size.first) == symbols.end() &&
-             std::find(all.begin(), all.end(), size.first) != all.end();
-    });
     return own;
   }
 
-  Made& made_for(Part& part, const Tensors& values, const Types& types) {
+  Made& made_for(Part& part, const Tensors& values, const Types& types, const SymbolSizes& sizes) {
     constexpr size_t kMost = 8;
     const auto fits = [&](const Made& made) {
-      return made.types == types && std::equal(values.begin(), values.end(), made.values.begin(), made.values.end(),
-                                               [](const auto& a, const auto& b) { return same(a.second, b.second); });
+      return made.types == types && made.sizes == sizes &&
+             std::equal(values.begin(), values.end(), made.values.begin(), made.values.end(),
+                        [](const auto& a, const auto& b) { return same(a.second, b.second); });
     };
     auto found = std::find_if(part.made.begin(), part.made.end(), fits);
     if (found == part.made.end()) {
-      part.made.push_front(make(part, values, types));
+      part.made.push_front(make(part, values, types, sizes));
       if (part.made.size() > kMost) part.made.pop_back();
       found = part.made.begin();
     }
@@ -239,14 +266,16 @@ struct ModelSession::Impl {
     return part.made.front();
   }
 
-  Made make(const Part& part, const Tensors& values, const Types& types) const {
+  Made make(const Part& part, const Tensors& values, const Types& types, const SymbolSizes& sizes) const {
     try {
       OnnxModel sized = part.segment->model.clone();
       for (const auto& [name, type] : types) sized.graph->find(name)->type = type;
+      set_sizes(*sized.graph, sizes);
       const Model own = model_of(model, compiler::with_values(sized, values));
-      if (own.runs_in_parts() || !own.value_inputs().empty())
+      if (own.runs_in_parts() || !own.value_inputs().empty() || !own.size_symbols().empty())
         return {.values = values,
                 .types = types,
+                .sizes = sizes,
                 .model = own,
                 .parts = begun(own, mesh, plan_for(own), options, session, depth + 1)};
       Program program = compile(own, mesh, plan_for(own), options);
@@ -254,7 +283,7 @@ struct ModelSession::Impl {
       const std::vector<StateInfo> states = program.states();
       if (!part.made.empty() && std::any_of(states.begin(), states.end(), [](const auto& s) { return s.changes; }))
         asked.share_states = &*part.made.back().session;
-      return {values, types, own, program, Session(program, asked)};
+      return {values, types, sizes, own, program, Session(program, asked)};
     } catch (const Error& error) {
       if (values.empty()) throw;
       throw Error(error.kind(), "inputs",
@@ -267,7 +296,7 @@ struct ModelSession::Impl {
     constexpr size_t kMost = 8;
     if (session.connection) return nullptr;
     if (!made.equal) made.equal = equal_in_regions(made.model);
-    const SymbolSizes sizes = unlike(*made.equal, sizes_at(made.model, inputs));
+    const SymbolSizes sizes = unlike(*made.equal, sizes_at(*made.model.impl().model.graph, inputs));
     if (sizes.empty()) return nullptr;
     auto known = std::find_if(made.at_sizes.begin(), made.at_sizes.end(),
                               [&](const AtSizes& other) { return other.sizes == sizes; });
@@ -347,7 +376,9 @@ struct ModelSession::Impl {
     // What a value's shape is does not matter beside its elements.
     for (const auto& [name, tensor] : values)
       if (given_types.contains(name)) given_types[name] = {tensor.dtype, Shape(tensor.dims.begin(), tensor.dims.end())};
-    Made& made = made_for(part, values, given_types);
+    const SymbolSizes sizes =
+        part.segment->sizes.empty() ? SymbolSizes() : needed_sizes(part.segment->sizes, sizes_at(graph, known));
+    Made& made = made_for(part, values, given_types, sizes);
     if (made.parts) return run_parts_of(*made.parts, given, known, types);
     if (Impl* parts = parts_at(made, given)) return run_parts_of(*parts, given, known, types);
     ran.push_back(*made.program);

@@ -63,6 +63,7 @@ class Check : public Command {
     }
     Model model = models_.front();
     Plan plan = plan_.plan(model, console);
+    model = with_needed_sizes(model, plan, console);
     return compile(model, plan_.mesh(plan), plan);
   }
 

@@ -27,12 +27,6 @@ int64_t total(const std::vector<OperatorCount>& counts) {
   return sum;
 }
 
-std::string sizes_text(const SymbolSizes& sizes) {
-  std::vector<std::string> items;
-  for (const auto& [symbol, size] : sizes) items.push_back(symbol + "=" + std::to_string(size));
-  return joined(items, ",");
-}
-
 class Inspect : public Command {
  public:
   void declare(CLI::App& app) override {
@@ -72,6 +66,7 @@ class Inspect : public Command {
                    {"operators_rewritten", operators_json(found.rewritten)},
                    {"rewrite_error", error},
                    {"value_inputs", found.value_inputs},
+                   {"size_symbols", found.size_symbols},
                    {"runs_in_parts", found.runs_in_parts},
                    {"why_in_parts", found.why_in_parts},
                    {"uncovered", found.uncovered},
@@ -120,6 +115,8 @@ class Inspect : public Command {
     if (!found.value_inputs.empty())
       console.say("shapes depend on the elements of " + joined(found.value_inputs) +
                   ": give these with --inputs wherever the model is compiled");
+    if (!found.size_symbols.empty())
+      console.say("each size of " + joined(found.size_symbols) + " has a program of its own: a sequence is as long");
     if (found.runs_in_parts)
       console.say("shapes depend on what the model computes: tessera run compiles it in parts while it runs");
     if (!found.why_in_parts.empty())

@@ -43,6 +43,12 @@ int64_t parse_size(std::string_view text, std::string_view item) {
 
 }  // namespace
 
+std::string sizes_text(const SymbolSizes& sizes) {
+  std::vector<std::string> items;
+  for (const auto& [symbol, size] : sizes) items.push_back(symbol + "=" + std::to_string(size));
+  return joined(items, ",");
+}
+
 SymbolSizes parse_shapes(std::string_view text) {
   SymbolSizes sizes;
   while (!text.empty()) {
@@ -470,6 +476,20 @@ Model with_given_values(const Model& model, const InputOptions& inputs, Tensors&
   return model.with_values(values);
 }
 
+Model with_needed_sizes(Model model, Plan& plan, const Console& console) {
+  for (std::vector<std::string> symbols; symbols = model.size_symbols(), !symbols.empty();) {
+    const SymbolSizes all = model.complete(plan.shapes);
+    SymbolSizes needed;
+    for (const std::string& symbol : symbols) {
+      needed.emplace(symbol, all.at(symbol));
+      plan.shapes.erase(symbol);
+    }
+    console.note("note: compiled for " + sizes_text(needed) + " alone, since a sequence of tensors is as long");
+    model = model.with_sizes(needed);
+  }
+  return model;
+}
+
 bool will_run_in_parts(const Model& model, const InputOptions& inputs) {
   if (model.runs_in_parts() || !inputs.from_file()) return model.runs_in_parts();
   const std::vector<TensorInfo> ports = model.inputs();
@@ -510,9 +530,10 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
   const Model stepped = with_states(models.front(), wanted);
   const Model asked = fetched.empty() ? stepped : stepped.with_outputs(fetched);
   if (check) check(asked);
-  const Model model = with_given_values(asked, inputs, arrays);
+  Model model = with_given_values(asked, inputs, arrays);
   const Mesh mesh = plan.mesh(wanted);
   plan.add_sizes(wanted, model.inputs(), inputs.at_step(arrays, model.inputs(), 0));
+  model = with_needed_sizes(model, wanted, console);
   start = Clock::now();
   Program program = compile(model, mesh, wanted, {{}, observer, plan.topology()});
   const double compiled = milliseconds_since(start);

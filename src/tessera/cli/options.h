@@ -17,6 +17,8 @@ namespace tessera::cli {
 
 /// Reads "batch=8,sequence=128". Throws a user error.
 SymbolSizes parse_shapes(std::string_view text);
+/// Writes them so.
+std::string sizes_text(const SymbolSizes& sizes);
 
 /// Bytes of "512M" or "4G": K, M, G and T are powers of 1024. Throws a user error.
 size_t parse_memory(std::string_view text);
@@ -135,6 +137,9 @@ struct Loaded {
 /// The model with the values that decide its shapes, which leave `arrays`; the model itself if nothing but sizes does.
 /// Throws a user error if no inputs are given, if steps have values of their own, and for a model that runs in parts.
 Model with_given_values(const Model& model, const InputOptions& inputs, Tensors& arrays);
+/// The model with sizes of the symbols that must be known before it is compiled (Model::size_symbols): those of the
+/// plan, which leave it, and defaults; a note says them. The model itself if there are none.
+Model with_needed_sizes(Model model, Plan& plan, const Console& console);
 /// Whether the model runs in parts, once the elements on which its shapes depend are those that `inputs` give.
 bool will_run_in_parts(const Model& model, const InputOptions& inputs);
 

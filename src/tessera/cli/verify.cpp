@@ -56,8 +56,9 @@ class Verify : public Command {
     Tensors inputs = inputs_.given(asked.inputs());
     if (will_run_in_parts(asked, inputs_)) return verify_parts(console, whole, asked, mesh, plan, std::move(inputs));
     const Tensors all_inputs = inputs;
-    const Model model = with_given_values(asked, inputs_, inputs);
+    Model model = with_given_values(asked, inputs_, inputs);
     plan_.add_sizes(plan, model.inputs(), inputs);
+    model = with_needed_sizes(model, plan, console);
     Tensors expected = expected_outputs(whole, model);
     Program program = [&] {
       Progress progress(console, "compiling");

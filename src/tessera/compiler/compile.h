@@ -95,6 +95,8 @@ bool names_divided_state(const OnnxModel& model, const OnnxModel& rewritten,
 /// Lets states of `program` that are states of `like` too, with the same data, share its memory.
 void share_data(spmd::Program& program, const spmd::Program& like);
 
+/// The symbols in the shapes of the model's inputs.
+std::set<std::string> symbols_of(const OnnxModel& model);
 /// Throws a user error for a size of a symbol that no input of the model has, or that is negative.
 void require_symbols(const OnnxModel& model, const spmd::Hints& given);
 

@@ -6,6 +6,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/lists.h"
 #include "tessera/rewrite/lower.h"
 #include "tessera/rewrite/open_regions.h"
 #include "tessera/rewrite/passes.h"
@@ -142,6 +143,7 @@ class Segmenter {
     if (!value->producer) return !value->changing;
     const Node& node = *value->producer;
     if (runs_between(node)) return false;
+    if (node.is("SequenceLength")) return has_known_length(node.inputs[0], part, needed);
     const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
     if (op ? op->counter.has_value() : !node.is("If") && !rewrite::lowering_of(node)) return false;
     for (size_t i = 0; i < node.inputs.size(); ++i)
@@ -150,9 +152,22 @@ class Segmenter {
     return true;
   }
 
-  // Whether a loop gives rows for each iteration, so that the number of iterations decides a shape.
+  // The same of a sequence's length, which does not depend on its tensors' elements.
+  bool has_known_length(const Value* sequence, int part, std::set<const Value*>* needed) const {
+    const Node* node = sequence->producer;
+    if (!node) return false;
+    if (node->is("SequenceEmpty") || node->is("SequenceConstruct")) return true;
+    if (node->is("SplitToSequence")) return !node->input(1) || is_known(node->inputs[1], part, needed, false);
+    const bool hands_on = node->is("Identity") || node->is("SequenceInsert") || node->is("SequenceErase");
+    return hands_on && has_known_length(node->inputs[0], part, needed);
+  }
+
+  // Whether a loop gives rows for each iteration, so that the number of iterations decides a shape; or a sequence.
   static bool counts_rows(const Node& node) {
-    return node.is("Loop") && node.outputs.size() + 2 > node.operand_count();
+    return node.is("Loop") && (node.outputs.size() + 2 > node.operand_count() ||
+                               std::any_of(node.outputs.begin(), node.outputs.end(), [](const Value* result) {
+                                 return result && rewrite::is_sequence(*result);
+                               }));
   }
 
   // Calls visit(value) for each operand whose elements must be known before the node is compiled.
@@ -197,29 +212,66 @@ class Segmenter {
 
   // A result that part `part` takes from parts before it. (Each part has constants of its own.)
   bool comes_from_before(const Value* value, int part) const {
-    return value->producer && !constant_.contains(value) &&
+    return value->producer && !constant_.contains(value) && !rewrite::is_put_together(*value) &&
            (runs_between(*value->producer) || part_.at(value->producer) < part);
+  }
+
+  // The value, or what a sequence is put together of. Calls visit(node) for each node that does this.
+  template <typename Visit>
+  static void collect_leaves(const Value* value, std::set<const Value*>& into, Visit visit) {
+    if (!rewrite::is_put_together(*value)) {
+      into.insert(value);
+      return;
+    }
+    // A sequence is filled one by one: a chain as long as it is.
+    std::vector<const Value*> queue{value};
+    while (!queue.empty()) {
+      const Node& maker = *queue.back()->producer;
+      queue.pop_back();
+      visit(maker);
+      for (const Value* operand : maker.inputs)
+        if (operand && rewrite::is_put_together(*operand))
+          queue.push_back(operand);
+        else if (operand)
+          into.insert(operand);
+    }
+  }
+
+  static void refuse_sequence(const Value& value, std::string_view reader) {
+    if (rewrite::is_sequence(value))
+      fail("segments",
+           "the sequence '{}' is read by {}, but the model's shapes depend on what it computes, so that it runs in "
+           "parts, and these hand on tensors; join those of the sequence by a ConcatFromSequence where it is made",
+           value.name, reader);
   }
 
   Segment make(int part) const {
     Segment segment;
+    segment.sizes = apart_.sizes;
     std::set<const Value*> imported, exported, values;
     for (const auto& node : graph_.nodes()) {
       const bool here = part_.at(node.get()) == part;
       const bool computed_here = here && !runs_between(*node);
       if (here && !computed_here) run_after(segment, *node);
+      if (node->output() && rewrite::is_put_together(*node->output())) continue;  // wherever it is read
+      const auto need_values = [&](const Node& of) {
+        if (computed_here) for_values(of, [&](const Value* value) { is_known(value, part, &values); });
+      };
       for (size_t i = 0; i < node->inputs.size(); ++i) {
-        const Value* operand = node->inputs[i];
-        if (!operand) continue;
-        if (computed_here && comes_from_before(operand, part)) imported.insert(operand);
-        const bool has_own = constant_.contains(operand) && (!runs_between(*node) || i >= node->operand_count());
-        if (!computed_here && !has_own && made_in(operand, part)) exported.insert(operand);
+        if (!node->inputs[i]) continue;
+        std::set<const Value*> leaves;
+        collect_leaves(node->inputs[i], leaves, need_values);
+        for (const Value* operand : leaves) {
+          if (computed_here && comes_from_before(operand, part)) imported.insert(operand);
+          const bool has_own = constant_.contains(operand) && (!runs_between(*node) || i >= node->operand_count());
+          if (!computed_here && !has_own && made_in(operand, part)) exported.insert(operand);
+        }
       }
-      if (!computed_here) continue;
-      for_values(*node, [&](const Value* value) { is_known(value, part, &values); });
+      need_values(*node);
     }
     for (const Value* output : graph_.outputs)
       if (made_in(output, part)) exported.insert(output);
+    for (const Value* value : imported) refuse_sequence(*value, "a part of the model behind it");
     segment.model = cut(imported, exported);
     const Graph& made = *segment.model.graph;
     for (const Value* value : values)
@@ -241,6 +293,7 @@ class Segmenter {
       if (!std::holds_alternative<Region>(attribute.value)) between.node.attributes.push_back(attribute);
     for (size_t i = 0; i < node.operand_count(); ++i) {
       const Value* operand = node.inputs[i];
+      if (operand) refuse_sequence(*operand, node.label() + ", which runs between parts");
       between.operands.push_back(operand ? operand->name : "");
       if (operand && operand->has_data()) segment.constants[operand->name] = operand->data;
     }
@@ -297,8 +350,10 @@ class Segmenter {
     std::map<const Value*, Value*> known;
     rewrite::map_captures(*copy, body, known);
     std::set<std::string> imported;
-    for (size_t i = operands; i < node.inputs.size(); ++i)
-      if (node.inputs[i]->producer && !constant_.contains(node.inputs[i])) imported.insert(node.inputs[i]->name);
+    std::set<const Value*> captured;
+    for (size_t i = operands; i < node.inputs.size(); ++i) collect_leaves(node.inputs[i], captured, [](const Node&) {});
+    for (const Value* value : captured)
+      if (value->producer && !constant_.contains(value)) imported.insert(value->name);
     std::vector<std::string> inputs, outputs;
     for (const Value* input : body.inputs) {
       known[input] = graph.add_input(named(input->name), input->type);

@@ -24,6 +24,7 @@ struct Between {
 struct Segment {
   OnnxModel model;                  ///< its inputs are the whole model's, and results of parts before it
   std::vector<std::string> values;  ///< inputs whose elements must be known to compile it
+  std::set<std::string> sizes;      ///< symbols of the inputs' shapes that must be numbers then
   /// What runs after it, in this order, with `model`'s outputs and all that is known before it.
   std::vector<Between> after;
   std::map<std::string, Tensor> constants;  ///< operands of `after` that the model's file holds
@@ -48,6 +49,7 @@ struct SteppedLoop {
 struct Apart {
   std::set<std::string> regions;  ///< first results of Ifs, Loops and Scans, and of those around them (RegionError)
   std::set<std::string> values;   ///< whose elements a program must compute (ops::UnknownValue)
+  std::set<std::string> sizes;    ///< symbols that must be numbers (rewrite::UnknownSize)
 };
 
 /// The model in parts. An operator that must know an operand's elements before it is compiled (OpDef::values) is in a
@@ -59,10 +61,14 @@ struct Apart {
 /// that part's values. A Loop or Scan whose body holds such operators runs between parts. Once it has values and types,
 /// each part is a model that may have parts of its own.
 ///
+/// A part that reads a sequence which nodes before it put together of tensors takes the tensors and puts it together
+/// again.
+///
 ///     n = NonZero (x);  y = Gather (x, n);  k = ReduceMax (y);  z = TopK (y, k)
 ///     → part 0: nothing, then n;  part 1: y and k;  part 2, whose values are k: z
 ///
-/// Throws a user error if the model has states that step and more than one part.
+/// Throws a user error if the model has states that step and more than one part, and for a sequence that a loop or a
+/// branch gives in one part and another part reads.
 std::vector<Segment> segments_of(const OnnxModel& model, const Apart& apart = {});
 
 /// The model with these inputs as constants. Throws a user error for a name that no input has, and for another type.

@@ -9,14 +9,6 @@
 namespace tessera::compiler {
 namespace {
 
-std::set<std::string> symbols_of(const OnnxModel& model) {
-  std::set<std::string> symbols;
-  for (const Value* input : model.graph->inputs)
-    if (input->has_shape())
-      for (const Expr& extent : input->shape()) extent.collect_symbols(symbols);
-  return symbols;
-}
-
 int64_t wish(const std::string& symbol) {
   constexpr int64_t kBatch = 2, kOther = 16;
   const bool batch = symbol == "N" || symbol.find("batch") != std::string::npos;
@@ -35,6 +27,14 @@ void add_renamed(const OnnxModel& model, const Graph& rewritten, spmd::SizeDeman
 }
 
 }  // namespace
+
+std::set<std::string> symbols_of(const OnnxModel& model) {
+  std::set<std::string> symbols;
+  for (const Value* input : model.graph->inputs)
+    if (input->has_shape())
+      for (const Expr& extent : input->shape()) extent.collect_symbols(symbols);
+  return symbols;
+}
 
 void require_symbols(const OnnxModel& model, const spmd::Hints& given) {
   const std::set<std::string> known = symbols_of(model);

@@ -1,13 +1,36 @@
 #pragma once
 
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "tessera/base/error.h"
 #include "tessera/ir/graph.h"
 
 /// Lists of tensors, as which ONNX's sequences are lowered: nodes that only name their operands. They are gone when
 /// folding ends.
 namespace tessera::rewrite {
+
+/// How many tensors a list has depends on a symbolic extent: the model can be compiled once that has a size.
+class UnknownSize : public Error {
+ public:
+  /// `what` is the extent: "the number of its iterations".
+  UnknownSize(const Node& node, std::string_view what, const Expr& extent);
+
+  const std::set<std::string>& symbols() const { return symbols_; }
+
+ private:
+  UnknownSize(const Node& node, std::string_view what, const Expr& extent, std::set<std::string> symbols);
+
+  std::set<std::string> symbols_;
+};
+
+/// Whether the value is a sequence that its producer puts together of others, of tensors and of positions, so that it
+/// can be put together again wherever these are known.
+bool is_put_together(const Value& value);
+/// Whether the value is a sequence, also one that a branch or a loop gives.
+bool is_sequence(const Value& value);
 
 Value* add_list(Graph& graph, std::vector<Value*> tensors, const Node* before, const std::string& name = "");
 /// Whether the value is a list whose tensors are known one by one: its producer's operands.

@@ -1,9 +1,14 @@
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <array>
+#include <map>
 
 #include "tessera/ops/infer.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/lists.h"
 #include "tessera/rewrite/lower.h"
+#include "tessera/rewrite/open_regions.h"
 
 // ONNX's sequences, as lists whose tensors are known one by one:
 //
@@ -16,6 +21,18 @@ using ops::fail_node;
 using Values = std::vector<Value*>;
 
 constexpr std::string_view kList = "List", kListDomain = "tessera.list";
+
+const Value* before_copies(const Value* value) {
+  while (value->producer && value->producer->is("Identity") && value->producer->input(0))
+    value = value->producer->inputs[0];
+  return value;
+}
+
+std::set<std::string> symbols_in(const Expr& extent) {
+  std::set<std::string> symbols;
+  extent.collect_symbols(symbols);
+  return symbols;
+}
 
 Values list_of(const Lowerer& l, Values tensors) {
   for (const Value* tensor : tensors) {
@@ -124,8 +141,8 @@ Values list_of_pieces(Lowerer& l) {
     if (l.has(1) && !given) fail_node(l.node, "its operand split, '{}', is not known before the run", l.in(1)->name);
     if (piece < 1) fail_node(l.node, "its pieces have {} elements, and must have 1 or more", piece);
     if (!extent)
-      fail_node(l.node, "the number of pieces is not known: dimension {} of '{}' has extent {}", axis, x->name,
-                x->shape().at(static_cast<size_t>(axis)).str());
+      throw UnknownSize(l.node, fmt::format("dimension {} of '{}', which it takes apart,", axis, x->name),
+                        x->shape().at(static_cast<size_t>(axis)));
     for (int64_t left = *extent; left > 0; left -= piece) sizes.push_back(std::min(piece, left));
   }
   // ONNX ignores keepdims where `split` is given; ONNX Runtime does not if that is the number 1.
@@ -140,6 +157,44 @@ Values list_of_pieces(Lowerer& l) {
 }
 
 }  // namespace
+
+UnknownSize::UnknownSize(const Node& node, std::string_view what, const Expr& extent)
+    : UnknownSize(node, what, extent, symbols_in(extent)) {}
+
+UnknownSize::UnknownSize(const Node& node, std::string_view what, const Expr& extent, std::set<std::string> symbols)
+    : Error(ErrorKind::user, "shape",
+            fmt::format("{}: {} is {}, and must be a number before the model is compiled, since a sequence has as many "
+                        "tensors; give it a size (tessera shard --fix {}=SIZE)",
+                        node.label(), what, extent.str(), fmt::join(symbols, "=SIZE,"))),
+      symbols_(std::move(symbols)) {}
+
+bool is_put_together(const Value& value) {
+  static constexpr std::array kMakers = {"SequenceEmpty", "SequenceConstruct", "SequenceInsert", "SequenceErase",
+                                         "SplitToSequence"};
+  const Node* node = before_copies(&value)->producer;
+  return node && std::any_of(kMakers.begin(), kMakers.end(), [&](std::string_view maker) { return node->is(maker); });
+}
+
+bool is_sequence(const Value& given) {
+  if (is_put_together(given)) return true;
+  const Value* value = before_copies(&given);
+  if (!value->producer) return false;
+  const Node& node = *value->producer;
+  const auto found = std::find(node.outputs.begin(), node.outputs.end(), value);
+  const auto result = static_cast<size_t>(found - node.outputs.begin());
+  if (node.is("Loop")) {
+    const Value* initial = result + 2 < node.operand_count() ? node.inputs[result + 2] : nullptr;
+    return initial && is_sequence(*initial);
+  }
+  if (!node.is("If")) return false;
+  const Graph& branch = region_of(node, "then_branch");
+  if (result >= branch.outputs.size()) return false;
+  std::map<const Value*, Value*> around;
+  map_captures(node, branch, around);
+  const Value* output = before_copies(branch.outputs[result]);
+  const auto outside = around.find(output);
+  return is_sequence(outside == around.end() ? *output : *outside->second);
+}
 
 Value* add_list(Graph& graph, std::vector<Value*> tensors, const Node* before, const std::string& name) {
   return graph.add_node(kList, std::move(tensors), {name}, kListDomain, before)->output();

@@ -461,6 +461,8 @@ void RegionOpener::open_loop(LoopForm form) {
       std::any_of(form.initial.begin(), form.initial.end(), [](auto* value) { return is_list(*value); });
   if (unrolls(carries_list || is_sum_over_parameters(form) ? kManyNodes : kFewNodes)) return;
   if (carries_list && trips == 0 && form.scanned.empty() && unroll(form, 0)) return;
+  if (const auto count = contents(form.trips); carries_list && trips < 0 && count && count->size() == 1)
+    throw UnknownSize(*form.node, "the number of its iterations", count->front());
   if (carries_list)
     fail("flow",
          "{}: it carries a sequence of tensors, so that its iterations must be written out one by one, but {}; let it "
