@@ -53,7 +53,7 @@ class CacheTypes {
       Value* y = node.outputs[0];
       const DType before = y->dtype();
       y->type.dtype = type_;
-      Value* cast = cast_to(y, before, *node_after(graph_, &node));
+      Value* cast = cast_to(y, before, node_after(graph_, &node));
       graph_.replace_uses(y, cast);
       graph_.set_input(cast->producer, 0, y);
     } else {
@@ -69,11 +69,11 @@ class CacheTypes {
 
   void cast_operand(Node& node, size_t index, DType type) {
     Value* operand = node.inputs[index];
-    if (operand->dtype() != type) graph_.set_input(&node, index, cast_to(operand, type, node));
+    if (operand->dtype() != type) graph_.set_input(&node, index, cast_to(operand, type, &node));
   }
 
-  Value* cast_to(Value* value, DType type, const Node& before) {
-    return emit(graph_, "Cast", {value}, &before, {attribute("to", static_cast<int64_t>(type))});
+  Value* cast_to(Value* value, DType type, const Node* before) {
+    return emit(graph_, "Cast", {value}, before, {attribute("to", static_cast<int64_t>(type))});
   }
 
   HeldDecoder& held_;
