@@ -142,7 +142,7 @@ TEST(Sequences, are_as_long_as_the_inputs_of_a_run_say) {
     plan.annotations = {{"x=[-,tp]"}};
     plan.shapes = {{"batch", 3}};
     ModelSession session(model, Mesh::parse(mesh), plan);
-    for (const auto& [rows, columns] : {std::pair{3, 4}, {5, 4}, {3, 4}, {1, 7}, {2, 1}, {4, 2}}) {
+    for (const auto& [rows, columns] : {std::pair{3, 4}, {5, 4}, {3, 4}, {1, 7}, {2, 1}, {4, 2}, {70, 3}, {2, 140}}) {
       SCOPED_TRACE(testing::Message() << rows << " by " << columns << " on " << mesh);
       const Tensor x = ramp({rows, columns});
       EXPECT_FALSE(model.runs_in_parts({{"x", x}}));
@@ -261,6 +261,62 @@ TEST(Sequences, are_put_together_in_each_part) {
   }
 }
 
+// Pieces may be many, of one size or of sizes in a list.
+TEST(Sequences, have_hundreds_of_pieces) {
+  for (const bool listed : {false, true}) {
+    std::string sizes = "1";
+    for (int i = 1; i < 150; ++i) sizes += ", 1";
+    const TemporaryFolder folder;
+    const Model model = Model::load(write_model(folder, R"(<ir_version: 10, opset_import: ["" : 21]>
+      g (float[150, 2] x) => (float[rows, 2] y) {
+        one = Constant <value = )" + (listed ? "int64[150] {" + sizes + "}" : "int64 {1}") +
+                                                            R"(> ()
+        pieces = SplitToSequence <axis = 0> (x, one)
+        zero = Constant <value = int64 {0}> ()
+        first = SequenceAt (pieces, zero)
+        fewer = SequenceErase (pieces, zero)
+        turned = SequenceInsert (fewer, first)
+        y = ConcatFromSequence <axis = 0> (turned)
+      })"));
+    const std::vector<float> given = floats(ramp({150, 2}));
+    for (const char* layout : {"x=[tp,-]", "x=[-,tp]"}) {
+      Plan plan;
+      plan.annotations = {{layout}};
+      const Tensors outputs = Session(compile(model, Mesh::parse("tp=2"), plan)).run({{"x", ramp({150, 2})}});
+      const std::vector<float> y = floats(outputs.at("y"));
+      ASSERT_EQ(y.size(), given.size());
+      for (size_t i = 0; i < y.size(); ++i) EXPECT_EQ(y[i], given[(i + 2) % given.size()]) << layout;
+    }
+  }
+}
+
+// What one computed number decides is given, whatever else must be known.
+TEST(Sequences, leave_other_values_to_their_inputs) {
+  const TemporaryFolder folder;
+  const Model model = Model::load(write_model(folder, R"(<ir_version: 10, opset_import: ["" : 21]>
+    g (float[batch, 4] x, int64 n) => (float[r] y, float[s] z) {
+      q = SplitToSequence <axis = 0, keepdims = 0> (x)
+      y = ConcatFromSequence <axis = 0> (q)
+      init = Constant <value = float[1] {0}> ()
+      z = Loop <body = body (int64 k, bool on, float[v] acc) => (bool go, float[v2] acc2) {
+        o = Constant <value = float[1] {1}> ()
+        acc2 = Concat <axis = 0> (acc, o)
+        go = Identity (on)
+      }> (n, "", init)
+    })"));
+  ModelSession session(model, Mesh::parse("tp=2"), {.presets = "none"});
+  for (const int64_t n : {2, 0, 3})
+    for (const int64_t batch : {3, 1}) {
+      const Tensors outputs = session.run({{"x", ramp({batch, 4})}, {"n", Tensor::of<int64_t>(DType::int64, {}, {n})}});
+      EXPECT_EQ(floats(outputs.at("y")), floats(ramp({batch * 4})));
+      EXPECT_EQ(outputs.at("z").dims, Dims{n + 1});
+    }
+  EXPECT_THAT(message_of([&] {
+                session.run({{"n", Tensor::of<int64_t>(DType::int64, {}, {1})}});
+              }),
+              testing::HasSubstr("'x'"));
+}
+
 // What a loop or a branch makes is not made again.
 TEST(Sequences, of_loops_stay_in_their_part) {
   const TemporaryFolder folder;
@@ -291,7 +347,8 @@ TEST(Sequences, of_loops_stay_in_their_part) {
           go = Identity (on)
         }> (two, "", none)
         y = ConcatFromSequence <axis = 0> (filled))"),
-              testing::AllOf(testing::HasSubstr("the sequence 'none'"), testing::HasSubstr("between parts")));
+              testing::AllOf(testing::HasSubstr("Loop producing 'filled'"), testing::HasSubstr("between parts"),
+                             testing::HasSubstr("the sequence 'none'"), testing::HasSubstr("scan output")));
 }
 
 }  // namespace

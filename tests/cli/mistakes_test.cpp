@@ -85,9 +85,10 @@ g (float[batch, 4] x) => (float[rows] y) {
   y = ConcatFromSequence <axis = 0> (filled)
 })");
   const std::string rows = (folder_ / "rows.onnxtxt").string(), in = (folder_ / "x.npz").string();
-  const std::string alone = "compiled for batch=3 alone, since a sequence of tensors is as long";
+  const std::string alone = "compiled for batch=3 alone, which decides how many tensors a sequence has";
   EXPECT_THAT(tessera("inspect " + rows).out, HasSubstr("each size of batch has a program of its own"));
   EXPECT_EQ(parsed("inspect " + rows)["size_symbols"], nlohmann::json({"batch"}));
+  EXPECT_FALSE(parsed("inspect " + rows + " --shapes batch=3")["operators_rewritten"].empty());
   write_npz(in, {{"x", Tensor::of<float>(DType::float32, {3, 4}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12})}});
   const Ran ran = tessera("run " + rows + " --mesh dp=2 --inputs " + in);
   EXPECT_THAT(ran.out + ran.err, AllOf(HasSubstr(alone), HasSubstr("float32 [12]   1 2 3 4")));
@@ -104,6 +105,9 @@ g (float[batch, 4] x) => (float[rows] y) {
   EXPECT_THAT(mistake("shard " + rows + " --mesh dp=2 --dry-run"),
               AllOf(HasSubstr("iterations is batch"), HasSubstr("--fix batch=SIZE")));
   EXPECT_EQ(tessera("shard " + rows + " --mesh dp=2 --dry-run --fix batch=3").code, 0);
+  const Ran grown = tessera("bench " + rows + " --grow batch");
+  EXPECT_EQ(grown.code, 2);
+  EXPECT_THAT(grown.err, HasSubstr("grow another size"));
   const Ran many = tessera("run " + rows + " --shapes batch=9000");
   EXPECT_EQ(many.code, 2);
   EXPECT_THAT(many.err, HasSubstr("there are 9000, and at most"));

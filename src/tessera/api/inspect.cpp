@@ -126,16 +126,21 @@ Inspection inspect(const Model& model, const SymbolSizes& sizes) {
   result.size_symbols = model.size_symbols();
   result.runs_in_parts = model.runs_in_parts();
   result.why_in_parts = model.why_in_parts();
+  Model sized = model;
+  for (std::vector<std::string> symbols; symbols = sized.size_symbols(), !symbols.empty();) {
+    SymbolSizes needed;
+    for (const std::string& symbol : symbols) needed.emplace(symbol, result.sizes.at(symbol));
+    sized = sized.with_sizes(needed);
+  }
   std::set<std::string> uncovered;
   try {
-    const OnnxModel& rewritten = model.impl().rewritten();
+    const OnnxModel& rewritten = sized.impl().rewritten();
     uncovered = uncovered_ops(rewritten, *rewritten.graph, true);
     add_costs(result, *rewritten.graph);
     result.rewritten = histogram(*rewritten.graph, uncovered);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::user) throw;
-    if (!result.runs_in_parts && result.value_inputs.empty() && result.size_symbols.empty())
-      result.rewrite_error = error.what();
+    if (!sized.runs_in_parts() && sized.value_inputs().empty()) result.rewrite_error = error.what();
     uncovered = uncovered_ops(read, *read.graph, false);
   }
   result.read = histogram(*read.graph, uncovered);

@@ -60,7 +60,8 @@ SymbolSizes needed_sizes(const std::set<std::string>& symbols, const SymbolSizes
     const auto size = sizes.find(symbol);
     if (size == sizes.end())
       fail("shapes",
-           "the size of '{}' must be known before the model is compiled, but no input has it as an extent; give the "
+           "the size of '{}' must be known before the model is compiled, but it is no input's extent by itself; give "
+           "the "
            "model with a number in its place",
            symbol);
     needed.insert(*size);
@@ -124,9 +125,13 @@ bool Model::runs_in_parts() const {
 
 bool Model::runs_in_parts(const Tensors& inputs) const {
   if (runs_in_parts()) return true;
-  if (const SymbolSizes needed = needed_sizes(impl_->segments().front().sizes, sizes_at(*impl_->model.graph, inputs));
-      !needed.empty())
-    return with_sizes(needed).runs_in_parts(inputs);
+  if (const std::set<std::string>& needed = impl_->segments().front().sizes; !needed.empty()) {
+    const SymbolSizes known = sizes_at(*impl_->model.graph, inputs);
+    // A run refuses inputs that do not say them.
+    const bool all =
+        std::all_of(needed.begin(), needed.end(), [&](const auto& symbol) { return known.contains(symbol); });
+    return all && with_sizes(needed_sizes(needed, known)).runs_in_parts(inputs);
+  }
   const SymbolSizes sizes = unlike(equal_in_regions(*this), sizes_at(*impl_->model.graph, inputs));
   return !sizes.empty() && with_sizes(sizes).runs_in_parts();
 }
@@ -285,9 +290,11 @@ struct ModelSession::Impl {
         asked.share_states = &*part.made.back().session;
       return {values, types, sizes, own, program, Session(program, asked)};
     } catch (const Error& error) {
-      if (values.empty()) throw;
-      throw Error(error.kind(), "inputs",
-                  fmt::format("the model does not run where {}: {}", text_of(values), error.what()));
+      if (values.empty() && sizes.empty()) throw;
+      std::string where = text_of(values);
+      for (const auto& [symbol, size] : sizes)
+        where += fmt::format("{}{} = {}", where.empty() ? "" : ", ", symbol, size);
+      throw Error(error.kind(), "inputs", fmt::format("the model does not run where {}: {}", where, error.what()));
     }
   }
 

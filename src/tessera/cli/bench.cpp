@@ -119,7 +119,10 @@ class RunInputs {
     if (grown.empty()) return;
     if (!loaded.model) fail_asked("--grow needs a model, not a written program; name the ONNX file");
     sizes_ = loaded.plan.shapes;
-    sizes_[grown] = loaded.model->complete(sizes_).at(grown);
+    sizes_ = loaded.model->complete(sizes_);
+    if (!sizes_.contains(grown))
+      fail_asked("the size '" + grown +
+                 "' decides how many tensors a sequence has, so that each has a program of its own; grow another size");
   }
 
   /// Refuses to grow given inputs.

@@ -116,7 +116,8 @@ class Inspect : public Command {
       console.say("shapes depend on the elements of " + joined(found.value_inputs) +
                   ": give these with --inputs wherever the model is compiled");
     if (!found.size_symbols.empty())
-      console.say("each size of " + joined(found.size_symbols) + " has a program of its own: a sequence is as long");
+      console.say("each size of " + joined(found.size_symbols) +
+                  " has a program of its own, since it decides how many tensors a sequence has");
     if (found.runs_in_parts)
       console.say("shapes depend on what the model computes: tessera run compiles it in parts while it runs");
     if (!found.why_in_parts.empty())

@@ -484,7 +484,7 @@ Model with_needed_sizes(Model model, Plan& plan, const Console& console) {
       needed.emplace(symbol, all.at(symbol));
       plan.shapes.erase(symbol);
     }
-    console.note("note: compiled for " + sizes_text(needed) + " alone, since a sequence of tensors is as long");
+    console.note("note: compiled for " + sizes_text(needed) + " alone, which decides how many tensors a sequence has");
     model = model.with_sizes(needed);
   }
   return model;
@@ -533,7 +533,7 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
   Model model = with_given_values(asked, inputs, arrays);
   const Mesh mesh = plan.mesh(wanted);
   plan.add_sizes(wanted, model.inputs(), inputs.at_step(arrays, model.inputs(), 0));
-  model = with_needed_sizes(model, wanted, console);
+  model = with_given_values(with_needed_sizes(model, wanted, console), inputs, arrays);
   start = Clock::now();
   Program program = compile(model, mesh, wanted, {{}, observer, plan.topology()});
   const double compiled = milliseconds_since(start);

@@ -174,8 +174,9 @@ class Run : public Command {
 
   // A model whose shapes depend on what it computes, or a branch or loop of which does not fit the inputs' sizes.
   int run_in_parts(Model whole, const Console& console) {
-    const std::string why = whole.runs_in_parts() ? "shapes depend on what the model computes"
-                                                  : "a branch or loop takes two sizes for one that differ here";
+    const bool by_data = whole.runs_in_parts() || !whole.size_symbols().empty();
+    const std::string why = by_data ? "shapes depend on what the model computes"
+                                    : "a branch or loop takes two sizes for one that differ here";
     if (dump_.observer(console) || !loaded_states_.empty() || !saved_states_.empty())
       throw Error(ErrorKind::user, "run",
                   model_ + " is compiled in parts while it runs, since " + why +

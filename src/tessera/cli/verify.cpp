@@ -58,7 +58,7 @@ class Verify : public Command {
     const Tensors all_inputs = inputs;
     Model model = with_given_values(asked, inputs_, inputs);
     plan_.add_sizes(plan, model.inputs(), inputs);
-    model = with_needed_sizes(model, plan, console);
+    model = with_given_values(with_needed_sizes(model, plan, console), inputs_, inputs);
     Tensors expected = expected_outputs(whole, model);
     Program program = [&] {
       Progress progress(console, "compiling");

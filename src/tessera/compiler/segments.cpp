@@ -237,12 +237,13 @@ class Segmenter {
     }
   }
 
-  static void refuse_sequence(const Value& value, std::string_view reader) {
+  static void refuse_sequence(const Value& value) {
     if (rewrite::is_sequence(value))
       fail("segments",
-           "the sequence '{}' is read by {}, but the model's shapes depend on what it computes, so that it runs in "
+           "the sequence '{}' is read by a part of the model behind it, for the model's shapes depend on what it "
+           "computes, so that it runs in "
            "parts, and these hand on tensors; join those of the sequence by a ConcatFromSequence where it is made",
-           value.name, reader);
+           value.name);
   }
 
   Segment make(int part) const {
@@ -271,7 +272,7 @@ class Segmenter {
     }
     for (const Value* output : graph_.outputs)
       if (made_in(output, part)) exported.insert(output);
-    for (const Value* value : imported) refuse_sequence(*value, "a part of the model behind it");
+    for (const Value* value : imported) refuse_sequence(*value);
     segment.model = cut(imported, exported);
     const Graph& made = *segment.model.graph;
     for (const Value* value : values)
@@ -293,7 +294,11 @@ class Segmenter {
       if (!std::holds_alternative<Region>(attribute.value)) between.node.attributes.push_back(attribute);
     for (size_t i = 0; i < node.operand_count(); ++i) {
       const Value* operand = node.inputs[i];
-      if (operand) refuse_sequence(*operand, node.label() + ", which runs between parts");
+      if (operand && rewrite::is_sequence(*operand))
+        fail("segments",
+             "{}: it runs between parts of the model, since what its body does depends on data, and cannot carry the "
+             "sequence '{}' there; let it stack its tensors as a scan output, or append them to one by a Concat",
+             node.label(), operand->name);
       between.operands.push_back(operand ? operand->name : "");
       if (operand && operand->has_data()) segment.constants[operand->name] = operand->data;
     }

@@ -232,7 +232,7 @@ void drop_use(Value* value, const Node* node, size_t index) {
   auto& uses = value->uses;
   auto found =
       std::find_if(uses.rbegin(), uses.rend(), [&](const Use& use) { return use.node == node && use.index == index; });
-  check(found != uses.rend(), fmt::format("'{}' lists its uses", value->name));
+  if (found == uses.rend()) check(false, fmt::format("'{}' lists its uses", value->name));
   uses.erase(std::next(found).base());
 }
 }  // namespace
@@ -301,14 +301,22 @@ void Graph::erase_dead(bool states) {
   std::unordered_set<const Value*> kept(outputs.begin(), outputs.end());
   for (const Value* state : stepped_) kept.insert(state->next);
   std::unordered_set<const Node*> dead;
+  std::unordered_map<Value*, size_t> lost;  // uses by dead nodes, of which many may be of one value
+  const auto is_used = [&](Value* result) {
+    const auto found = lost.find(result);
+    return result->uses.size() > (found == lost.end() ? 0 : found->second) || kept.contains(result);
+  };
   for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
-    bool used = std::any_of((*node)->outputs.begin(), (*node)->outputs.end(), [&](const Value* result) {
-      return result && (!result->uses.empty() || kept.contains(result));
-    });
-    if (used || (*node)->outputs.empty()) continue;  // a node without results is there for its effect
-    unlink(node->get());
+    const std::vector<Value*>& results = (*node)->outputs;
+    const bool used =
+        std::any_of(results.begin(), results.end(), [&](auto* result) { return result && is_used(result); });
+    if (used || results.empty()) continue;  // a node without results is there for its effect
+    for (Value* operand : (*node)->inputs)
+      if (operand) ++lost[operand];
     dead.insert(node->get());
   }
+  for (const auto& [value, count] : lost)
+    std::erase_if(value->uses, [&](const Use& use) { return dead.contains(use.node); });
   auto removable = [&](const Value& value) {
     if (value.producer) return dead.contains(value.producer);
     if (!value.uses.empty() || kept.contains(&value)) return false;

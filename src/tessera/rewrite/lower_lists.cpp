@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 
 #include "tessera/ops/infer.h"
 #include "tessera/rewrite/edit.h"
@@ -127,12 +128,40 @@ Values concatenated_list(Lowerer& l) {
   return {tensors.size() == 1 ? tensors[0] : l.b.emit("Concat", tensors, {attribute("axis", axis)})};
 }
 
+// Sizes of pieces, or one for all; a list of them may be longer than others whose elements are followed.
+std::optional<std::vector<int64_t>> pieces_of(const Value* split) {
+  if (const auto few = numbers(split)) return few;
+  const bool is_known = split && split->kind == ValueKind::constant && is_integer(split->dtype()) && split->rank() == 1;
+  return is_known ? std::optional(split->data.to_int64()) : std::nullopt;
+}
+
+// A Split has at most as many pieces as shape computation follows elements; more are pieces of pieces.
+Values pieces_along(const Lowerer& l, Value* x, int64_t axis, const std::vector<int64_t>& sizes) {
+  constexpr auto kMost = static_cast<size_t>(ops::kMaxContent);
+  const size_t each = (sizes.size() + kMost - 1) / kMost;
+  std::vector<std::vector<int64_t>> groups;
+  std::vector<int64_t> extents;
+  for (size_t i = 0; i < sizes.size(); i += each) {
+    const auto begin = sizes.begin() + static_cast<std::ptrdiff_t>(i);
+    groups.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(std::min(each, sizes.size() - i)));
+    extents.push_back(std::accumulate(groups.back().begin(), groups.back().end(), int64_t{0}));
+  }
+  const Values parts = emit_node(l.b.graph, "Split", {x, l.b.graph.constant_int64(extents)}, &l.node,
+                                 {attribute("axis", axis)}, l.node.outputs.at(0)->name, extents.size())
+                           ->outputs;
+  if (each == 1) return parts;
+  Values pieces;
+  for (size_t g = 0; g < groups.size(); ++g)
+    for (Value* piece : pieces_along(l, parts[g], axis, groups[g])) pieces.push_back(piece);
+  return pieces;
+}
+
 Values list_of_pieces(Lowerer& l) {
   Value* x = l.in(0);
   if (!x->has_shape()) fail_node(l.node, "the shape of '{}' is not known; declare it in the model", x->name);
   const int64_t axis = axis_of(l.node, "axis", 0, x->rank());
   const auto extent = x->shape().at(static_cast<size_t>(axis)).constant();
-  const auto given = numbers(l.in(1));
+  const auto given = pieces_of(l.in(1));
   std::vector<int64_t> sizes;
   if (given && l.in(1)->rank() == 1) {
     sizes = *given;
@@ -148,9 +177,7 @@ Values list_of_pieces(Lowerer& l) {
   // ONNX ignores keepdims where `split` is given; ONNX Runtime does not if that is the number 1.
   const bool drops = !l.has(1) && l.node.get_int("keepdims", 1) == 0;
   if (sizes.empty()) return list_of(l, {});
-  Values pieces = emit_node(l.b.graph, "Split", {x, l.b.graph.constant_int64(sizes)}, &l.node,
-                            {attribute("axis", axis)}, l.node.outputs.at(0)->name, sizes.size())
-                      ->outputs;
+  Values pieces = pieces_along(l, x, axis, sizes);
   if (drops)
     for (Value*& piece : pieces) piece = l.b.emit("Squeeze", {piece, l.b.graph.constant_int64({axis})});
   return list_of(l, std::move(pieces));
@@ -163,8 +190,8 @@ UnknownSize::UnknownSize(const Node& node, std::string_view what, const Expr& ex
 
 UnknownSize::UnknownSize(const Node& node, std::string_view what, const Expr& extent, std::set<std::string> symbols)
     : Error(ErrorKind::user, "shape",
-            fmt::format("{}: {} is {}, and must be a number before the model is compiled, since a sequence has as many "
-                        "tensors; give it a size (tessera shard --fix {}=SIZE)",
+            fmt::format("{}: {} is {}, and must be a number before the model is compiled, since it decides how many "
+                        "tensors a sequence has; give it a size (tessera shard --fix {}=SIZE)",
                         node.label(), what, extent.str(), fmt::join(symbols, "=SIZE,"))),
       symbols_(std::move(symbols)) {}
 

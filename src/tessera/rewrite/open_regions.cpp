@@ -469,6 +469,8 @@ void RegionOpener::open_loop(LoopForm form) {
          "stack its tensors as a scan output",
          form.node->label(),
          trips > most_trips ? fmt::format("there are {}, and at most {} can be", trips, most_trips)
+         : trips > 0        ? "a condition that is computed ends them"
+         : trips == 0       ? "there are none, so that its rows have no shape"
                             : "their number is not known before the run");
   refuse_random(*form.body, *form.node);
   try {
