@@ -98,9 +98,9 @@ class Model {
   /// This model with these inputs as constants; they are inputs no longer. Throws a user error for a name that no input
   /// has, and for another dtype than the input's.
   Model with_values(const Tensors& values) const;
-  /// Symbols whose sizes must be known before the model is compiled, because a sequence of tensors is as long: a loop
-  /// fills one in as many iterations. compile() takes the model with_sizes() of these, which may ask for others in
-  /// turn; a ModelSession compiles it as runs need it.
+  /// Symbols whose sizes must be known before the model is compiled, because they decide how many tensors a sequence
+  /// has: a loop fills one in as many iterations. compile() takes the model with_sizes() of these, which may ask for
+  /// others in turn; a ModelSession compiles it as runs need it.
   std::vector<std::string> size_symbols() const;
   /// Whether shapes depend on what the model computes, so that no program can hold it, and only a ModelSession runs it.
   bool runs_in_parts() const;

@@ -61,8 +61,7 @@ SymbolSizes needed_sizes(const std::set<std::string>& symbols, const SymbolSizes
     if (size == sizes.end())
       fail("shapes",
            "the size of '{}' must be known before the model is compiled, but it is no input's extent by itself; give "
-           "the "
-           "model with a number in its place",
+           "the model with a number in its place",
            symbol);
     needed.insert(*size);
   }
