@@ -240,9 +240,9 @@ class Segmenter {
   static void refuse_sequence(const Value& value) {
     if (rewrite::is_sequence(value))
       fail("segments",
-           "the sequence '{}' is read by a part of the model behind it, for the model's shapes depend on what it "
-           "computes, so that it runs in "
-           "parts, and these hand on tensors; join those of the sequence by a ConcatFromSequence where it is made",
+           "the sequence '{}' is read by a later part of the model, which runs in parts since its shapes depend on "
+           "what it computes; parts hand on tensors, so join those of the sequence by a ConcatFromSequence where it is "
+           "made",
            value.name);
   }
 
