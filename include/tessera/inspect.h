@@ -51,6 +51,10 @@ struct Inspection {
 /// `sizes` may leave symbols out: see Model::complete.
 Inspection inspect(const Model& model, const SymbolSizes& sizes = {});
 
+/// The sizes of symbols that follow from the shapes of these inputs: 3 for batch if the port "x [2*batch]" gets six
+/// elements. Arrays of other names or ranks say nothing.
+SymbolSizes sizes_of(const std::vector<TensorInfo>& ports, const Tensors& inputs);
+
 /// Inputs to try a model with, the same for the same seed. Floats are ~ N(0, 1); a large tensor repeats its first
 /// 16,381 elements. Bools are random. Integers that index a table are rows of it, masks are ones, other integers are 0
 /// or 1. If the inputs take more than `memory_limit` bytes (0: what the machine has), throws a user error that names

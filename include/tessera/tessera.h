@@ -102,6 +102,9 @@ class Model {
   /// has: a loop fills one in as many iterations. compile() takes the model with_sizes() of these, which may ask for
   /// others in turn; a ModelSession compiles it as runs need it.
   std::vector<std::string> size_symbols() const;
+  /// This model with_sizes() of its size_symbols(), and of those for which it then asks, until it asks for none.
+  /// `sizes` may leave symbols out, as for complete().
+  Model with_needed_sizes(const SymbolSizes& sizes) const;
   /// Whether shapes depend on what the model computes, so that no program can hold it, and only a ModelSession runs it.
   bool runs_in_parts() const;
   /// The same for inputs of these shapes: two symbols that a branch or loop takes for one size may differ there.

@@ -137,6 +137,7 @@ TEST(Sequences, are_as_long_as_the_inputs_of_a_run_say) {
   const Model four = model.with_sizes({{"batch", 4}});
   EXPECT_THAT(four.size_symbols(), testing::ElementsAre("width"));
   EXPECT_THAT(four.with_sizes({{"width", 4}}).size_symbols(), testing::IsEmpty());
+  EXPECT_THAT(model.with_needed_sizes({{"width", 4}}).symbols(), testing::IsEmpty());
   for (const char* mesh : {"tp=1", "tp=2", "dp=2,tp=2"}) {
     Plan plan;
     plan.annotations = {{"x=[-,tp]"}};
@@ -161,6 +162,27 @@ TEST(Sequences, are_as_long_as_the_inputs_of_a_run_say) {
       EXPECT_EQ(session.programs().size(), 1U);
     }
   }
+}
+
+// The input's extent is twice the number of iterations.
+TEST(Sequences, are_as_long_as_an_expression_says) {
+  const TemporaryFolder folder;
+  const Model model = Model::load(write_model(folder, R"(<ir_version: 10, opset_import: ["" : 21]>
+    g (float["2*pairs", 4] x) => (float[n, 4] y) {
+      two = Constant <value = int64 {2}> ()
+      pieces = SplitToSequence <axis = 0> (x, two)
+      y = ConcatFromSequence <axis = 0> (pieces)
+    })"));
+  EXPECT_THAT(model.size_symbols(), testing::ElementsAre("pairs"));
+  ModelSession session(model, Mesh::parse("tp=2"));
+  for (const int rows : {6, 2, 8}) {
+    const Tensor x = ramp({rows, 4});
+    EXPECT_EQ(floats(session.run({{"x", x}}).at("y")), floats(x)) << rows;
+  }
+  EXPECT_THAT(message_of([&] {
+                session.run({{"x", ramp({5, 4})}});
+              }),
+              testing::HasSubstr("the size of 'pairs' must be known"));
 }
 
 // The number of iterations is an input, or is computed from data, and then known in a part of the model behind that.

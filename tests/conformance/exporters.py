@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs models that other exporters wrote on meshes, beside ONNX Runtime's answers: PyTorch's older exporter, which traces
-(`dynamo=False`), and TensorFlow's (tf2onnx).
+(`dynamo=False`), its newer one where the sizes of inputs are expressions, and TensorFlow's (tf2onnx).
 
     venv/bin/pip install onnx onnxruntime torch torchvision transformers
     venv/bin/python tests/conformance/exporters.py [NAME...] [--tessera build/tessera] [--keep FOLDER]
@@ -24,7 +24,8 @@ MESHES = ["tp=1", "tp=2", "dp=2,tp=2"]
 
 
 def torch_models():
-    """Of each name: a function that gives a module, its arrays by name, and whether they have a free batch."""
+    """Of each name: a function that gives a module, its arrays by name, and whether they have a free batch. Instead of
+    that, `dynamic_shapes` for the newer exporter, and other arrays of such shapes to run with."""
     import torch
     import torchvision.models as vision
     import transformers
@@ -93,6 +94,46 @@ def torch_models():
     def scripted(module):
         return lambda: (torch.jit.script(module()), {"x": torch.randn(5, 8)}, True)
 
+    class Levels(torch.nn.Module):
+        """Halves an image and brings it back, so that its sizes must be even."""
+
+        def __init__(self):
+            super().__init__()
+            self.down, self.up = torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.ConvTranspose2d(8, 3, 2, 2)
+            self.norm, self.pool = torch.nn.GroupNorm(2, 8), torch.nn.MaxPool2d(2)
+
+        def forward(self, x):
+            inner = torch.relu(self.norm(self.down(x)))
+            return torch.cat([x, self.up(self.pool(inner))], 1), torch.nn.functional.pixel_unshuffle(inner, 2)
+
+    class Windows(torch.nn.Module):
+        """Attends within windows of four, of which a text has a whole number."""
+
+        def __init__(self):
+            super().__init__()
+            self.attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+
+        def forward(self, x):
+            windows = x.reshape(-1, 4, 8)
+            return self.attention(windows, windows, windows, need_weights=False)[0].reshape(x.shape)
+
+    class Neighbours(torch.nn.Module):
+        """Takes one row more of one input than of the other."""
+
+        def forward(self, x, ends):
+            return x * (ends[1:] - ends[:-1]), x.reshape(x.shape[0] // 2, -1)
+
+    def sized(module, shapes, names, then):
+        """`shapes`: of each input, the dimensions that are free, of three sizes; `then`: those of the arrays to export
+        and to run with."""
+        def make():
+            dims = shapes(*(torch.export.Dim(name, min=1, max=64) for name in ("batch", "n", "m")))
+            random = torch.Generator().manual_seed(1)
+            first = {name: torch.randn(*sizes, generator=random) for name, sizes in zip(names, then[0])}
+            second = {name: torch.randn(*sizes, generator=random) for name, sizes in zip(names, then[1])}
+            return module(), first, (dims, second)
+        return make
+
     small = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
     segmented = dict(pick=lambda result: result["out"], family=vision.segmentation, weights_backbone=None)
     models = {name: image(name, 2, 3, 64, 64)
@@ -114,11 +155,24 @@ def torch_models():
         "rows": scripted(Rows),
         "unbound": scripted(Unbound),
         "pieces": scripted(Pieces),
+        "levels": sized(Levels, lambda batch, n, m: [{0: batch, 2: 2 * n, 3: 2 * m}], ["x"],
+                        [[(2, 3, 8, 12)], [(3, 3, 10, 6)]]),
+        "multiples": sized(lambda: vision.resnet18(weights=None),
+                           lambda batch, n, m: [{0: batch, 2: 32 * n, 3: 32 * m}], ["x"],
+                           [[(2, 3, 64, 64)], [(3, 3, 96, 64)]]),
+        "windows": sized(Windows, lambda batch, n, m: [{0: batch, 1: 4 * n}], ["x"], [[(2, 16, 8)], [(3, 12, 8)]]),
+        "neighbours": sized(Neighbours, lambda batch, n, m: [{0: 2 * n}, {0: 2 * n + 1}], ["x", "ends"],
+                            [[(6, 4), (7, 4)], [(10, 4), (11, 4)]]),
     })
 
     def export(name, path):
         torch.manual_seed(1)
         module, arrays, free = models[name]()
+        if isinstance(free, tuple):
+            shapes, others = free
+            torch.onnx.export(module.eval(), tuple(arrays.values()), str(path), input_names=list(arrays), dynamo=True,
+                              dynamic_shapes=tuple(shapes), verbose=False)
+            return {each: array.numpy() for each, array in others.items()}
         torch.onnx.export(module.eval(), tuple(arrays.values()), str(path), input_names=list(arrays), opset_version=17,
                           dynamic_axes={each: {0: "batch"} for each in arrays} if free else None, dynamo=False)
         return {each: array.numpy() for each, array in arrays.items()}

@@ -102,6 +102,7 @@ Shape Writer::random_shape(size_t least_rank, size_t most_rank) {
       auto bound = program_.symbols.emplace(symbol, one_in(20) ? 0 : between(1, 6));
       (void)bound;
       next = *Expr::parse(symbol);
+      if (one_in(4)) next = one_in(2) ? 2 * next : next + 1;  // as exporters write multiples and neighbours
     }
     if (shape.size() + 1 == rank && one_in(6)) next = Expr(one_of(kRows));
     if (elements * extent(next) > kMostElements) next = 1;

@@ -101,6 +101,20 @@ TEST(Executor, RefusesASymbolWithTwoValues) {
               HasSubstr("(b) has extent 3, but 'x' dimension 0 has made it 2"));
 }
 
+// What exporters write of dimensions that must be multiples, or have one element more.
+TEST(Executor, SolvesExtentsForSymbols) {
+  Executor run =
+      executor(R"(m (float["2*b"] x, float["b + c"] z) => (float["2*b"] y) { y = Relu (x) })", "dp=2", {{"x", "[dp]"}});
+  EXPECT_THAT(result(run.run({{"x", floats({6}, {1, 2, 3, 4, 5, 6})}, {"z", floats({3}, {1, 2, 3})}})),
+              ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(
+      error_of(run, {{"x", floats({3}, {1, 2, 3})}, {"z", floats({3}, {1, 2, 3})}}),
+      HasSubstr("input 'x': dimension 0 has extent 3, but the model wants 2*b, and no size of b follows from the "
+                "inputs' extents"));
+  EXPECT_THAT(error_of(run, {{"x", floats({8}, {1, 2, 3, 4, 5, 6, 7, 8})}, {"z", floats({3}, {1, 2, 3})}}),
+              HasSubstr("input 'z': dimension 0 has extent 3, but the model wants b + c, and no size of c"));
+}
+
 // The others wait for the rank that failed: they must hear of it at once, not at the timeout of a minute.
 TEST(Executor, EndsTheRunOnAllRanksWhenOneFails) {
   Executor run = executor(kLookup, "x=4", {{"rows", "[x]"}, {"y", "[-, -]"}});

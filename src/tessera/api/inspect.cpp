@@ -126,12 +126,7 @@ Inspection inspect(const Model& model, const SymbolSizes& sizes) {
   result.size_symbols = model.size_symbols();
   result.runs_in_parts = model.runs_in_parts();
   result.why_in_parts = model.why_in_parts();
-  Model sized = model;
-  for (std::vector<std::string> symbols; symbols = sized.size_symbols(), !symbols.empty();) {
-    SymbolSizes needed;
-    for (const std::string& symbol : symbols) needed.emplace(symbol, result.sizes.at(symbol));
-    sized = sized.with_sizes(needed);
-  }
+  const Model sized = model.with_needed_sizes(sizes);
   std::set<std::string> uncovered;
   try {
     const OnnxModel& rewritten = sized.impl().rewritten();

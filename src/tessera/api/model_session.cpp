@@ -14,6 +14,7 @@
 #include "tessera/ir/glob.h"
 #include "tessera/ir/regions.h"
 #include "tessera/ir/set_sizes.h"
+#include "tessera/ir/solve_extents.h"
 #include "tessera/kernels/data_sized.h"
 #include "tessera/ops/op.h"
 #include "tessera/spmd/equal_extents.h"
@@ -41,15 +42,16 @@ std::string text_of(const Tensors& values) {
   return text;
 }
 
-// The sizes of a graph's symbols for inputs of these shapes, as far as they name extents.
+// The sizes of a graph's symbols for inputs of these shapes, as far as they say them.
 SymbolSizes sizes_at(const Graph& graph, const Tensors& inputs) {
-  SymbolSizes sizes;
+  std::vector<KnownExtent> extents;
   for (const Value* input : graph.inputs) {
     const auto given = inputs.find(input->name);
     if (given == inputs.end() || !input->has_shape() || input->rank() != given->second.dims.size()) continue;
-    for (size_t d = 0; d < input->rank(); ++d)
-      if (const auto symbol = input->shape()[d].as_symbol()) sizes.emplace(*symbol, given->second.dims[d]);
+    for (size_t d = 0; d < input->rank(); ++d) extents.push_back({input->shape()[d], given->second.dims[d]});
   }
+  SymbolSizes sizes;
+  for (const auto& [symbol, found] : solve_extents(extents)) sizes[symbol] = found.size;
   return sizes;
 }
 
@@ -60,7 +62,7 @@ SymbolSizes needed_sizes(const std::set<std::string>& symbols, const SymbolSizes
     const auto size = sizes.find(symbol);
     if (size == sizes.end())
       fail("shapes",
-           "the size of '{}' must be known before the model is compiled, but it is no input's extent by itself; give "
+           "the size of '{}' must be known before the model is compiled, but the extents of inputs do not say it; give "
            "the model with a number in its place",
            symbol);
     needed.insert(*size);
@@ -112,6 +114,16 @@ std::vector<std::string> Model::value_inputs() const {
 std::vector<std::string> Model::size_symbols() const {
   const std::set<std::string>& sizes = impl_->segments().front().sizes;  // of a model that is one part
   return {sizes.begin(), sizes.end()};
+}
+
+Model Model::with_needed_sizes(const SymbolSizes& sizes) const {
+  Model sized = *this;
+  std::optional<SymbolSizes> all;
+  for (std::vector<std::string> symbols; symbols = sized.size_symbols(), !symbols.empty();) {
+    if (!all) all = complete(sizes);
+    sized = sized.with_sizes(needed_sizes({symbols.begin(), symbols.end()}, *all));
+  }
+  return sized;
 }
 
 Model Model::with_values(const Tensors& values) const {

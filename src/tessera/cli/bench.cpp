@@ -6,6 +6,7 @@
 #include "tessera/cli/bench_comm.h"
 #include "tessera/cli/command.h"
 #include "tessera/cli/latency.h"
+#include "tessera/cli/load_program.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/program_tables.h"

@@ -2,6 +2,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/cli/command.h"
+#include "tessera/cli/load_program.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/program_tables.h"

@@ -1,4 +1,5 @@
 #include "tessera/cli/command.h"
+#include "tessera/cli/load_program.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/program_tables.h"
 

@@ -11,10 +11,7 @@
 
 #include "tessera/base/bytes_text.h"
 #include "tessera/cli/command.h"
-#include "tessera/cli/latency.h"
-#include "tessera/cli/models.h"
 #include "tessera/cli/program_tables.h"
-#include "tessera/cli/progress.h"
 #include "tessera/io/atomic_file.h"
 
 namespace tessera::cli {
@@ -244,23 +241,13 @@ Topology PlanOptions::topology() const {
 }
 
 void PlanOptions::add_sizes(Plan& plan, const std::vector<TensorInfo>& ports, const Tensors& inputs) const {
-  auto is_symbol = [](const std::string& text) {
-    return !text.empty() && text.find_first_not_of("0123456789") != std::string::npos &&
-           text.find_first_of(" +*()") == std::string::npos;
-  };
   const SymbolSizes stated = parse_shapes(shapes);
-  for (const TensorInfo& port : ports) {
-    auto given = inputs.find(port.name);
-    if (given == inputs.end() || given->second.dims.size() != port.shape.size()) continue;
-    for (size_t d = 0; d < port.shape.size(); ++d) {
-      if (!is_symbol(port.shape[d])) continue;
-      const int64_t extent = given->second.dims[d];
-      if (auto size = stated.find(port.shape[d]); size != stated.end() && size->second != extent)
-        mistake("shapes", "--shapes says " + size->first + "=" + std::to_string(size->second) + ", but dimension " +
-                              std::to_string(d) + " of the input '" + port.name + "' is " + std::to_string(extent) +
-                              "; leave " + size->first + " out of --shapes");
-      plan.shapes.emplace(port.shape[d], extent);
-    }
+  for (const auto& [symbol, size] : sizes_of(ports, inputs)) {
+    if (const auto other = stated.find(symbol); other != stated.end() && other->second != size)
+      mistake("shapes", "--shapes says " + symbol + "=" + std::to_string(other->second) +
+                            ", but the inputs' shapes say " + symbol + "=" + std::to_string(size) + "; leave " +
+                            symbol + " out of --shapes");
+    plan.shapes.emplace(symbol, size);
   }
 }
 
@@ -440,105 +427,6 @@ Tensors InputOptions::given_for_written(const Program& program) const {
   for (const TensorInfo& port : program.inputs()) names.push_back(port.name + " " + type_text(port));
   throw Error(ErrorKind::user, "inputs",
               "a program that was split before runs on given inputs; give --inputs with " + joined(names));
-}
-
-Model with_states(const Model& model, Plan& plan) {
-  const std::vector<std::string> states = std::exchange(plan.states, {});
-  return states.empty() ? model : model.with_states(states);
-}
-
-Model with_given_values(const Model& model, const InputOptions& inputs, Tensors& arrays) {
-  if (model.runs_in_parts())
-    mistake("run",
-            "the shapes of " + model.path().string() +
-                " depend on what it computes, so that it runs in parts, each compiled when the one before has run; "
-                "only tessera run and verify do that" +
-                (model.why_in_parts().empty() ? "" : "; the reason is " + model.why_in_parts()));
-  const std::vector<std::string> names = model.value_inputs();
-  if (names.empty()) return model;
-  if (!inputs.from_file())
-    mistake("inputs", "the shapes of " + model.path().string() + " depend on the elements of its " +
-                          (names.size() == 1 ? "input " : "inputs ") + joined(names, ", ") +
-                          "; give them with --inputs");
-  Tensors values;
-  for (const TensorInfo& port : model.inputs()) {
-    if (std::find(names.begin(), names.end(), port.name) == names.end()) continue;
-    const auto given = arrays.find(port.name);
-    if (given == arrays.end())
-      mistake("inputs",
-              "the input '" + port.name + "' is missing, on whose elements shapes depend; give it in " + inputs.path);
-    if (given->second.dims.size() != port.shape.size())
-      mistake("inputs", "the elements of input '" + port.name +
-                            "' decide shapes, and cannot differ from step to step; give one array for all");
-    values.insert(*given);
-    arrays.erase(given);
-  }
-  return model.with_values(values);
-}
-
-Model with_needed_sizes(Model model, Plan& plan, const Console& console) {
-  for (std::vector<std::string> symbols; symbols = model.size_symbols(), !symbols.empty();) {
-    const SymbolSizes all = model.complete(plan.shapes);
-    SymbolSizes needed;
-    for (const std::string& symbol : symbols) {
-      needed.emplace(symbol, all.at(symbol));
-      plan.shapes.erase(symbol);
-    }
-    console.note("note: compiled for " + sizes_text(needed) + " alone, which decides how many tensors a sequence has");
-    model = model.with_sizes(needed);
-  }
-  return model;
-}
-
-bool will_run_in_parts(const Model& model, const InputOptions& inputs) {
-  if (model.runs_in_parts() || !inputs.from_file()) return model.runs_in_parts();
-  const std::vector<TensorInfo> ports = model.inputs();
-  Tensors arrays = inputs.given(ports);
-  const Model valued = with_given_values(model, inputs, arrays);
-  return valued.runs_in_parts(inputs.at_step(arrays, ports, 0));
-}
-
-Loaded load_program(const std::string& path, const PlanOptions& plan, const InputOptions& inputs,
-                    const Console& console, const StageObserver& observer, const std::vector<std::string>& fetched,
-                    const std::function<void(const Model&)>& check, std::vector<Model> models) {
-  auto refuse_fetching = [&] {
-    if (!fetched.empty()) mistake("run", path + " is split already, so that its outputs are fixed; leave out --fetch");
-  };
-  Progress progress(console, "compiling");
-  Clock::time_point start = Clock::now();
-  if (Program::is_written(path)) {
-    plan.refuse_for_written(path);
-    refuse_fetching();
-    Program program = Program::read(path);
-    const double read = milliseconds_since(start);
-    return {program, inputs.given_for_written(program), std::nullopt, {}, read};
-  }
-  if (models.empty()) models = load_models(path);
-  const double read = milliseconds_since(start);
-  std::vector<TensorInfo> ports = models.front().inputs();
-  for (size_t i = 1; i < models.size(); ++i)
-    for (const TensorInfo& port : models[i].inputs()) ports.push_back(port);
-  Tensors arrays = inputs.given(ports);
-  start = Clock::now();
-  if (std::optional<Program> program = join_split(models, path, plan, arrays)) {
-    if (observer) mistake("dump", path + " is split already and goes through no stages; leave out --dump");
-    refuse_fetching();
-    if (!inputs.from_file()) arrays = inputs.given_for_written(*program);
-    return {*program, arrays, std::nullopt, {}, read + milliseconds_since(start)};
-  }
-  Plan wanted = plan.plan(models.front(), console);
-  const Model stepped = with_states(models.front(), wanted);
-  const Model asked = fetched.empty() ? stepped : stepped.with_outputs(fetched);
-  if (check) check(asked);
-  Model model = with_given_values(asked, inputs, arrays);
-  const Mesh mesh = plan.mesh(wanted);
-  plan.add_sizes(wanted, model.inputs(), inputs.at_step(arrays, model.inputs(), 0));
-  model = with_given_values(with_needed_sizes(model, wanted, console), inputs, arrays);
-  start = Clock::now();
-  Program program = compile(model, mesh, wanted, {{}, observer, plan.topology()});
-  const double compiled = milliseconds_since(start);
-  if (!inputs.from_file()) arrays = inputs.random(model, wanted.shapes, console);
-  return {program, arrays, model, wanted, read + compiled};
 }
 
 void RunOptions::declare(CLI::App& app) {

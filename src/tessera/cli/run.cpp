@@ -4,6 +4,7 @@
 #include "tessera/base/checked.h"
 #include "tessera/cli/command.h"
 #include "tessera/cli/latency.h"
+#include "tessera/cli/load_program.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/program_tables.h"
@@ -119,8 +120,10 @@ class Run : public Command {
     std::vector<Model> models;
     if (!Program::is_written(model_)) {
       models = load_models(model_);
-      if (models.size() == 1 && !has_collectives(models.front()) && will_run_in_parts(asked(models.front()), inputs_))
-        return run_in_parts(models.front(), console);
+      const Model& whole = models.front();
+      if (models.size() == 1 && !has_collectives(whole) &&
+          will_run_in_parts(asked(whole), inputs_, plan_.plan().over(whole.plan()).shapes))
+        return run_in_parts(whole, console);
     }
     const Loaded loaded =
         load_program(model_, plan_, inputs_, console, dump_.observer(console), fetched_, nullptr, std::move(models));

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "tessera/cli/command.h"
+#include "tessera/cli/load_program.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/program_tables.h"
@@ -54,7 +55,8 @@ class Verify : public Command {
       throw Error(ErrorKind::user, "verify",
                   "name a --mesh to compare with one device, --expected outputs, or --against onnxruntime");
     Tensors inputs = inputs_.given(asked.inputs());
-    if (will_run_in_parts(asked, inputs_)) return verify_parts(console, whole, asked, mesh, plan, std::move(inputs));
+    if (will_run_in_parts(asked, inputs_, plan.shapes))
+      return verify_parts(console, whole, asked, mesh, plan, std::move(inputs));
     const Tensors all_inputs = inputs;
     Model model = with_given_values(asked, inputs_, inputs);
     plan_.add_sizes(plan, model.inputs(), inputs);

@@ -10,6 +10,8 @@
 
 namespace tessera::rewrite {
 
+struct LoopForm;
+
 /// An If, Loop or Scan that no program can hold, though it may run between programs (compiler/segments.h): what its
 /// branches or body do depends on data, or its branches or iterations give different extents.
 class RegionError : public ops::NotInOneProgram {
@@ -62,13 +64,8 @@ class RegionOpener {
   Value* around() const { return around_; }
 
  private:
-  struct LoopForm;
-
   void open_if(Node* node);
   void open_loop(LoopForm form);
-  static bool is_sum_over_parameters(const LoopForm& form);
-  LoopForm form_of_loop(Node* node);
-  LoopForm form_of_scan(Node* node);
   void keep_loop(const LoopForm& form);
   bool unroll(const LoopForm& form, int64_t trips);
   void give(Node* node, size_t result, Value* value);
