@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,12 +15,19 @@ inline namespace v1 {
 /// NaN and each infinity are where they are expected. A value that is not set is that of the dtype; see
 /// tessera/ir/tolerance.h.
 struct Tolerance {
-  std::optional<double> absolute;
-  std::optional<double> relative;
+  std::optional<double> absolute = std::nullopt;
+  std::optional<double> relative = std::nullopt;
+  /// Of tensors of these names: the type that decides in place of their own, as computed_in() says.
+  std::map<std::string, DType> types = {};
 };
 
 /// The tolerance of a dtype where none is given.
 Tolerance usual_tolerance(DType dtype);
+
+/// The float tensors that depend on what the model computes in a 16-bit float type narrower than their own, and that
+/// type: float16 for an output that a Cast makes float32. Of a model that runs in parts, only types that the file
+/// states are known.
+std::map<std::string, DType> computed_in(const Model& model);
 
 struct Difference {
   std::string name;

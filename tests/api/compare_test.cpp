@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "api/in_parts.h"
 #include "tessera/base/float16.h"
 
 namespace tessera {
@@ -120,6 +121,35 @@ TEST(Compare, says_why_tensors_cannot_be_compared) {
 
 TEST(Compare, passes_what_is_empty) {
   EXPECT_TRUE(compare("y", floats({}), floats({})).pass);
+}
+
+// A Cast at the end makes an output float32, but not as exact as what is computed in float32.
+TEST(Compare, takes_the_tolerance_of_what_a_tensor_is_computed_in) {
+  const test::TemporaryFolder folder;
+  const auto types_of = [&](const std::string& nodes) {
+    return computed_in(
+        test::in_parts::model_of(folder, "g (float[4] x, float16[4] h, int64 n) => (float[4] y) {" + nodes + "}"));
+  };
+  using Types = std::map<std::string, DType>;
+  EXPECT_EQ(types_of("y = Exp (x)"), Types{});
+  EXPECT_EQ(types_of("w = Cast <to = 1> (h) y = Exp (w)"), Types{}) << "an input is as exact as it is given";
+  EXPECT_EQ(types_of("a = Cast <to = 10> (x) b = Exp (a) y = Cast <to = 1> (b)"), (Types{{"y", DType::float16}}));
+  EXPECT_EQ(types_of("a = Cast <to = 16> (x) b = Exp (a) w = Cast <to = 1> (b) z = Exp (x) y = Add (w, z)"),
+            (Types{{"w", DType::bfloat16}, {"y", DType::bfloat16}}));
+  const Types looped = types_of(R"(
+      zero = Sub (x, x)
+      y, other = Loop <body = body (int64 i, bool on, float[4] sum, float[4] next) => (bool go, float[4] after, float[4] made) {
+        go = Identity (on)
+        after = Add (sum, next)
+        a = Cast <to = 10> (x)
+        b = Exp (a)
+        made = Cast <to = 1> (b)
+      }> (n, "", zero, zero))");
+  EXPECT_EQ(looped.at("y"), DType::float16) << "by way of the iteration before";
+  const Tolerance tolerance{.types = {{"y", DType::float16}}};
+  EXPECT_TRUE(compare("y", floats({1000}), floats({1002}), tolerance).pass);
+  EXPECT_FALSE(compare("y", floats({1000}), floats({1003}), tolerance).pass);
+  EXPECT_FALSE(compare("z", floats({1000}), floats({1002}), tolerance).pass);
 }
 
 }  // namespace

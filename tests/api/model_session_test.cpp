@@ -214,6 +214,32 @@ TEST(ModelSession, runs_in_parts_where_symbols_of_a_part_are_no_one_size) {
 }
 
 // As detectors are exported, which look for boxes only if there are any: within branches, sizes depend on data, too.
+// Inputs whose extents say the sizes go to one part, and one with an expression of these to another.
+TEST(ModelSession, runs_in_parts_that_do_not_say_the_symbols_of_their_inputs) {
+  TemporaryFolder folder;
+  const Model model = model_of(folder, R"(g (float[past] p, float[s] q, float["past + s"] m) => (float[1, found] y) {
+      pq = Concat <axis = 0> (p, q)
+      at = NonZero (pq)
+      y = Gather <axis = 0> (m, at)
+    })");
+  for (const char* mesh : {"tp=1", "tp=2"}) {
+    ModelSession session(model, Mesh::parse(mesh));
+    for (const float first : {0.0F, 5.0F}) {
+      const Tensors given = {
+          {"p", floats({2}, {first, 1})}, {"q", floats({3}, {0, 2, 3})}, {"m", floats({5}, {10, 11, 12, 13, 14})}};
+      if (first == 0)
+        EXPECT_THAT(elements_of(session.run(given).at("y")), ElementsAre(11, 13, 14)) << mesh;
+      else
+        EXPECT_THAT(elements_of(session.run(given).at("y")), ElementsAre(10, 11, 13, 14)) << mesh;
+    }
+    EXPECT_THAT(
+        message_of([&] {
+          session.run({{"p", floats({1}, {1})}, {"q", floats({1}, {1})}, {"m", floats({3}, {1, 2, 3})}});
+        }),
+        HasSubstr("input 'm': dimension 0 has extent 3, but the model wants 2 (past + s); 'p' dimension 0 says"));
+  }
+}
+
 TEST(ModelSession, takes_branches_in_which_sizes_depend_on_data) {
   TemporaryFolder folder;
   const Model model = model_of(

@@ -182,7 +182,7 @@ TEST(Sequences, are_as_long_as_an_expression_says) {
   EXPECT_THAT(message_of([&] {
                 session.run({{"x", ramp({5, 4})}});
               }),
-              testing::HasSubstr("the size of 'pairs' must be known"));
+              testing::HasSubstr("has extent 5, but the model wants 2*pairs, which it is for no whole pairs"));
 }
 
 // The number of iterations is an input, or is computed from data, and then known in a part of the model behind that.

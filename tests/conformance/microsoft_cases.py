@@ -82,6 +82,49 @@ def cases():
     yield ("product with quantization", "DynamicQuantizeMatMul",
            [reals(2, 5, 6), signed, positive(4), ids(-5, 6, 4, dtype=np.int8), reals(4)], {}, 1)
     yield "product with quantization by a number", "DynamicQuantizeMatMul", [reals(5, 6), signed, np.array(0.2, np.float32)], {}, 1
+    number = lambda value, kind=np.float32: np.array(value, kind)
+    for past in (None, reals(2, 2, heads, 3, 4)):
+        operands = [ids(0, 256, 2, 5, hidden, dtype=np.uint8), ids(-64, 65, hidden, 3 * hidden, dtype=np.int8), reals(3 * hidden),
+                    number(0.01), positive(3 * hidden) / 50, None if past is not None else np.array([5, 3], np.int32),
+                    number(120, np.uint8), np.zeros(3 * hidden, np.int8), past]
+        yield (f"attention of codes{'' if past is None else ' with a past'}", "QAttention", operands,
+               {"num_heads": heads, "unidirectional": int(past is not None)}, 1 if past is None else 2)
+    tables = [ids(0, 256, rows, hidden, dtype=np.uint8) for rows in (9, 8, 2)]
+    rows = [ids(0, 256, hidden, dtype=np.uint8) for _ in range(2)]
+    scales = [number(value) for value in (0.02, 0.01, 0.03, 0.005, 0.02)]
+    zeros = [number(value, np.uint8) for value in (128, 120, 100, 3, 130)]
+    for mask in (None, np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)):
+        yield ("embedding norm of codes", "QEmbedLayerNormalization",
+               [ids(0, 9, 2, 5, dtype=np.int32), ids(0, 2, 2, 5, dtype=np.int32), *tables, *rows, mask, *scales, *zeros],
+               {"epsilon": 1e-5}, 2)
+    yield ("embedding norm of codes without segments", "QEmbedLayerNormalization",
+           [ids(0, 9, 2, 5, dtype=np.int32), None, *tables[:2], None, *rows, None, *scales[:2], None, *scales[3:], *zeros[:2],
+            None, *zeros[3:]], {"epsilon": 1e-5}, 2)
+    for direction, count in {"forward": 1, "reverse": 1, "bidirectional": 2}.items():
+        for by_columns in (False, True):
+            width, inner = 6, 5
+            scale = lambda: positive(count, 4 * inner) / 60 if by_columns else positive(count) / 60
+            zero = lambda: np.zeros((count, 4 * inner) if by_columns else (count,), np.int8)
+            operands = [reals(7, 1, width), ids(-64, 65, count, width, 4 * inner, dtype=np.int8),
+                        ids(-64, 65, count, inner, 4 * inner, dtype=np.int8), reals(count, 8 * inner), None,
+                        reals(count, 1, inner), reals(count, 1, inner), None, scale(), zero(), scale(), zero()]
+            yield (f"LSTM of codes, {direction}{', by columns' if by_columns else ''}", "DynamicQuantizeLSTM", operands,
+                   {"hidden_size": inner, "direction": direction}, 3)
+    yield ("LSTM of codes alone, clipped", "DynamicQuantizeLSTM",
+           [reals(4, 1, 6), ids(0, 128, 1, 6, 20, dtype=np.uint8), ids(0, 128, 1, 5, 20, dtype=np.uint8), None, None, None, None,
+            None, positive(1) / 60, np.array([60], np.uint8), positive(1) / 60, np.array([70], np.uint8)],
+           {"hidden_size": 5, "clip": 0.7}, (0, 2))
+    for bits in (2, 4, 8):
+        packed = ids(0, 256, 9, 48 * bits // 8, dtype=np.uint8)
+        for blocks_zero in (None, ids(0, 256, 9, -(-3 * bits // 8), dtype=np.uint8)):
+            for shape in ((2, 5), (3,), ()):
+                yield (f"rows of a table of {bits} bits", "GatherBlockQuantized",
+                       [packed, ids(-9, 9, *shape), positive(9, 3), blocks_zero],
+                       {"bits": bits, "block_size": 16, "gather_axis": 0, "quantize_axis": 1}, 1)
+    a, b = (ids(0, 256, 2, 5, 6, dtype=np.uint8) for _ in range(2))
+    yield ("a choice of codes", "QLinearWhere",
+           [ids(0, 2, 2, 5, 1) > 0, a, number(0.1), number(120, np.uint8), b, number(0.2), number(100, np.uint8), number(0.25),
+            number(110, np.uint8)], {}, 1)
     yield "multi-head attention", "MultiHeadAttention", [x, reals(2, 7, hidden), reals(2, 7, hidden)], {"num_heads": heads}, 1
     yield ("multi-head attention with bias, mask and scores", "MultiHeadAttention",
            [x, reals(2, 7, hidden), reals(2, 7, hidden), reals(3 * hidden),

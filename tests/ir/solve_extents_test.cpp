@@ -56,6 +56,8 @@ TEST(SolveExtents, names_the_extent_that_decides) {
 // What does not fit into 64 bits is no size, and no undefined behaviour.
 TEST(SolveExtents, leaves_out_what_overflows) {
   EXPECT_THAT(solve_extents({{Expr::symbol("b") - Expr(std::numeric_limits<int64_t>::max()), 9}}), IsEmpty());
+  EXPECT_THAT(solved({{"3000000000*a + c", 3}, {"a", 4'000'000'000}}), ElementsAre(Pair("a", 4'000'000'000)));
+  EXPECT_THAT(solved({{"c//a", 3}, {"a", 0}}), ElementsAre(Pair("a", 0)));
 }
 
 }  // namespace

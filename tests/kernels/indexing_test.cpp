@@ -46,6 +46,20 @@ TEST(Indexing, gather_takes_lines_along_an_axis) {
   EXPECT_THAT(run_indexing("Gather", {table, ints({0}, {})}, {0, 2}), ElementsAre());
 }
 
+// Two elements of 4 bits lie in a byte, and four of 2 bits.
+TEST(Indexing, gather_takes_lines_of_narrow_elements) {
+  Tensor codes = Tensor::zeros(DType::int4, {3, 4});
+  for (int i = 0; i < 6; ++i) codes.mutable_data()[i] = std::byte(0x10 * (i + 1) + i);
+  const Tensor lines = run_kernel_one("Gather", {codes, ints({2}, {2, 0})}, DType::int4, {2, 4});
+  const auto* bytes = reinterpret_cast<const uint8_t*>(lines.data);
+  EXPECT_THAT(std::vector<int>(bytes, bytes + 4), ElementsAre(0x54, 0x65, 0x10, 0x21));
+  const Tensor odd = Tensor::zeros(DType::uint4, {2, 3});
+  EXPECT_THAT(user_error([&] {
+                run_kernel_one("Gather", {odd, ints({1}, {1})}, DType::uint4, {1, 3});
+              }),
+              HasSubstr("lines of 3 elements of 4 bits, which are no whole bytes"));
+}
+
 TEST(Indexing, an_index_out_of_range_is_named) {
   const std::string message = user_error([] { run_indexing("Gather", {table, ints({2}, {0, 3})}, {2, 2}); });
   EXPECT_THAT(message, HasSubstr("tested"));

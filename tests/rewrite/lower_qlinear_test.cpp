@@ -19,7 +19,7 @@ OnnxModel codes_model(const std::string& node, const std::string& result = "uint
   return parse_text(
       "<ir_version: 10, opset_import: [\"\": 21, \"com.microsoft\": 1]> m (uint8[2, 4, 6, 6] a, uint8[2, 4, 6, 6] b, "
       "uint8[3, 4] x, int8[5, 4] w, int32[5] c, float s, uint8 z, float[1] old_s, uint8[1] old_z, float[5] t, int8[5] "
-      "u) => (" +
+      "u, bool[6] k) => (" +
       result + ") { y = com.microsoft." + node + " }");
 }
 
@@ -39,6 +39,10 @@ Counts between_codes(const std::string& type, int operands = 1) {
 TEST(QLinear, operators_of_two_compute_floats) {
   for (const std::string type : {"Add", "Mul"})
     EXPECT_EQ(codes_lowered("QLinear" + type + " (a, s, z, b, s, z, s, z)"), between_codes(type, 2));
+}
+
+TEST(QLinear, where_chooses_between_floats) {
+  EXPECT_EQ(codes_lowered("QLinearWhere (k, a, s, z, b, s, z, s, z)"), between_codes("Where", 2));
 }
 
 TEST(QLinear, operators_of_one_compute_floats) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
 
 #include "tessera/base/error.h"
@@ -27,9 +28,29 @@ class RandomNodes {
     std::vector<std::string> results;
     for (size_t i = 0; i <= draw(4); ++i) results.push_back("y" + std::to_string(i));
     Node* node = graph.add_node(lowering_.op_type, operands, results, lowering_.domain);
-    for (const char* name : {"axis", "num_heads", "q_num_heads", "kv_num_heads", "blocksize", "size", "group",
-                             "onesided", "inverse", "is_causal", "unidirectional", "left_window_size",
-                             "qk_matmul_output_mode", "batch_axis", "time_axis", "transA", "do_rotary"})
+    for (const char* name : {"axis",
+                             "num_heads",
+                             "q_num_heads",
+                             "kv_num_heads",
+                             "blocksize",
+                             "size",
+                             "group",
+                             "onesided",
+                             "inverse",
+                             "is_causal",
+                             "unidirectional",
+                             "left_window_size",
+                             "qk_matmul_output_mode",
+                             "batch_axis",
+                             "time_axis",
+                             "transA",
+                             "do_rotary",
+                             "gather_axis",
+                             "quantize_axis",
+                             "bits",
+                             "block_size",
+                             "keepdims",
+                             "clip"})
       if (draw(2)) node->set(name, static_cast<int64_t>(draw(5)) - 1);
     for (const char* name : {"strides", "dilations", "pads", "kernel_shape", "axes", "qkv_hidden_sizes"})
       if (draw(3) == 0) node->set(name, numbers());
@@ -122,6 +143,65 @@ TEST(Lowerings, take_fused_products_apart) {
   EXPECT_THAT(operators_of("m (uint8[2, 3] a, int8[3, 4] b, float s, float[4] t, float[4] c) => (float[2, 4] y) { y = "
                            "com.microsoft.MatMulIntegerToFloat (a, b, s, t, \"\", \"\", c) }"),
               UnorderedElementsAre("MatMulInteger", "Cast", "Mul", "Mul", "Add"));
+}
+
+/// How often each operator is among the nodes that a node becomes.
+std::map<std::string, int> counts_of(const std::string& text) {
+  std::map<std::string, int> counts;
+  for (const std::string& type : operators_of(text)) ++counts[type];
+  return counts;
+}
+
+// What ONNX Runtime's dynamic and 4-bit quantizers write.
+TEST(Lowerings, take_quantized_operators_apart) {
+  auto counts = counts_of(
+      "m (uint8[2, 5, 8] x, int8[8, 24] w, float[24] b, float s, float[24] t, uint8 z, int8[24] u) => (float[2, 5, 8] "
+      "y) "
+      "{ y = com.microsoft.QAttention <num_heads = 2> (x, w, b, s, t, \"\", z, u) }");
+  EXPECT_EQ(counts["MatMulInteger"], 1);
+  EXPECT_EQ(counts["Attention"], 1);
+  EXPECT_EQ(counts["MatMul"], 0);
+  counts = counts_of(
+      "m (int32[2, 5] ids, uint8[9, 8] words, uint8[6, 8] places, uint8[8] gamma, uint8[8] beta, float s, uint8 z) => "
+      "(float[2, 5, 8] y) { y = com.microsoft.QEmbedLayerNormalization (ids, \"\", words, places, \"\", gamma, beta, "
+      "\"\", s, s, \"\", s, s, z, z, \"\", z, z) }");
+  EXPECT_EQ(counts["Gather"], 2) << "of codes: tables are not dequantized as a whole";
+  EXPECT_EQ(counts["DequantizeLinear"], 4);
+  EXPECT_EQ(counts["LayerNormalization"], 1);
+  counts = counts_of(
+      "m (int4[9, 32] table, int64[2, 3] rows, float[9, 2] scales) => (float[2, 3, 32] y) { y = "
+      "com.microsoft.GatherBlockQuantized <block_size = 16> (table, rows, scales) }");
+  EXPECT_EQ(counts, (std::map<std::string, int>{{"Gather", 2}, {"DequantizeLinear", 1}}));
+  counts = counts_of(
+      "m (float[t, 1, 6] x, int8[2, 6, 20] w, int8[2, 5, 20] r, float[2] s, int8[2] z) => (float[t, 2, 1, 5] y) { y = "
+      "com.microsoft.DynamicQuantizeLSTM <hidden_size = 5, direction = \"bidirectional\"> (x, w, r, \"\", \"\", \"\", "
+      "\"\", \"\", s, z, s, z) }");
+  EXPECT_EQ(counts["MatMulInteger"], 4) << "of the inputs, and of the state, in each direction";
+  EXPECT_EQ(counts["Stack"], 2);
+}
+
+TEST(Lowerings, name_what_they_do_not_take_of_quantized_operators) {
+  const auto message = [](const std::string& text) -> std::string {
+    try {
+      operators_of(text);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::user);
+      return error.what();
+    }
+    return "";
+  };
+  const std::string table =
+      "m (uint8[9, 32] table, int64[3] rows, float[9, 2] scales, float[1, 2] one) => (float[3, 32] y) "
+      "{ y = com.microsoft.GatherBlockQuantized ";
+  EXPECT_THAT(message(table + "<bits = 3> (table, rows, scales) }"), testing::HasSubstr("have 2, 4 or 8"));
+  EXPECT_THAT(message(table + "<quantize_axis = 0> (table, rows, scales) }"), testing::HasSubstr("must differ"));
+  EXPECT_THAT(message(table + "<bits = 8> (table, rows, one) }"), testing::HasSubstr("each block of each row"));
+  EXPECT_THAT(
+      message(
+          "m (float[t, b, 6] x, int8[1, 6, 20] w, int8[1, 5, 20] r, float[1] s, int32[b] n) => (float[t, 1, b, 5] y) "
+          "{ y = com.microsoft.DynamicQuantizeLSTM <hidden_size = 5> (x, w, r, \"\", n, \"\", \"\", \"\", s, "
+          "\"\", s) }"),
+      testing::HasSubstr("sequence_lens are not supported"));
 }
 
 }  // namespace

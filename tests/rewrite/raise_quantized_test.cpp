@@ -117,6 +117,21 @@ TEST_F(RaiseQuantized, blocks_are_gathered_with_their_rows) {
   EXPECT_EQ(graph.outputs[0]->producer->get_int("axis", 1), 2);
 }
 
+TEST_F(RaiseQuantized, rows_of_four_bits_are_gathered_if_they_fill_bytes) {
+  Value* w = dequantized(weight("w", DType::int4, {80, 32}), state(graph, "s", {80, 2}), nullptr,
+                         {{"axis", int64_t{1}}, {"block_size", int64_t{16}}});
+  Value* y = node(graph, "Gather", {w, input(graph, "i", {"a", "b"}, DType::int64)});
+  EXPECT_EQ(raised(y), (Histogram{{"DequantizeLinear", 1}, {"Gather", 2}}));
+  EXPECT_EQ(graph.outputs[0]->producer->op_type, "DequantizeLinear");
+}
+
+TEST_F(RaiseQuantized, rows_that_share_a_byte_stay) {
+  Value* w = dequantized(weight("w", DType::int4, {80, 33}), state(graph, "s", {}));
+  Value* y = node(graph, "Gather", {w, input(graph, "i", {"a", "b"}, DType::int64)});
+  EXPECT_EQ(raised(y), (Histogram{{"DequantizeLinear", 1}, {"Gather", 1}}));
+  EXPECT_EQ(graph.outputs[0]->producer->op_type, "Gather");
+}
+
 TEST_F(RaiseQuantized, blocks_along_the_gathered_dimension_stay) {
   Value* w = dequantized(weight("w", DType::int8, {80, 32}), state(graph, "s", {5, 32}), nullptr,
                          {{"axis", int64_t{0}}, {"block_size", int64_t{16}}});

@@ -109,10 +109,17 @@ TEST(Executor, SolvesExtentsForSymbols) {
               ElementsAre(1, 2, 3, 4, 5, 6));
   EXPECT_THAT(
       error_of(run, {{"x", floats({3}, {1, 2, 3})}, {"z", floats({3}, {1, 2, 3})}}),
-      HasSubstr("input 'x': dimension 0 has extent 3, but the model wants 2*b, and no size of b follows from the "
-                "inputs' extents"));
-  EXPECT_THAT(error_of(run, {{"x", floats({8}, {1, 2, 3, 4, 5, 6, 7, 8})}, {"z", floats({3}, {1, 2, 3})}}),
-              HasSubstr("input 'z': dimension 0 has extent 3, but the model wants b + c, and no size of c"));
+      HasSubstr("input 'x': dimension 0 has extent 3, but the model wants 2*b, which it is for no whole b from 0 on"));
+  EXPECT_THAT(
+      error_of(run, {{"x", floats({8}, {1, 2, 3, 4, 5, 6, 7, 8})}, {"z", floats({3}, {1, 2, 3})}}),
+      HasSubstr("input 'z': dimension 0 has extent 3, but the model wants b + c, which it is for no whole c from 0 "
+                "on; 'x' dimension 0 says b = 4"));
+  Executor half = executor(R"(m (float["b//2"] x) => (float["b//2"] y) { y = Relu (x) })", "dp=2", {{"x", "[dp]"}});
+  EXPECT_THAT(error_of(half, {{"x", floats({3}, {1, 2, 3})}}), HasSubstr("which does not say b; give a model with"));
+  Executor two =
+      executor(R"(m (float[b] x, float["2*b"] z) => (float[b] y) { y = Relu (x) })", "dp=2", {{"x", "[dp]"}});
+  EXPECT_THAT(error_of(two, {{"x", floats({2}, {1, 2})}, {"z", floats({2}, {1, 2})}}),
+              HasSubstr("the model wants 4 (2*b); 'x' dimension 0 says b = 2"));
 }
 
 // The others wait for the rank that failed: they must hear of it at once, not at the timeout of a minute.

@@ -97,7 +97,8 @@ void compare_floats(Difference& difference, const Tensor& expected, const Tensor
     difference.max_abs = std::max(difference.max_abs, distance(a[i], b[i]));
   }
   difference.max_rel = difference.max_abs == 0 ? 0 : difference.max_abs / largest;
-  ToleranceOf usual = tolerance_of(actual.dtype);
+  const auto type = tolerance.types.find(difference.name);
+  const ToleranceOf usual = tolerance_of(type == tolerance.types.end() ? actual.dtype : type->second);
   double bound = tolerance.absolute.value_or(usual.absolute) + tolerance.relative.value_or(usual.relative) * largest;
   difference.pass = difference.misplaced == 0 && difference.max_abs <= bound;
 }

@@ -17,6 +17,7 @@
 #include "tessera/ir/solve_extents.h"
 #include "tessera/kernels/data_sized.h"
 #include "tessera/ops/op.h"
+#include "tessera/runtime/input_sizes.h"
 #include "tessera/spmd/equal_extents.h"
 
 namespace tessera {
@@ -42,16 +43,20 @@ std::string text_of(const Tensors& values) {
   return text;
 }
 
-// The sizes of a graph's symbols for inputs of these shapes, as far as they say them.
-SymbolSizes sizes_at(const Graph& graph, const Tensors& inputs) {
+std::vector<KnownExtent> known_extents(const Graph& graph, const Tensors& inputs) {
   std::vector<KnownExtent> extents;
   for (const Value* input : graph.inputs) {
     const auto given = inputs.find(input->name);
     if (given == inputs.end() || !input->has_shape() || input->rank() != given->second.dims.size()) continue;
     for (size_t d = 0; d < input->rank(); ++d) extents.push_back({input->shape()[d], given->second.dims[d]});
   }
+  return extents;
+}
+
+// The sizes of a graph's symbols for inputs of these shapes, as far as they say them.
+SymbolSizes sizes_at(const Graph& graph, const Tensors& inputs) {
   SymbolSizes sizes;
-  for (const auto& [symbol, found] : solve_extents(extents)) sizes[symbol] = found.size;
+  for (const auto& [symbol, found] : solve_extents(known_extents(graph, inputs))) sizes[symbol] = found.size;
   return sizes;
 }
 
@@ -347,6 +352,10 @@ struct ModelSession::Impl {
     for (const auto& given : inputs)
       if (std::find(names.begin(), names.end(), given.first) == names.end())
         fail("inputs", "the model has no input '{}'; its inputs are: {}", given.first, fmt::join(names, ", "));
+    runtime::InputSizes sizes;
+    for (const Value* input : model.impl().model.graph->inputs)
+      if (input->has_shape()) sizes.add(input->name, input->shape(), inputs.at(input->name).dims);
+    sizes.solved();
   }
 
   Tensors run(const Tensors& inputs) {
@@ -391,6 +400,7 @@ struct ModelSession::Impl {
       (is_value ? values : given).emplace(input->name, known.at(input->name));
       if (const auto type = types.find(input->name); type != types.end()) given_types.insert(*type);
     }
+    add_own_symbols(graph, given, given_types);
     // What a value's shape is does not matter beside its elements.
     for (const auto& [name, tensor] : values)
       if (given_types.contains(name)) given_types[name] = {tensor.dtype, Shape(tensor.dims.begin(), tensor.dims.end())};
@@ -425,6 +435,27 @@ struct ModelSession::Impl {
       if (Expr& extent = (*type.shape)[d]; !extent.is_constant() && !extent.as_symbol())
         extent = Expr::symbol(fmt::format("{}_{}", name, d));
     return type;
+  }
+
+  // Extents of which this part's inputs do not say the symbols get symbols of their own: past + s, where others take
+  // past and s. `types` are the other inputs'.
+  static void add_own_symbols(const Graph& graph, const Tensors& given, Types& types) {
+    const auto is_open = [](const Value* input) {
+      return input->has_shape() && std::any_of(input->shape().begin(), input->shape().end(), [](const Expr& extent) {
+               return !extent.is_constant() && !extent.as_symbol();
+             });
+    };
+    if (std::none_of(graph.inputs.begin(), graph.inputs.end(), is_open)) return;
+    const SolvedSizes solved = solve_extents(known_extents(graph, given));
+    for (const Value* input : graph.inputs) {
+      if (!given.contains(input->name) || types.contains(input->name) || !is_open(input)) continue;
+      const auto is_unsaid = [&](const Expr& extent) {
+        const auto left = with_known(extent, solved);
+        return left && !left->is_constant() && !says_a_size(*left);
+      };
+      if (std::any_of(input->shape().begin(), input->shape().end(), is_unsaid))
+        types.emplace(input->name, bindable(input->name, input->type));
+    }
   }
 
   // As programs know it: extents that differ between runs are symbols.

@@ -215,12 +215,12 @@ Tensors run_onnxruntime(const Model& model, const Tensors& inputs, const std::ve
 std::optional<Difference> first_diverging_from_onnxruntime(const Model& model, const Tensors& inputs, Session& actual,
                                                            const Tolerance& tolerance) {
   const std::vector<Session::Kept> kept = actual.kept();
-  std::vector<std::string> names;
+  std::set<std::string> names;  // a tensor is kept in each of its layouts
   for (const Session::Kept& tensor : kept) {
     const Value* value = model.impl().model.graph->find(tensor.name);
-    if (value && value->kind == ValueKind::result) names.push_back(tensor.name);
+    if (value && value->kind == ValueKind::result) names.insert(tensor.name);
   }
-  const Tensors expected = run_onnxruntime(model, inputs, names);
+  const Tensors expected = run_onnxruntime(model, inputs, {names.begin(), names.end()});
   return first_diverging(expected, kept, tolerance);
 }
 

@@ -64,7 +64,7 @@ class Check : public Command {
     }
     Model model = models_.front();
     Plan plan = plan_.plan(model, console);
-    model = with_needed_sizes(model, plan, console);
+    model = sized_as_needed(model, plan, nullptr, console);
     return compile(model, plan_.mesh(plan), plan);
   }
 

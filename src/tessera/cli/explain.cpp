@@ -17,7 +17,7 @@ class Explain : public Command {
   int run(Console& console) override {
     Model model = Model::load(model_);
     Plan plan = plan_.plan(model, console);
-    model = with_needed_sizes(model, plan, console);
+    model = sized_as_needed(model, plan, nullptr, console);
     Program program = compile(model, plan_.mesh(plan), plan, {{tensor_}, nullptr, plan_.topology()});
     Explanation found = program.explain(tensor_);
     if (console.json)

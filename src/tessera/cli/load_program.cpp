@@ -43,12 +43,17 @@ Model with_given_values(const Model& model, const InputOptions& inputs, Tensors&
   return model.with_values(values);
 }
 
-Model with_needed_sizes(const Model& model, Plan& plan, const Console& console) {
+Model sized_as_needed(const Model& model, Plan& plan, const InputOptions* inputs, const Console& console) {
   if (model.size_symbols().empty()) return model;
   SymbolSizes needed = model.complete(plan.shapes);
   Model sized = model.with_needed_sizes(plan.shapes);
   for (const std::string& symbol : sized.symbols()) needed.erase(symbol);
-  for (const auto& size : needed) plan.shapes.erase(size.first);
+  for (const auto& [symbol, size] : needed)
+    if (plan.shapes.erase(symbol) == 0 && inputs && inputs->from_file())
+      fail("inputs",
+           "the shapes of the arrays in {} do not say the size of '{}', which decides how many tensors a sequence has; "
+           "give arrays that fit the model's inputs, or --shapes {}=SIZE",
+           inputs->path, symbol, symbol);
   console.note("note: compiled for " + sizes_text(needed) + " alone, which decides how many tensors a sequence has");
   return sized;
 }
@@ -97,7 +102,7 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
   Model model = with_given_values(asked, inputs, arrays);
   const Mesh mesh = plan.mesh(wanted);
   plan.add_sizes(wanted, model.inputs(), inputs.at_step(arrays, model.inputs(), 0));
-  model = with_given_values(with_needed_sizes(model, wanted, console), inputs, arrays);
+  model = with_given_values(sized_as_needed(model, wanted, &inputs, console), inputs, arrays);
   start = Clock::now();
   Program program = compile(model, mesh, wanted, {{}, observer, plan.topology()});
   const double compiled = milliseconds_since(start);

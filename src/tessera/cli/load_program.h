@@ -19,8 +19,9 @@ Model with_states(const Model& model, Plan& plan);
 /// Throws a user error if no inputs are given, if steps have values of their own, and for a model that runs in parts.
 Model with_given_values(const Model& model, const InputOptions& inputs, Tensors& arrays);
 /// The model with sizes of the symbols that must be known before it is compiled (Model::size_symbols): those of the
-/// plan, which leave it, and defaults; a note says them. The model itself if there are none.
-Model with_needed_sizes(const Model& model, Plan& plan, const Console& console);
+/// plan, which leave it, and defaults, unless arrays are given; a note says them. The model itself if there are none.
+/// `inputs`: null for a command that takes none. Throws a user error if arrays are given that do not say a size.
+Model sized_as_needed(const Model& model, Plan& plan, const InputOptions* inputs, const Console& console);
 /// Whether the model runs in parts, once the elements and sizes on which its shapes depend are those that `inputs`
 /// give; without arrays, the sizes are `sizes` and defaults.
 bool will_run_in_parts(const Model& model, const InputOptions& inputs, const SymbolSizes& sizes);

@@ -190,6 +190,7 @@ class Run : public Command {
     Tensors arrays = inputs_.given(ports);
     if (!inputs_.from_file()) arrays = inputs_.random(model, plan.shapes, console);
     Plan wanted = plan;
+    plan_.add_sizes(wanted, ports, inputs_.at_step(arrays, ports, 0));
     const Mesh mesh = plan_.mesh(wanted);
     ModelSession session(model, mesh, wanted, {{}, nullptr, plan_.topology()}, run_.session(console));
     Tensors outputs;

@@ -55,12 +55,12 @@ class Verify : public Command {
       throw Error(ErrorKind::user, "verify",
                   "name a --mesh to compare with one device, --expected outputs, or --against onnxruntime");
     Tensors inputs = inputs_.given(asked.inputs());
+    plan_.add_sizes(plan, asked.inputs(), inputs);
     if (will_run_in_parts(asked, inputs_, plan.shapes))
       return verify_parts(console, whole, asked, mesh, plan, std::move(inputs));
     const Tensors all_inputs = inputs;
     Model model = with_given_values(asked, inputs_, inputs);
-    plan_.add_sizes(plan, model.inputs(), inputs);
-    model = with_given_values(with_needed_sizes(model, plan, console), inputs_, inputs);
+    model = with_given_values(sized_as_needed(model, plan, &inputs_, console), inputs_, inputs);
     Tensors expected = expected_outputs(whole, model);
     Program program = [&] {
       Progress progress(console, "compiling");
@@ -76,7 +76,7 @@ class Verify : public Command {
         expected = run_onnxruntime(whole, inputs_.from_file() ? all_inputs : inputs, names_of(program.outputs()));
       else if (expected_.empty())
         expected = answers(one_device(model, plan), alone(console), inputs, steps);
-      differences = in_order(compare(expected, actual, tolerance(plan)), answered(program, steps));
+      differences = in_order(compare(expected, actual, tolerance(plan, model)), answered(program, steps));
       if (may_lose(plan) && !all_pass(differences))
         judge_by_own_loss(differences, answers(one_device(model, in_own_type(plan)), alone(console), inputs, steps),
                           expected, actual);
@@ -84,7 +84,8 @@ class Verify : public Command {
     bool pass = all_pass(differences);
     if (console.connection) pass = console.connection->from_first(pass ? 1 : 0) == 1;
     std::optional<Difference> first;
-    if (!pass || always_) first = find_first(console, whole, one_device(model, plan), program, inputs, tolerance(plan));
+    if (!pass || always_)
+      first = find_first(console, whole, one_device(model, plan), program, inputs, tolerance(plan, model));
     if (!console.speaks()) return kGood;
     const Verdict verdict{program.mesh(), {program.summary()}, differences, pass, !pass || always_, first};
     console.json ? emit(console, verdict) : print(console, verdict);
@@ -121,7 +122,8 @@ class Verify : public Command {
       expected = run_onnxruntime(whole, inputs, names_of(model.outputs()));
     else if (expected_.empty())
       expected = alone_by(plan);
-    Verdict verdict{mesh, {}, in_order(compare(expected, actual, tolerance(plan)), model.outputs()), false, false, {}};
+    Verdict verdict{mesh,  {},    in_order(compare(expected, actual, tolerance(plan, model)), model.outputs()),
+                    false, false, {}};
     if (may_lose(plan) && !all_pass(verdict.differences))
       judge_by_own_loss(verdict.differences, alone_by(in_own_type(plan)), expected, actual);
     verdict.pass = all_pass(verdict.differences);
@@ -199,10 +201,11 @@ class Verify : public Command {
     return plan;
   }
 
-  // Outputs stay float32 when a model computes in 16-bit floats, but not with float32's precision.
-  Tolerance tolerance(const Plan& plan) const {
+  // Outputs may be float32 though a model computes in 16-bit floats, but then not with float32's precision.
+  Tolerance tolerance(const Plan& plan, const Model& model) const {
     Tolerance result;
     if (lowers(plan)) result = usual_tolerance(*plan.dtype);
+    result.types = computed_in(model);
     if (rtol_option_->count()) result.relative = rtol_;
     if (atol_option_->count()) result.absolute = atol_;
     return result;

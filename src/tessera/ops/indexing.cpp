@@ -77,7 +77,7 @@ FactorKind beside_kind(const Node& node) {
   return node.domain.empty() ? FactorKind::index : FactorKind::whole;
 }
 
-// "v h, b s -> b s h | v: lookup"
+// "v h, b s -> b s h | v: lookup". Lines of elements of less than a byte stay whole.
 Rule gather_rule(const Node& node) {
   const Value &table = *node.input(0), &indices = *node.input(1);
   size_t axis = axis_attribute(node, table.rank());
@@ -86,7 +86,10 @@ Rule gather_rule(const Node& node) {
   auto after_axis = extents.begin() + static_cast<ptrdiff_t>(axis) + 1;
   auto before = add_dims(rule, Shape(extents.begin(), after_axis - 1), "aceg");
   auto looked_up = rule.add("v", extents[axis], indexed_kind(node));
+  const size_t first_after = rule.factors.size();
   auto after = add_dims(rule, Shape(after_axis, extents.end()), "hdfij");
+  if (bits_of(table.dtype()) % 8 != 0)
+    for (size_t f = first_after; f < rule.factors.size(); ++f) rule.factors[f].kind = FactorKind::whole;
   auto index_dims = add_dims(rule, indices.shape(), "bstuw");
   auto join = [](std::vector<DimFactors>& to, const std::vector<DimFactors>& dims) {
     to.insert(to.end(), dims.begin(), dims.end());

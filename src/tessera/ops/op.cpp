@@ -83,6 +83,12 @@ const OpDef& op_of(const Node& node) {
         fmt::format("{}: the size of its result depends on data, so that no program can hold the whole model; tessera "
                     "run compiles it in parts while it runs",
                     node.label()));
+  if (!op && node.domain == "com.microsoft.nchwc")
+    fail("operators",
+         "{}: ONNX Runtime wrote it with images and weights as the CPU of that machine wants them; let it save the "
+         "model "
+         "with ORT_ENABLE_EXTENDED, which leaves their layout alone, instead of ORT_ENABLE_ALL",
+         node.label());
   if (!op)
     fail("operators",
          "{}: the operator {}{}{} is not supported yet; export the model without it, or decompose it into "

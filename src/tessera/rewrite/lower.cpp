@@ -17,7 +17,7 @@ const std::multimap<std::string_view, Lowering>& lowering_table() {
     std::multimap<std::string_view, Lowering> rows;
     for (auto family :
          {attention_lowerings, experts_lowerings, fused_lowerings, image_lowerings, list_lowerings, microsoft_lowerings,
-          qlinear_lowerings, quantization_lowerings, sequence_lowerings, signal_lowerings})
+          qlinear_lowerings, quantization_lowerings, quantizer_lowerings, sequence_lowerings, signal_lowerings})
       for (Lowering& row : family()) rows.emplace(row.op_type, std::move(row));
     return rows;
   }();

@@ -41,6 +41,15 @@ std::vector<Value*> quantize_dynamically(ops::NodeBuilder& b, Value* x);
 Value* integer_product(ops::NodeBuilder& b, const Node& node, Value* left, Value* left_zero, Value* right,
                        Value* right_zero);
 
+/// A matrix of codes: (codes - zero) * scale. `zero` may be null; both may be lists along a right matrix' columns.
+struct Codes {
+  Value *codes, *scale, *zero;
+};
+/// The product of integers times both scales, and `bias`, if any. Of the left matrix, scale and zero point are numbers.
+/// In float32 until the bias is added, as sums may be larger than what 16 bits hold; the result has the left scale's
+/// type.
+Value* scaled_product(ops::NodeBuilder& b, const Node& node, const Codes& left, const Codes& right, Value* bias);
+
 std::vector<Lowering> attention_lowerings();  // lower_attention.cpp: Attention with windows or with its scores
 std::vector<Lowering> experts_lowerings();    // lower_experts.cpp: com.microsoft's MoE
 std::vector<Lowering> fused_lowerings();      // lower_fused.cpp: FusedConv, FusedGemm, DynamicQuantizeMatMul, …
@@ -49,6 +58,7 @@ std::vector<Lowering> list_lowerings();       // lower_lists.cpp: sequences of t
 std::vector<Lowering> microsoft_lowerings();  // lower_microsoft.cpp: what ONNX Runtime's optimizers write
 std::vector<Lowering> qlinear_lowerings();    // lower_qlinear.cpp: what ONNX Runtime's static quantizer writes
 std::vector<Lowering> quantization_lowerings();  // lower_quantization.cpp: DynamicQuantizeLinear, QLinear*, *Integer
+std::vector<Lowering> quantizer_lowerings();     // lower_quantizer.cpp: what its dynamic and 4-bit quantizers write
 std::vector<Lowering> sequence_lowerings();  // lower_sequence.cpp: CausalConvWithState, LinearAttention, SwiGLU, …
 std::vector<Lowering> signal_lowerings();    // lower_signal.cpp: DFT, STFT, windows, MelWeightMatrix
 

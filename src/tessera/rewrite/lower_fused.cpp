@@ -79,30 +79,29 @@ Values fused_gemm(Lowerer& l) {
   })};
 }
 
-/// The integers' product times both scales, of which b's may be a list along its columns, and the bias. In float32, as
-/// sums may be larger than what 16 bits hold.
-Values scaled_product(Lowerer& l, Value* a, Value* a_scale, Value* a_zero, size_t b_scale, size_t b_zero, size_t bias) {
-  const DType dtype = a_scale->dtype();
-  const auto wide = [&](Value* value) { return l.b.cast(value, DType::float32); };
-  Value* sums = integer_product(l.b, l.node, a, a_zero, l.in(1), l.in(b_zero));
-  Value* y = l.b.cast(l.b.mul(wide(sums), l.b.mul(wide(a_scale), wide(l.b.as_number(l.in(b_scale))))), dtype);
-  return {l.has(bias) ? l.b.add(y, l.in(bias)) : y};
-}
-
 Values matmul_integer_to_float(Lowerer& l) {
   for (const size_t of_a : {2, 4})
     if (l.has(of_a) && !product(l.in(of_a)->shape()).is(1))
       fail_node(l.node, "operand {} has the shape {}; its left matrix can have one scale and one zero point", of_a,
                 to_string(l.in(of_a)->shape()));
-  return scaled_product(l, l.in(0), l.b.as_number(l.in(2)), l.b.as_number(l.in(4)), 3, 5, 6);
+  return {scaled_product(l.b, l.node, {l.in(0), l.b.as_number(l.in(2)), l.b.as_number(l.in(4))},
+                         {l.in(1), l.in(3), l.in(5)}, l.in(6))};
 }
 
 Values dynamic_quantize_matmul(Lowerer& l) {
   const Values a = quantize_dynamically(l.b, l.in(0));
-  return scaled_product(l, a[0], a[1], a[2], 2, 3, 4);
+  return {scaled_product(l.b, l.node, {a[0], a[1], a[2]}, {l.in(1), l.in(2), l.in(3)}, l.in(4))};
 }
 
 }  // namespace
+
+Value* scaled_product(ops::NodeBuilder& b, const Node& node, const Codes& left, const Codes& right, Value* bias) {
+  const DType dtype = left.scale->dtype();
+  const auto wide = [&](Value* value) { return b.cast(value, DType::float32); };
+  Value* sums = integer_product(b, node, left.codes, left.zero, right.codes, right.zero);
+  Value* y = b.cast(b.mul(wide(sums), b.mul(wide(left.scale), wide(b.as_number(right.scale)))), dtype);
+  return bias ? b.add(y, bias) : y;
+}
 
 std::vector<Lowering> fused_lowerings() {
   std::vector<Lowering> rows = {

@@ -1,3 +1,4 @@
+#include <functional>
 #include <limits>
 
 #include "tessera/base/error.h"
@@ -55,23 +56,49 @@ Values skip_simplified_layer_norm(Lowerer& l) {
   return skip_norm(l, true);
 }
 
-// Words, positions and segments, added and normalized.
-Values embed_layer_norm(Lowerer& l) {
+/// The operands of EmbedLayerNormalization, of which a quantized one has codes.
+struct Embedding {
   enum Operand : size_t { kWords, kSegments, kWordTable, kPlaceTable, kSegmentTable, kScale, kBias, kMask, kPlaces };
-  for (const Operand operand : {kWordTable, kPlaceTable, kScale, kBias}) require_operand(l, operand);
+  /// An operand as floats; with indices, these rows of it. Null without the operand.
+  std::function<Value*(Operand operand, Value* indices)> floats;
+  bool has_places = true;
+};
+
+// Words, positions and segments, added and normalized.
+Values embedded(Lowerer& l, const Embedding& of) {
+  using enum Embedding::Operand;
+  for (const Embedding::Operand operand : {kWordTable, kPlaceTable, kScale, kBias}) require_operand(l, operand);
   const Shape ids = l.in(kWords)->shape();
   if (ids.size() != 2) fail_node(l.node, "its input_ids {} must be [batch, sequence]", to_string(ids));
-  Value* places = l.has(kPlaces) ? l.in(kPlaces) : l.b.reshape(l.b.range(ids[1]), {1, ids[1]});
-  Value* sum =
-      l.b.add(l.b.emit("Gather", {l.in(kWordTable), l.in(kWords)}), l.b.emit("Gather", {l.in(kPlaceTable), places}));
-  if (l.has(kSegmentTable) && l.has(kSegments))
-    sum = l.b.add(sum, l.b.emit("Gather", {l.in(kSegmentTable), l.in(kSegments)}));
-  Value* y = last_axis(l, "LayerNormalization", {sum, l.in(kScale), l.in(kBias)}, l.node.get_float("epsilon", 1e-12F));
+  Value* places = of.has_places && l.has(kPlaces) ? l.in(kPlaces) : l.b.reshape(l.b.range(ids[1]), {1, ids[1]});
+  Value* sum = l.b.add(of.floats(kWordTable, l.in(kWords)), of.floats(kPlaceTable, places));
+  if (l.has(kSegmentTable) && l.has(kSegments)) sum = l.b.add(sum, of.floats(kSegmentTable, l.in(kSegments)));
+  Value* y = last_axis(l, "LayerNormalization", {sum, of.floats(kScale, nullptr), of.floats(kBias, nullptr)},
+                       l.node.get_float("epsilon", 1e-12F));
   Value* lengths = nullptr;
   if (l.wants(1))
     lengths =
         l.has(kMask) ? l.b.sum(l.b.cast(l.in(kMask), DType::int32), {1}, false) : l.b.zeros(DType::int32, {ids[0]});
   return {y, lengths, l.wants(2) ? sum : nullptr};
+}
+
+Values embed_layer_norm(Lowerer& l) {
+  return embedded(l, {[&](Embedding::Operand operand, Value* indices) {
+                    return indices ? l.b.emit("Gather", {l.in(operand), indices}) : l.in(operand);
+                  }});
+}
+
+// The tables, and the normalization's scale and bias, are codes; their scales come behind the mask, then zero points.
+Values quantized_embed_layer_norm(Lowerer& l) {
+  constexpr size_t kFirst = Embedding::kWordTable, kScales = 8, kZeroPoints = 13;
+  const auto floats = [&](Embedding::Operand operand, Value* indices) {
+    Value* codes = indices ? l.b.emit("Gather", {l.in(operand), indices}) : l.in(operand);
+    const size_t which = operand - kFirst;
+    require_operand(l, kScales + which);
+    return l.b.emit("DequantizeLinear",
+                    {codes, l.b.as_number(l.in(kScales + which)), l.b.as_number(l.in(kZeroPoints + which))});
+  };
+  return embedded(l, {floats, false});
 }
 
 Values gelu(Lowerer& l, std::string approximate) {
@@ -213,16 +240,16 @@ Values multi_head_attention(Lowerer& l) {
   return attend(l, parts);
 }
 
-// Queries, keys and values are one product; the past and the present hold keys and values in one tensor.
-Values attention_of_one_input(Lowerer& l) {
-  enum Operand : size_t { kInput, kWeight, kBias, kPadding, kPast, kScores };
+/// What an Attention of one input has beside that; null: nothing.
+struct OneInput {
+  Value *padding, *past, *scores;
+};
+
+// From the queries, keys and values, which are one product; the past and the present hold keys and values in one
+// tensor.
+Values attend_to_product(Lowerer& l, Value* all, const OneInput& beside) {
   const int64_t heads = heads_of(l, "num_heads");
   if (l.node.get_int("do_rotary", 0) != 0) fail_node(l.node, "do_rotary is not supported; export without it");
-  if (l.in(kInput)->rank() != 3 || l.in(kWeight)->rank() != 2)
-    fail_node(l.node, "its input {} and weight {} must be [batch, sequence, hidden] and [hidden, all heads]",
-              to_string(l.in(kInput)->shape()), to_string(l.in(kWeight)->shape()));
-  Value* all = l.b.emit("MatMul", {l.in(kInput), l.in(kWeight)});
-  if (l.has(kBias)) all = l.b.add(all, l.in(kBias));
   std::vector<int64_t> sizes = l.node.get_ints("qkv_hidden_sizes");
   if (sizes.empty()) {
     const auto each = Expr::exact_divide(all->shape().back(), Expr(3));
@@ -235,16 +262,16 @@ Values attention_of_one_input(Lowerer& l) {
   parts.heads = parts.kv_heads = heads;
   parts.causal = l.node.get_int("unidirectional", 0) != 0;
   Expr keys = parts.key->shape().at(1);
-  if (l.has(kPast)) {
-    const Shape past = l.in(kPast)->shape();
+  if (beside.past) {
+    const Shape past = beside.past->shape();
     const Shape one(past.begin() + 1, past.end());
-    parts.past_key = l.b.reshape(l.b.slice(l.in(kPast), 0, 0, 1), one);
-    parts.past_value = l.b.reshape(l.b.slice(l.in(kPast), 0, 1, 2), one);
+    parts.past_key = l.b.reshape(l.b.slice(beside.past, 0, 0, 1), one);
+    parts.past_value = l.b.reshape(l.b.slice(beside.past, 0, 1, 2), one);
     keys = keys + past.at(3);
   }
-  if (l.has(kPadding))
-    parts.mask = padding_bias(l, l.in(kPadding), parts.query->shape().at(0), keys, parts.query->dtype());
-  parts.mask = sum_of(l, parts.mask, l.in(kScores));
+  if (beside.padding)
+    parts.mask = padding_bias(l, beside.padding, parts.query->shape().at(0), keys, parts.query->dtype());
+  parts.mask = sum_of(l, parts.mask, beside.scores);
   Values results = attend(l, parts);
   if (!l.wants(1)) return {results[0]};
   const auto in_front = [&](Value* x) {
@@ -254,6 +281,29 @@ Values attention_of_one_input(Lowerer& l) {
   };
   return {results[0],
           l.b.emit("Concat", {in_front(results[1]), in_front(results[2])}, {attribute("axis", int64_t{0})})};
+}
+
+void require_one_input(const Lowerer& l) {
+  if (l.in(0)->rank() != 3 || l.in(1)->rank() != 2)
+    fail_node(l.node, "its input {} and weight {} must be [batch, sequence, hidden] and [hidden, all heads]",
+              to_string(l.in(0)->shape()), to_string(l.in(1)->shape()));
+}
+
+Values attention_of_one_input(Lowerer& l) {
+  enum Operand : size_t { kInput, kWeight, kBias, kPadding, kPast, kScores };
+  require_one_input(l);
+  Value* all = l.b.emit("MatMul", {l.in(kInput), l.in(kWeight)});
+  if (l.has(kBias)) all = l.b.add(all, l.in(kBias));
+  return attend_to_product(l, all, {l.in(kPadding), l.in(kPast), l.in(kScores)});
+}
+
+// The input and the weight are codes.
+Values quantized_attention(Lowerer& l) {
+  enum Operand : size_t { kInput, kWeight, kBias, kScale, kWeightScale, kPadding, kZero, kWeightZero, kPast };
+  require_one_input(l);
+  Value* all = scaled_product(l.b, l.node, {l.in(kInput), l.b.as_number(l.in(kScale)), l.b.as_number(l.in(kZero))},
+                              {l.in(kWeight), l.in(kWeightScale), l.in(kWeightZero)}, l.in(kBias));
+  return attend_to_product(l, all, {l.in(kPadding), l.in(kPast), nullptr});
 }
 
 /// Queries share heads of keys; each sample's new keys go behind its own past ones, of which there may be fewer than
@@ -422,6 +472,7 @@ std::vector<Lowering> microsoft_lowerings() {
       {"SkipLayerNormalization", 3, skip_layer_norm},
       {"SkipSimplifiedLayerNormalization", 3, skip_simplified_layer_norm},
       {"EmbedLayerNormalization", 1, embed_layer_norm},
+      {"QEmbedLayerNormalization", 1, quantized_embed_layer_norm},
       {"FastGelu", 1, fast_gelu},
       {"BiasGelu", 2, exact_gelu},
       {"Gelu", 1, exact_gelu},
@@ -430,6 +481,7 @@ std::vector<Lowering> microsoft_lowerings() {
       {"FusedMatMul", 2, fused_matmul},
       {"MultiHeadAttention", 1, multi_head_attention},
       {"Attention", 2, attention_of_one_input},
+      {"QAttention", 5, quantized_attention},
       {"GroupQueryAttention", 1, group_query_attention},
   };
   for (Lowering& row : rows) row.domain = kDomain;

@@ -74,6 +74,11 @@ Values gemm(Lowerer& l) {
   return l.has(kScale) ? quantized_result(l, y, kScale, 0) : Values{y};
 }
 
+Values where(Lowerer& l) {
+  constexpr size_t kX = 1, kY = 4, kScale = 7;
+  return quantized_result(l, l.b.where(l.in(0), dequantized_operand(l, kX), dequantized_operand(l, kY)), kScale, kX);
+}
+
 constexpr std::string_view kQuantizerDomain = "com.microsoft";
 constexpr std::string_view kAdd = "Add", kMul = "Mul", kSigmoid = "Sigmoid", kLeakyRelu = "LeakyRelu",
                            kAveragePool = "AveragePool", kGlobalAveragePool = "GlobalAveragePool";
@@ -94,6 +99,7 @@ std::vector<Lowering> qlinear_lowerings() {
       row("QLinearSoftmax", 2, softmax),
       row("QLinearConcat", 1, concat),
       row("QGemm", 2, gemm),
+      row("QLinearWhere", 2, where),
   };
 }
 

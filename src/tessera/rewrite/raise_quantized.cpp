@@ -26,7 +26,7 @@
 //   QuantizeLinear(DequantizeLinear(x, s, z), s, z)
 //   → x
 //
-//   Gather(DequantizeLinear(w, s, z), i)                             w of 8 bits
+//   Gather(DequantizeLinear(w, s, z), i)                             w of integers, lines of which fill whole bytes
 //   → DequantizeLinear(Gather(w, i), s, z)
 //
 // So a table is not made whole as floats; s and z are gathered, too, if they lie along the rows.
@@ -226,14 +226,24 @@ bool keep_codes(Graph& graph, Node* node) {
   return replace(graph, node->outputs[0], x->codes);
 }
 
+/// Whether Gather can copy what lies behind that dimension: elements of 4 bits must fill whole bytes there.
+bool has_lines(const Value* value, int64_t axis) {
+  if (!value || bits_of(value->dtype()) % 8 == 0) return true;
+  const Shape& shape = value->shape();
+  const auto line = product(Shape(shape.begin() + axis + 1, shape.end())).constant();
+  return line && *line * bits_of(value->dtype()) % 8 == 0;
+}
+
 bool dequantize_gathered(Graph& graph, Node* node) {
   if (!node->is("Gather") || !node->domain.empty()) return false;
   const auto table = dequantized(node->inputs[0]);
-  if (!table || !table->in_bytes() || table->codes->kind != ValueKind::state) return false;
+  if (!table || is_float(table->codes->dtype()) || table->codes->kind != ValueKind::state) return false;
   const size_t rank = table->codes->rank();
   const int64_t axis = axis_of(*node, "axis", 0, rank);
   const bool has_axis = table->block > 0 || table->is_list(), along = has_axis && table->axis == axis;
   if (along && table->block > 0) return false;
+  const bool picks_zeros = along || table->block > 0;
+  if (!has_lines(table->codes, axis) || (picks_zeros && !has_lines(table->zero, along ? 0 : axis))) return false;
   ops::NodeBuilder b(graph, node->outputs[0]->name, node);
   // A list of scales goes along a single dimension.
   const bool flat = along && node->inputs[1]->rank() != 1;

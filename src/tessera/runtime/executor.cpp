@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <numeric>
-#include <set>
 
-#include "tessera/ir/solve_extents.h"
 #include "tessera/runtime/executor_impl.h"
 #include "tessera/runtime/init.h"
+#include "tessera/runtime/input_sizes.h"
 #include "tessera/runtime/output_parts.h"
 
 namespace tessera::runtime {
@@ -23,42 +22,6 @@ int team_size(int asked, int64_t ranks) {
 
 std::string ranks_text(int64_t ranks) {
   return fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
-}
-
-struct InputDim {
-  std::string_view input;
-  size_t dim;
-};
-
-// The sizes of symbols that follow from the extents of inputs, all of which they must make true.
-Symbols symbols_of(const std::vector<KnownExtent>& extents, const std::vector<InputDim>& dims) {
-  const auto solved = solve_extents(extents);
-  Symbols symbols;
-  for (const auto& [symbol, found] : solved) symbols[symbol] = found.size;
-  for (size_t i = 0; i < extents.size(); ++i) {
-    const auto& [extent, size] = extents[i];
-    const auto& [input, d] = dims[i];
-    std::set<std::string> unknown;
-    extent.collect_symbols(unknown);
-    std::erase_if(unknown, [&](const std::string& symbol) { return symbols.contains(symbol); });
-    if (!unknown.empty())
-      fail("inputs",
-           "input '{}': dimension {} has extent {}, but the model wants {}, and no size of {} follows from the inputs' "
-           "extents; give others",
-           input, d, size, extent.str(), fmt::join(unknown, " or "));
-    const int64_t wanted = extent.evaluate(symbols);
-    if (wanted == size) continue;
-    if (const auto symbol = extent.as_symbol()) {
-      const auto& [by_input, by_dim] = dims[solved.at(*symbol).by];
-      fail("inputs",
-           "input '{}': dimension {} ({}) has extent {}, but '{}' dimension {} has made it {}; they must be "
-           "equal",
-           input, d, *symbol, size, by_input, by_dim, wanted);
-    }
-    fail("inputs", "input '{}': dimension {} has extent {}, but the model wants {}{}", input, d, size, wanted,
-         extent.is_constant() ? "" : " (" + extent.str() + ")");
-  }
-  return symbols;
 }
 
 }  // namespace
@@ -137,8 +100,7 @@ Symbols Executor::bind_symbols(const Tensors& inputs) const {
     for (const spmd::Port& port : program.inputs) names += (names.empty() ? "" : ", ") + port.name;
     fail("inputs", "the model has no input '{}'; its inputs are: {}", name, names);
   }
-  std::vector<KnownExtent> extents;
-  std::vector<InputDim> dims;
+  InputSizes sizes;
   for (const spmd::Port& port : program.inputs) {
     const TensorType& type = program.placement(port.value).global;
     auto given = inputs.find(port.name);
@@ -152,12 +114,9 @@ Symbols Executor::bind_symbols(const Tensors& inputs) const {
     if (tensor.dims.size() != type.shape->size())
       fail("inputs", "input '{}' has {} dimensions ({}), but the model wants {}: {}", port.name, tensor.dims.size(),
            fmt::join(tensor.dims, "x"), type.shape->size(), to_string(*type.shape));
-    for (size_t d = 0; d < tensor.dims.size(); ++d) {
-      extents.push_back({(*type.shape)[d], tensor.dims[d]});
-      dims.push_back({port.name, d});
-    }
+    sizes.add(port.name, *type.shape, tensor.dims);
   }
-  const Symbols symbols = symbols_of(extents, dims);
+  const Symbols symbols = sizes.solved();
   programs_for(impl_->programs, symbols, impl_->options.for_sizes);
   return symbols;
 }

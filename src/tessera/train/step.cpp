@@ -9,6 +9,7 @@
 #include "tessera/ir/aligned.h"
 #include "tessera/ir/glob.h"
 #include "tessera/ir/set_sizes.h"
+#include "tessera/ir/solve_extents.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/literal.h"
@@ -126,13 +127,25 @@ class StepMaker {
     }
     if (!batch_) fail("train", "no input has a batch dimension, so that there are no micro-batches; leave them out");
     if (batch_->is_constant()) return;  // the model's batch is that of one part
-    const auto size = options_.sizes.find(batch_->str());
-    if (size == options_.sizes.end())
-      fail("train", "micro-batches need the size of the batch '{}'; give it with --shapes", batch_->str());
-    if (size->second % options_.micro_batches != 0)
-      fail("train", "a batch of {} cannot be cut into {} equal micro-batches; choose a batch that can", size->second,
+    const auto size = size_of_batch(options_.sizes);
+    if (!size) fail("train", "micro-batches need the size of the batch '{}'; give it with --shapes", batch_->str());
+    if (*size % options_.micro_batches != 0)
+      fail("train", "a batch of {} cannot be cut into {} equal micro-batches; choose a batch that can", *size,
            options_.micro_batches);
-    part_sizes_[size->first] = size->second / options_.micro_batches;
+    const int64_t part = *size / options_.micro_batches;
+    for (const auto& [symbol, found] : solve_extents({{*batch_, part}})) part_sizes_[symbol] = found.size;
+    if (size_of_batch(part_sizes_) != part)
+      fail("train", "the batch {} cannot be {}, as each of {} micro-batches would have; choose a batch that can be cut",
+           batch_->str(), part, options_.micro_batches);
+  }
+
+  // Of the batch, or of its part in a micro-batch; nullopt if a symbol in it has no size.
+  std::optional<int64_t> size_of_batch(const std::map<std::string, int64_t, std::less<>>& sizes) const {
+    std::set<std::string> symbols;
+    batch_->collect_symbols(symbols);
+    const bool known =
+        std::all_of(symbols.begin(), symbols.end(), [&](const auto& symbol) { return sizes.contains(symbol); });
+    return known ? std::optional(batch_->evaluate(sizes)) : std::nullopt;
   }
 
   // The model at some sizes, raised, in the precision that it computes in; what trains changes from step to step.
@@ -382,8 +395,8 @@ class StepMaker {
 
   // How many labels one sample has along their first dimension, where that is not the batch: tokens, say.
   Expr rows_per_sample(const Expr& rows) const {
-    const auto known = part_sizes_.find(batch_->str());
-    const Expr samples = known == part_sizes_.end() ? *batch_ : Expr(known->second);
+    const auto known = size_of_batch(part_sizes_);
+    const Expr samples = known ? Expr(*known) : *batch_;
     const auto each = Expr::exact_divide(rows, samples);
     if (!each)
       fail("train",

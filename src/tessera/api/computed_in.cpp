@@ -1,0 +1,75 @@
+#include "tessera/api/impl.h"
+#include "tessera/base/error.h"
+#include "tessera/compare.h"
+#include "tessera/ir/flow.h"
+#include "tessera/ir/tolerance.h"
+
+namespace tessera {
+inline namespace v1 {
+namespace {
+
+using Types = std::map<const Value*, DType>;
+
+bool is_16_bit_float(DType dtype) {
+  return dtype == DType::float16 || dtype == DType::bfloat16;
+}
+
+// Gives the value the type if it is narrower than what is known of it; says whether it was.
+bool narrow(Types& types, const Value* value, DType dtype) {
+  const auto [known, fresh] = types.try_emplace(value, dtype);
+  if (fresh) return true;
+  if (tolerance_of(dtype).relative <= tolerance_of(known->second).relative) return false;
+  known->second = dtype;
+  return true;
+}
+
+void narrow_all(Types& types, const Node& node, DType dtype, bool& changed) {
+  for (const Value* result : node.outputs)
+    if (result) changed |= narrow(types, result, dtype);
+}
+
+void narrow_by_regions(Types& types, const Node& node, const Graph& region, bool& changed) {
+  for (const auto& inner : region.nodes()) {
+    for (const Value* result : inner->outputs)
+      if (result && is_16_bit_float(result->dtype())) narrow_all(types, node, result->dtype(), changed);
+    for (const Graph* nested : inner->regions()) narrow_by_regions(types, node, *nested, changed);
+  }
+}
+
+// One pass in running order; says whether anything was found. What a loop carries needs a further one.
+bool narrow_once(Types& types, const Graph& graph) {
+  bool changed = false;
+  for (const auto& node : graph.nodes()) {
+    for (const Value* operand : node->inputs)
+      if (const auto found = types.find(operand); found != types.end())
+        narrow_all(types, *node, DType(found->second), changed);
+    for (const Value* result : node->outputs)
+      if (result && is_16_bit_float(result->dtype())) changed |= narrow(types, result, result->dtype());
+    for (const Graph* region : node->regions()) narrow_by_regions(types, *node, *region, changed);
+    if (!flow::is(*node, "Next")) continue;
+    if (const auto next = types.find(node->input(0)); next != types.end())
+      changed |= narrow(types, node->input(2), DType(next->second));
+  }
+  return changed;
+}
+
+}  // namespace
+
+std::map<std::string, DType> computed_in(const Model& model) {
+  const Graph* graph = model.impl().model.graph.get();
+  try {
+    graph = model.impl().rewritten().graph.get();  // which knows all types
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::user) throw;  // it runs in parts
+  }
+  Types types;
+  while (narrow_once(types, *graph)) continue;
+  std::map<std::string, DType> narrower;
+  for (const auto& [value, dtype] : types)
+    if (const double own = tolerance_of(value->dtype()).relative; own > 0 && own < tolerance_of(dtype).relative)
+      narrower.emplace(value->name, dtype);
+  return narrower;
+}
+
+}  // namespace v1
+}  // namespace tessera

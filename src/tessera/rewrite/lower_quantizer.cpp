@@ -1,0 +1,203 @@
+#include <algorithm>
+
+#include "tessera/ops/infer.h"
+#include "tessera/ops/recurrent_cell.h"
+#include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/lower.h"
+
+// Operators of com.microsoft that ONNX Runtime's dynamic and 4-bit quantizers write.
+namespace tessera::rewrite {
+namespace {
+
+using ops::fail_node;
+using ops::RecurrentCell;
+using Values = std::vector<Value*>;
+
+/// Row `at` of an operand, less its first dimension; null without the operand.
+Value* row_of(Lowerer& l, size_t operand, int64_t at) {
+  if (!l.has(operand)) return nullptr;
+  Value* cut = l.b.slice(l.in(operand), 0, at, at + 1);
+  return l.b.reshape(cut, Shape(cut->shape().begin() + 1, cut->shape().end()));
+}
+
+/// An LSTM whose weights are codes [d, i, 4·h] and [d, h, 4·h]. Its inputs are quantized together, and its hidden state
+/// at each step, as ONNX Runtime does (for few sequences: of many, its threads quantize some each).
+class DynamicQuantizeLstm {
+ public:
+  explicit DynamicQuantizeLstm(Lowerer& l) : l_(l) {
+    for (const Operand operand : {kLengths, kPeepholes})
+      if (l.has(operand))
+        fail_node(l.node, "its {} are not supported; quantize the model without its LSTMs",
+                  operand == kLengths ? "sequence_lens" : "peepholes");
+    for (const char* attribute : {"activation_alpha", "activation_beta"})
+      if (l.node.find_attribute(attribute))
+        fail_node(l.node, "its {} is not supported; quantize the model without its LSTMs", attribute);
+    for (const Operand scale : {kWScale, kRScale})
+      if (!l.has(scale)) fail_node(l.node, "its operand {}, a scale of its weights, is missing", +scale);
+    const Shape &x = l.in(kX)->shape(), &r = l.in(kR)->shape();
+    if (x.size() != 3 || r.size() != 3 || l.in(kW)->rank() != 3)
+      fail_node(l.node, "its operands X {}, W {} and R {} must have three dimensions", to_string(x),
+                to_string(l.in(kW)->shape()), to_string(r));
+    times_ = x[0];
+    batch_ = x[1];
+    hidden_ = r[1];
+  }
+
+  Values run() {
+    const Values x = quantize_dynamically(l_.b, l_.in(kX));
+    Values all, hidden, cells;
+    const std::vector<bool> backwards = RecurrentCell::backwards_of(l_.node);
+    for (size_t d = 0; d < backwards.size(); ++d) {
+      const Values results = direction({x[0], x[1], x[2]}, d, backwards[d]);
+      all.push_back(l_.b.reshape(results[2], {times_, 1, batch_, hidden_}));
+      hidden.push_back(l_.b.reshape(results[0], {1, batch_, hidden_}));
+      cells.push_back(l_.b.reshape(results[1], {1, batch_, hidden_}));
+    }
+    const auto joined = [&](size_t result, const Values& parts, int64_t axis) -> Value* {
+      if (!l_.wants(result)) return nullptr;
+      return parts.size() == 1 ? parts[0] : l_.b.emit("Concat", parts, {attribute("axis", axis)});
+    };
+    return {joined(0, all, 1), joined(1, hidden, 0), joined(2, cells, 0)};
+  }
+
+ private:
+  enum Operand : size_t { kX, kW, kR, kB, kLengths, kHidden, kCell, kPeepholes, kWScale, kWZero, kRScale, kRZero };
+
+  // The last hidden state, the last cell, and the hidden states of all steps.
+  Values direction(const Codes& x, size_t d, bool backwards) {
+    const auto at = static_cast<int64_t>(d);
+    Values biases(2, nullptr);
+    if (Value* both = row_of(l_, kB, at)) biases = RecurrentCell::parts(l_.b, both, 0, 2);
+    const Codes weights{row_of(l_, kW, at), row_of(l_, kWScale, at), row_of(l_, kWZero, at)};
+    Value* projected = scaled_product(l_.b, l_.node, x, weights, biases[0]);
+    const auto initial = [&](Operand operand) {
+      return l_.has(operand) ? row_of(l_, operand, at) : l_.b.zeros(DType::float32, {batch_, hidden_});
+    };
+    const Values operands = {initial(kHidden), initial(kCell), projected};
+    const Codes outer{row_of(l_, kR, at), row_of(l_, kRScale, at), row_of(l_, kRZero, at)};
+    Node* scan = l_.b.graph.add_node("Scan", operands, {"", "", ""}, "", &l_.node);
+    scan->name = l_.node.name + (d == 0 ? "" : "/backwards");
+    auto body = std::make_unique<Graph>();
+    body->name = "step";
+    Values items;
+    for (const char* name : {"hidden", "cell", "projected"}) {
+      const Expr width = items.size() < 2 ? hidden_ : hidden_ * 4;
+      items.push_back(body->add_input(name, {DType::float32, Shape{batch_, width}}));
+    }
+    const auto captured = [&](Value* value) -> Value* {
+      if (!value) return nullptr;
+      Value* inner = body->add_value(value->name, ValueKind::input, value->type);
+      scan->captures.push_back(inner->name);
+      l_.b.graph.set_input(scan, scan->inputs.size(), value);
+      return inner;
+    };
+    const Codes recurrence{captured(outer.codes), captured(outer.scale), captured(outer.zero)};
+    body->outputs = step(*body, items, recurrence, captured(biases[1]), d);
+    scan->set("num_scan_inputs", int64_t{1});
+    scan->set("scan_input_directions", std::vector<int64_t>{backwards ? 1 : 0});
+    scan->set("scan_output_directions", std::vector<int64_t>{backwards ? 1 : 0});
+    scan->set("body", Region(std::move(body)));
+    const TensorType state{DType::float32, Shape{batch_, hidden_}};
+    scan->outputs[0]->type = scan->outputs[1]->type = state;
+    scan->outputs[2]->type = {DType::float32, Shape{times_, batch_, hidden_}};
+    std::vector<Node*> results;
+    for (Value* result : scan->outputs) results.push_back(l_.b.emit("Identity", {result})->producer);
+    l_.open(scan);
+    return {results[0]->outputs[0], results[1]->outputs[0], results[2]->outputs[0]};
+  }
+
+  // Gates are those of input, output, forgetting and the cell, in this order.
+  Values step(Graph& body, const Values& items, const Codes& recurrence, Value* bias, size_t d) {
+    ops::NodeBuilder b(body, "step");
+    const Values state = quantize_dynamically(b, items[0]);
+    Value* sums = b.add(items[2], scaled_product(b, l_.node, {state[0], state[1], state[2]}, recurrence, bias));
+    const Values gates = RecurrentCell::parts(b, sums, 1, 4);
+    const auto activated = [&](size_t which, Value* x) {
+      static const std::vector<std::string> kUsual = {"Sigmoid", "Tanh", "Tanh"};
+      const auto* named = l_.node.get<std::vector<std::string>>("activations");
+      return b.unary(named && !named->empty() ? named->at(d * kUsual.size() + which) : kUsual[which], x);
+    };
+    const double clip = l_.node.get_float("clip", 0);
+    const auto gate = [&](size_t which, size_t activation) {
+      Value* x = gates[which];
+      if (clip > 0) x = b.emit("Clip", {x, b.number(x, -clip), b.number(x, clip)});
+      return activated(activation, x);
+    };
+    Value* in = gate(0, 0);
+    Value* forget = l_.node.get_int("input_forget", 0) != 0 ? b.sub(1, in) : gate(2, 0);
+    Value* cell = b.add(b.mul(forget, items[1]), b.mul(in, gate(3, 1)));
+    Value* hidden = b.mul(gate(1, 0), activated(2, cell));
+    return {hidden, cell, b.emit("Identity", {hidden})};
+  }
+
+  Lowerer& l_;
+  Expr times_, batch_, hidden_;
+};
+
+Values dynamic_quantize_lstm(Lowerer& l) {
+  return DynamicQuantizeLstm(l).run();
+}
+
+/// Codes of `bits` bits that lie in bytes along the last dimension, the first in the low bits: `count` of them.
+Value* unpacked(ops::NodeBuilder& b, Value* bytes, int64_t bits, const Expr& count) {
+  Shape shape = bytes->shape();
+  Values codes;
+  Shape column = shape;
+  column.push_back(1);
+  for (int64_t shift = 0; shift < 8; shift += bits) {
+    Value* low = shift == 0 ? bytes
+                            : b.emit("BitShift", {bytes, b.number(bytes, static_cast<double>(shift))},
+                                     {attribute("direction", std::string("RIGHT"))});
+    const auto mask = static_cast<double>((int64_t{1} << bits) - 1);
+    codes.push_back(b.reshape(b.emit("BitwiseAnd", {low, b.number(bytes, mask)}), column));
+  }
+  shape.back() = shape.back() * static_cast<int64_t>(codes.size());
+  Value* all = b.reshape(b.emit("Concat", codes, {attribute("axis", int64_t{-1})}), shape);
+  return shape.back() == count ? all : b.slice(all, static_cast<int64_t>(shape.size()) - 1, 0, count);
+}
+
+// Rows of a table of codes, each block of which has a scale: only what is looked up becomes floats.
+Values gather_block_quantized(Lowerer& l) {
+  enum Operand : size_t { kTable, kIndices, kScales, kZeroPoints };
+  const Shape table = l.in(kTable)->shape(), scales = l.in(kScales)->shape();
+  const auto rank = static_cast<int64_t>(table.size());
+  const int64_t rows = axis_of(l.node, "gather_axis", 0, table.size()),
+                along = axis_of(l.node, "quantize_axis", 1, table.size());
+  const bool bytes = l.in(kTable)->dtype() == DType::uint8;
+  const int64_t bits = bytes ? l.node.get_int("bits", 4) : 8, block = l.node.get_int("block_size", 128);
+  if (rows == along) fail_node(l.node, "its gather_axis and its quantize_axis are {}; they must differ", rows);
+  if (block < 1) fail_node(l.node, "its block_size {} is not supported; it must be at least 1", block);
+  if (bits != 2 && bits != 4 && bits != 8) fail_node(l.node, "its codes have {} bits; they must have 2, 4 or 8", bits);
+  if (static_cast<int64_t>(scales.size()) != rank || scales[rows] != table[rows])
+    fail_node(l.node, "its scales {} must have a scale for each block of each row of its table {}", to_string(scales),
+              to_string(table));
+  const auto looked_up = [&](size_t operand) {
+    return l.b.emit("Gather", {l.in(operand), l.in(kIndices)}, {attribute("axis", rows)});
+  };
+  Value* codes = looked_up(kTable);
+  Value* scale = looked_up(kScales);
+  Value* zero_point = l.has(kZeroPoints) ? looked_up(kZeroPoints) : nullptr;
+  if (bits < 8) {
+    codes = unpacked(l.b, codes, bits, codes->shape().back() * (8 / bits));
+    if (zero_point) zero_point = unpacked(l.b, zero_point, bits, scale->shape().back());
+  }
+  if (bytes && !zero_point)
+    zero_point = l.b.expand(l.b.number(codes, static_cast<double>(int64_t{1} << (bits - 1))), scale->shape());
+  const auto index_rank = static_cast<int64_t>(l.in(kIndices)->rank());
+  const int64_t axis = along < rows ? along : along + index_rank - 1;
+  return {l.b.emit("DequantizeLinear", {codes, scale, zero_point},
+                   {attribute("axis", axis), attribute("block_size", block)})};
+}
+
+}  // namespace
+
+std::vector<Lowering> quantizer_lowerings() {
+  std::vector<Lowering> rows = {
+      {"DynamicQuantizeLSTM", 3, dynamic_quantize_lstm},
+      {"GatherBlockQuantized", 3, gather_block_quantized},
+  };
+  for (Lowering& row : rows) row.domain = "com.microsoft";
+  return rows;
+}
+
+}  // namespace tessera::rewrite
