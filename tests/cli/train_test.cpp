@@ -145,6 +145,24 @@ TEST_F(TrainCommand, writes_a_step_that_runs_alike) {
   ASSERT_EQ(open.code, 0) << open.err;
 }
 
+TEST_F(TrainCommand, cuts_a_batch_that_is_an_expression) {
+  testing_io::put(folder_ / "pairs.onnxtxt", R"(<ir_version: 10, opset_import: ["": 23]>
+g (float["2*pairs", 2] x) => (float["2*pairs", 2] y) <float[2,2] w = {1,2,3,4}> { y = MatMul (x, w) })");
+  write_npz(at("pairs.npz"), {{"x", test::ramp({1, 8, 2})}, {"labels", test::ramp({1, 8, 2})}});
+  const std::string train = "train " + at("pairs.onnxtxt") + " --data " + at("pairs.npz") +
+                            " --loss mse --optimizer sgd --lr 1e-3 --steps 1 --save-final " + at("w.npz");
+  const Ran whole = tessera(train);
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const TensorMap expected = read_npz(at("w.npz"));
+  for (const char* parts : {"2", "4"}) {
+    const Ran ran = tessera(train + " --mesh dp=2 --micro-batches " + parts);
+    ASSERT_EQ(ran.code, 0) << ran.err;
+    expect_near(expected, read_npz(at("w.npz")), 1e-4);
+  }
+  EXPECT_THAT(mistake(train + " --micro-batches 8"),
+              HasSubstr("the batch 2*pairs cannot be 1, as each of 8 micro-batches would have"));
+}
+
 TEST_F(TrainCommand, takes_its_options_from_a_file) {
   std::ofstream(folder_ / "run.json") << R"({"data": ")" << arrays_
                                       << R"(", "steps": 3, "lr": "1e-3", "no-decay": ["vectors"], "clip": 1})";

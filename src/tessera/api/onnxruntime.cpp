@@ -75,6 +75,8 @@ except Exception as error:
 try:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    # On CPUs where sums of products of uint8 by int8 saturate, it makes them exact.
+    options.add_session_config_entry("session.x64quantprecision", "1")
     source, added = model, lines("added.txt")
     if added:  # messages that follow one another are one: so the graph gets further outputs, known by name only
         outputs = b"".join(field(12, field(1, name.encode("utf-8", "surrogateescape"))) for name in added)
