@@ -134,6 +134,14 @@ TEST(Compare, takes_the_tolerance_of_what_a_tensor_is_computed_in) {
   EXPECT_EQ(types_of("y = Exp (x)"), Types{});
   EXPECT_EQ(types_of("w = Cast <to = 1> (h) y = Exp (w)"), Types{}) << "an input is as exact as it is given";
   EXPECT_EQ(types_of("a = Cast <to = 10> (x) b = Exp (a) y = Cast <to = 1> (b)"), (Types{{"y", DType::float16}}));
+  EXPECT_EQ(types_of("t = Identity (h) s = Add (x, x) w = Cast <to = 1> (t) y = Mul (w, s)"), Types{}) << "only moved";
+  EXPECT_EQ(types_of("z = Sub (x, x) c = Greater (x, z) m = Cast <to = 10> (c) w = Cast <to = 1> (m) y = Mul (w, x)"),
+            Types{})
+      << "a mask";
+  EXPECT_EQ(
+      types_of("a = Cast <to = 10> (x) b = NonZero (a) s = Shape (b) w = Cast <to = 1> (a) y = Expand (w, s)").at("y"),
+      DType::float16)
+      << "in parts";
   EXPECT_EQ(types_of("a = Cast <to = 16> (x) b = Exp (a) w = Cast <to = 1> (b) z = Exp (x) y = Add (w, z)"),
             (Types{{"w", DType::bfloat16}, {"y", DType::bfloat16}}));
   const Types looped = types_of(R"(

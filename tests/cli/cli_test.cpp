@@ -181,6 +181,38 @@ TEST_F(CommandLine, dump_prints_a_stage) {
               HasSubstr("AllReduce"));
 }
 
+// A row of a parameter of codes, in another shape: it is packed once, as a whole parameter is.
+TEST_F(CommandLine, packs_parts_of_weights_of_codes) {
+  std::string elements;
+  for (int i = 0; i < 256; ++i) elements += (i == 0 ? "" : ", ") + std::to_string(i % 7 - 3);
+  testing_io::put(folder_ / "rows.onnxtxt", R"(<ir_version: 10, opset_import: ["": 23]>
+g (uint8[2, 8] x) => (int32[2, 16] y) <int8[2, 8, 16] w = {)" +
+                                                elements + R"(}> {
+  one = Constant <value = int64[1] {1}> ()
+  two = Constant <value = int64[1] {2}> ()
+  shape = Constant <value = int64[2] {8, 16}> ()
+  zero = Constant <value = int64[1] {0}> ()
+  row = Slice (w, one, two, zero)
+  matrix = Reshape (row, shape)
+  y = MatMulInteger (x, matrix)
+})");
+  const std::string in = (folder_ / "x.npz").string(), out = (folder_ / "y.npz").string();
+  const Tensor x = Tensor::of<uint8_t>(DType::uint8, {2, 8}, {1, 0, 0, 0, 0, 0, 0, 0, 255, 1, 2, 3, 4, 5, 6, 7});
+  write_npz(in, {{"x", x}});
+  const Ran ran =
+      tessera("run " + (folder_ / "rows.onnxtxt").string() + " --dump machine --inputs " + in + " --outputs " + out);
+  EXPECT_THAT(ran.out, AllOf(HasSubstr("MatMulInteger"), HasSubstr("fixed uint8["), Not(HasSubstr("fixed int8[8,16]"))))
+      << ran.err;
+  const Tensor y = read_npz(out).at("y");
+  for (int64_t r = 0; r < 2; ++r)
+    for (int64_t c = 0; c < 16; ++c) {
+      int expected = 0;
+      for (int64_t k = 0; k < 8; ++k)
+        expected += static_cast<int>(x.as<uint8_t>()[r * 8 + k]) * static_cast<int>((128 + k * 16 + c) % 7 - 3);
+      EXPECT_EQ(y.as<int32_t>()[r * 16 + c], expected) << r << ", " << c;
+    }
+}
+
 TEST_F(CommandLine, dump_prints_the_machine_program) {
   const std::string run = "run " + model_ + " --mesh tp=2 --quiet --dump=machine";
   EXPECT_THAT(tessera(run).out, AllOf(HasSubstr("rank 0 of tp=2"), HasSubstr("start AllReduce<tp>"),

@@ -60,6 +60,22 @@ TEST(Indexing, gather_takes_lines_of_narrow_elements) {
               HasSubstr("lines of 3 elements of 4 bits, which are no whole bytes"));
 }
 
+TEST(Indexing, slices_take_lines_of_narrow_elements) {
+  Tensor codes = Tensor::zeros(DType::uint4, {3, 4});
+  for (int i = 0; i < 6; ++i) codes.mutable_data()[i] = std::byte(0x10 * (i + 1) + i);
+  const auto cut = [&](int64_t begin, int64_t end, int64_t step, int64_t axis, Dims dims) {
+    const Tensor made =
+        run_kernel_one("Slice", {codes, ints({1}, {begin}), ints({1}, {end}), ints({1}, {axis}), ints({1}, {step})},
+                       DType::uint4, std::move(dims));
+    const auto* bytes = reinterpret_cast<const uint8_t*>(made.data);
+    return std::vector<int>(bytes, bytes + made.bytes);
+  };
+  EXPECT_THAT(cut(1, 3, 1, 0, {2, 4}), ElementsAre(0x32, 0x43, 0x54, 0x65));
+  EXPECT_THAT(cut(0, 3, 2, 0, {2, 4}), ElementsAre(0x10, 0x21, 0x54, 0x65));
+  EXPECT_THAT(cut(2, 4, 1, 1, {3, 2}), ElementsAre(0x21, 0x43, 0x65));
+  EXPECT_THAT(user_error([&] { cut(1, 3, 1, 1, {3, 2}); }), HasSubstr("uint4"));
+}
+
 TEST(Indexing, an_index_out_of_range_is_named) {
   const std::string message = user_error([] { run_indexing("Gather", {table, ints({2}, {0, 3})}, {2, 2}); });
   EXPECT_THAT(message, HasSubstr("tested"));

@@ -173,6 +173,11 @@ TEST(Lowerings, take_quantized_operators_apart) {
       "com.microsoft.GatherBlockQuantized <block_size = 16> (table, rows, scales) }");
   EXPECT_EQ(counts, (std::map<std::string, int>{{"Gather", 2}, {"DequantizeLinear", 1}}));
   counts = counts_of(
+      "m (uint4[9, 48] table, int64[2, 3] rows, float[9, 3] scales, uint4[9, 3] zeros) => (float[2, 3, 48] y) { y = "
+      "com.microsoft.GatherBlockQuantized <block_size = 16> (table, rows, scales, zeros) }");
+  EXPECT_EQ(counts, (std::map<std::string, int>{{"Gather", 3}, {"DequantizeLinear", 1}, {"Cast", 2}}))
+      << "zero points of rows share bytes";
+  counts = counts_of(
       "m (float[t, 1, 6] x, int8[2, 6, 20] w, int8[2, 5, 20] r, float[2] s, int8[2] z) => (float[t, 2, 1, 5] y) { y = "
       "com.microsoft.DynamicQuantizeLSTM <hidden_size = 5, direction = \"bidirectional\"> (x, w, r, \"\", \"\", \"\", "
       "\"\", \"\", s, z, s, z) }");
@@ -195,7 +200,14 @@ TEST(Lowerings, name_what_they_do_not_take_of_quantized_operators) {
       "{ y = com.microsoft.GatherBlockQuantized ";
   EXPECT_THAT(message(table + "<bits = 3> (table, rows, scales) }"), testing::HasSubstr("have 2, 4 or 8"));
   EXPECT_THAT(message(table + "<quantize_axis = 0> (table, rows, scales) }"), testing::HasSubstr("must differ"));
-  EXPECT_THAT(message(table + "<bits = 8> (table, rows, one) }"), testing::HasSubstr("each block of each row"));
+  EXPECT_THAT(message(table + "<bits = 8, block_size = 8> (table, rows, scales) }"), testing::HasSubstr("blocks of 8"));
+  EXPECT_THAT(message(table + "<bits = 8, block_size = 16> (table, rows, one) }"),
+              testing::HasSubstr("each block of each row"));
+  EXPECT_THAT(
+      message("m (float[t, 1, 6] x, int8[1, 6, 20] w, int8[1, 5, 20] r, float[1] s) => (float[t, 1, 1, 5] y) { y = "
+              "com.microsoft.DynamicQuantizeLSTM <hidden_size = 5, activations = [\"sigmoid\", \"Affine\", \"Tanh\"]> "
+              "(x, w, r, \"\", \"\", \"\", \"\", \"\", s, \"\", s) }"),
+      testing::HasSubstr("the activation Affine is not supported"));
   EXPECT_THAT(
       message(
           "m (float[t, b, 6] x, int8[1, 6, 20] w, int8[1, 5, 20] r, float[1] s, int32[b] n) => (float[t, 1, b, 5] y) "

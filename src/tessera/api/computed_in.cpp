@@ -3,6 +3,7 @@
 #include "tessera/compare.h"
 #include "tessera/ir/flow.h"
 #include "tessera/ir/tolerance.h"
+#include "tessera/ops/op.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -12,6 +13,17 @@ using Types = std::map<const Value*, DType>;
 
 bool is_16_bit_float(DType dtype) {
   return dtype == DType::float16 || dtype == DType::bfloat16;
+}
+
+// The type in which the node computes the result, if it has 16 bits: not where it only moves elements, or makes them of
+// integers. The types in a file that was not inferred may be unknown, but a Cast states its own.
+std::optional<DType> computed_by(const Node& node, const Value& result) {
+  const bool casts = node.is("Cast") && node.domain.empty();
+  const DType dtype = casts ? static_cast<DType>(node.get_int("to", 0)) : result.dtype();
+  if (!is_16_bit_float(dtype) || (!casts && ops::moves_of(node) != ops::Moves::nothing)) return std::nullopt;
+  if (const Value* operand = node.input(0); casts && operand)
+    if (is_integer(operand->dtype()) || operand->dtype() == DType::boolean) return std::nullopt;
+  return dtype;
 }
 
 // Gives the value the type if it is narrower than what is known of it; says whether it was.
@@ -31,7 +43,8 @@ void narrow_all(Types& types, const Node& node, DType dtype, bool& changed) {
 void narrow_by_regions(Types& types, const Node& node, const Graph& region, bool& changed) {
   for (const auto& inner : region.nodes()) {
     for (const Value* result : inner->outputs)
-      if (result && is_16_bit_float(result->dtype())) narrow_all(types, node, result->dtype(), changed);
+      if (const auto dtype = result ? computed_by(*inner, *result) : std::nullopt)
+        narrow_all(types, node, *dtype, changed);
     for (const Graph* nested : inner->regions()) narrow_by_regions(types, node, *nested, changed);
   }
 }
@@ -40,11 +53,12 @@ void narrow_by_regions(Types& types, const Node& node, const Graph& region, bool
 bool narrow_once(Types& types, const Graph& graph) {
   bool changed = false;
   for (const auto& node : graph.nodes()) {
-    for (const Value* operand : node->inputs)
-      if (const auto found = types.find(operand); found != types.end())
+    for (size_t i = 0; i < node->inputs.size(); ++i)
+      if (const auto found = types.find(node->inputs[i]); found != types.end() && ops::reads_elements(*node, i))
         narrow_all(types, *node, DType(found->second), changed);
     for (const Value* result : node->outputs)
-      if (result && is_16_bit_float(result->dtype())) changed |= narrow(types, result, result->dtype());
+      if (const auto dtype = result ? computed_by(*node, *result) : std::nullopt)
+        changed |= narrow(types, result, *dtype);
     for (const Graph* region : node->regions()) narrow_by_regions(types, *node, *region, changed);
     if (!flow::is(*node, "Next")) continue;
     if (const auto next = types.find(node->input(0)); next != types.end())

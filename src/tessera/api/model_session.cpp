@@ -355,7 +355,7 @@ struct ModelSession::Impl {
     runtime::InputSizes sizes;
     for (const Value* input : model.impl().model.graph->inputs)
       if (input->has_shape()) sizes.add(input->name, input->shape(), inputs.at(input->name).dims);
-    sizes.solved();
+    sizes.require_expressions();
   }
 
   Tensors run(const Tensors& inputs) {
@@ -430,16 +430,21 @@ struct ModelSession::Impl {
   }
 
   // An extent that is an expression becomes a symbol of its own, since a part need not have the symbols in it.
-  static TensorType bindable(const std::string& name, TensorType type) {
-    for (size_t d = 0; d < type.shape->size(); ++d)
-      if (Expr& extent = (*type.shape)[d]; !extent.is_constant() && !extent.as_symbol())
-        extent = Expr::symbol(fmt::format("{}_{}", name, d));
+  TensorType bindable(const std::string& name, TensorType type) const {
+    const std::vector<std::string> taken = model.symbols();
+    for (size_t d = 0; d < type.shape->size(); ++d) {
+      Expr& extent = (*type.shape)[d];
+      if (extent.is_constant() || extent.as_symbol()) continue;
+      std::string symbol = fmt::format("{}_{}", name, d);
+      while (std::find(taken.begin(), taken.end(), symbol) != taken.end()) symbol += '_';
+      extent = Expr::symbol(symbol);
+    }
     return type;
   }
 
   // Extents of which this part's inputs do not say the symbols get symbols of their own: past + s, where others take
   // past and s. `types` are the other inputs'.
-  static void add_own_symbols(const Graph& graph, const Tensors& given, Types& types) {
+  void add_own_symbols(const Graph& graph, const Tensors& given, Types& types) const {
     const auto is_open = [](const Value* input) {
       return input->has_shape() && std::any_of(input->shape().begin(), input->shape().end(), [](const Expr& extent) {
                return !extent.is_constant() && !extent.as_symbol();

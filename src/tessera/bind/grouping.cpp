@@ -21,8 +21,21 @@ using kernels::Library;
 using kernels::PackedLayout;
 using kernels::TensorDesc;
 
+// Whether the value is a weight, or may be a part of one, or one in another shape, that nothing else reads: of a weight
+// of codes, whose products are much slower with the plain form.
+bool may_be_packed(const Node& node, const Value* value) {
+  const bool integers = node.is("MatMulInteger") && node.domain.empty();
+  while (value && !is_weight(value)) {
+    const Node* maker = value->producer;
+    const bool passes = integers && maker && maker->domain.empty() && value->uses.size() == 1 &&
+                        (maker->is("Reshape") || maker->is("Squeeze") || maker->is("Slice"));
+    value = passes ? maker->input(0) : nullptr;
+  }
+  return value;
+}
+
 std::optional<PackedLayout> packed_weight(const Node& node, const DescOf& desc_of, const Library& library) {
-  return is_weight(node.input(1)) ? library.packed_layout(node, desc_of(node.input(1))) : std::nullopt;
+  return may_be_packed(node, node.input(1)) ? library.packed_layout(node, desc_of(node.input(1))) : std::nullopt;
 }
 
 NodeGroup single(const Node& node, const DescOf& desc_of, const Library& library) {

@@ -1,14 +1,23 @@
+#include <fmt/ranges.h>
+
 #include "tessera/bind/frame.h"
 
 namespace tessera::bind {
 
-// A step whose operand 1 is a weight that the device packs reads the packed form, by another operator.
+// A step whose operand 1 is a weight that the device packs reads the packed form, by another operator. So does one
+// whose operand is a view of a weight, if its elements lie there one after the other.
 void Binding::pack_weights() {
   for (size_t step = 0; step < frame_->groups.size(); ++step) {
-    const NodeGroup& group = frame_->groups[step];
+    NodeGroup& group = frame_->groups[step];
     if (!group.packed) continue;
+    const Value *operand = group.root->input(1), *weight = operand;
+    const Alias* view = kernels::is_weight(operand) ? nullptr : view_of(operand);
+    if (view) weight = view->base;
+    if (!kernels::is_weight(weight) || (view && !view->strides.empty())) {
+      group.packed.reset();
+      continue;
+    }
     const kernels::PackedLayout& layout = *group.packed;
-    const Value* weight = group.root->input(1);
     Node pack;
     pack.op_type = "PackWeight";
     pack.domain = layout.domain;
@@ -16,6 +25,12 @@ void Binding::pack_weights() {
     pack.name = "pack " + weight->name;
     pack.inputs = {group.root->inputs[1]};
     std::string key = layout.key;
+    if (view) {
+      const Dims dims = desc(operand).dims;
+      pack.set("shape", dims);
+      pack.set("begin", view->offset);
+      key += fmt::format(";{} from {}", fmt::join(dims, ","), view->offset);
+    }
     for (const size_t index : layout.beside) {
       pack.inputs.push_back(group.root->input(index));
       if (pack.inputs.back()) key += ";" + pack.inputs.back()->name;

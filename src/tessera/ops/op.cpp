@@ -85,9 +85,8 @@ const OpDef& op_of(const Node& node) {
                     node.label()));
   if (!op && node.domain == "com.microsoft.nchwc")
     fail("operators",
-         "{}: ONNX Runtime wrote it with images and weights as the CPU of that machine wants them; let it save the "
-         "model "
-         "with ORT_ENABLE_EXTENDED, which leaves their layout alone, instead of ORT_ENABLE_ALL",
+         "{}: ONNX Runtime laid out images and weights for the CPU on which it saved the model; let it save with "
+         "ORT_ENABLE_EXTENDED, which leaves layouts alone, instead of ORT_ENABLE_ALL",
          node.label());
   if (!op)
     fail("operators",

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <array>
+#include <cctype>
 
 #include "tessera/ops/infer.h"
 #include "tessera/ops/recurrent_cell.h"
@@ -21,7 +23,7 @@ Value* row_of(Lowerer& l, size_t operand, int64_t at) {
 }
 
 /// An LSTM whose weights are codes [d, i, 4·h] and [d, h, 4·h]. Its inputs are quantized together, and its hidden state
-/// at each step, as ONNX Runtime does (for few sequences: of many, its threads quantize some each).
+/// at each step, as ONNX Runtime does on one thread, and for one sequence; else its threads quantize some each.
 class DynamicQuantizeLstm {
  public:
   explicit DynamicQuantizeLstm(Lowerer& l) : l_(l) {
@@ -34,6 +36,7 @@ class DynamicQuantizeLstm {
         fail_node(l.node, "its {} is not supported; quantize the model without its LSTMs", attribute);
     for (const Operand scale : {kWScale, kRScale})
       if (!l.has(scale)) fail_node(l.node, "its operand {}, a scale of its weights, is missing", +scale);
+    read_activations();
     const Shape &x = l.in(kX)->shape(), &r = l.in(kR)->shape();
     if (x.size() != 3 || r.size() != 3 || l.in(kW)->rank() != 3)
       fail_node(l.node, "its operands X {}, W {} and R {} must have three dimensions", to_string(x),
@@ -62,6 +65,29 @@ class DynamicQuantizeLstm {
 
  private:
   enum Operand : size_t { kX, kW, kR, kB, kLengths, kHidden, kCell, kPeepholes, kWScale, kWZero, kRScale, kRZero };
+
+  static constexpr size_t kActivations = 3;  // of a direction: of the gates, the cell and the hidden state
+
+  // ONNX Runtime takes names in any case.
+  void read_activations() {
+    const size_t needed = kActivations * RecurrentCell::backwards_of(l_.node).size();
+    const auto* named = l_.node.get<std::vector<std::string>>("activations");
+    const bool usual = !named || named->empty();
+    for (size_t i = 0; usual && i < needed; ++i) activations_.emplace_back(i % kActivations == 0 ? "Sigmoid" : "Tanh");
+    if (usual) return;
+    if (named->size() != needed) fail_node(l_.node, "it has {} activations; {} are needed", named->size(), needed);
+    for (const std::string& name : *named) {
+      const auto is_name = [&](std::string_view known) {
+        return std::equal(name.begin(), name.end(), known.begin(), known.end(),
+                          [](char a, char b) { return std::tolower(a) == std::tolower(b); });
+      };
+      constexpr std::array<std::string_view, 3> kKnown = {"Sigmoid", "Tanh", "Relu"};
+      const auto known = std::find_if(kKnown.begin(), kKnown.end(), is_name);
+      if (known == kKnown.end())
+        fail_node(l_.node, "the activation {} is not supported; use Sigmoid, Tanh or Relu", name);
+      activations_.emplace_back(*known);
+    }
+  }
 
   // The last hidden state, the last cell, and the hidden states of all steps.
   Values direction(const Codes& x, size_t d, bool backwards) {
@@ -112,11 +138,7 @@ class DynamicQuantizeLstm {
     const Values state = quantize_dynamically(b, items[0]);
     Value* sums = b.add(items[2], scaled_product(b, l_.node, {state[0], state[1], state[2]}, recurrence, bias));
     const Values gates = RecurrentCell::parts(b, sums, 1, 4);
-    const auto activated = [&](size_t which, Value* x) {
-      static const std::vector<std::string> kUsual = {"Sigmoid", "Tanh", "Tanh"};
-      const auto* named = l_.node.get<std::vector<std::string>>("activations");
-      return b.unary(named && !named->empty() ? named->at(d * kUsual.size() + which) : kUsual[which], x);
-    };
+    const auto activated = [&](size_t which, Value* x) { return b.unary(activations_[d * kActivations + which], x); };
     const double clip = l_.node.get_float("clip", 0);
     const auto gate = [&](size_t which, size_t activation) {
       Value* x = gates[which];
@@ -132,6 +154,7 @@ class DynamicQuantizeLstm {
 
   Lowerer& l_;
   Expr times_, batch_, hidden_;
+  std::vector<std::string> activations_;
 };
 
 Values dynamic_quantize_lstm(Lowerer& l) {
@@ -156,6 +179,11 @@ Value* unpacked(ops::NodeBuilder& b, Value* bytes, int64_t bits, const Expr& cou
   return shape.back() == count ? all : b.slice(all, static_cast<int64_t>(shape.size()) - 1, 0, count);
 }
 
+Expr table_extent(const Shape& table, int64_t dim, int64_t codes_per_byte) {
+  const bool is_last = dim + 1 == static_cast<int64_t>(table.size());
+  return is_last ? table[dim] * codes_per_byte : table[dim];
+}
+
 // Rows of a table of codes, each block of which has a scale: only what is looked up becomes floats.
 Values gather_block_quantized(Lowerer& l) {
   enum Operand : size_t { kTable, kIndices, kScales, kZeroPoints };
@@ -171,12 +199,23 @@ Values gather_block_quantized(Lowerer& l) {
   if (static_cast<int64_t>(scales.size()) != rank || scales[rows] != table[rows])
     fail_node(l.node, "its scales {} must have a scale for each block of each row of its table {}", to_string(scales),
               to_string(table));
-  const auto looked_up = [&](size_t operand) {
-    return l.b.emit("Gather", {l.in(operand), l.in(kIndices)}, {attribute("axis", rows)});
+  if (!ops::same_extent(scales[along], ceildiv(table_extent(table, along, bytes ? 8 / bits : 1), block)))
+    fail_node(l.node, "its scales {} do not fit its table {} in blocks of {} along dimension {}", to_string(scales),
+              to_string(table), block, along);
+  // Codes that share bytes with those of another row become bytes first.
+  const bool is_signed = l.in(kTable)->dtype() == DType::int4 || l.in(kTable)->dtype() == DType::int2;
+  const auto in_bytes = [&](Value* value) { return l.b.cast(value, is_signed ? DType::int8 : DType::uint8); };
+  const auto looked_up = [&](Value* from) {
+    return l.b.emit("Gather", {from, l.in(kIndices)}, {attribute("axis", rows)});
   };
-  Value* codes = looked_up(kTable);
-  Value* scale = looked_up(kScales);
-  Value* zero_point = l.has(kZeroPoints) ? looked_up(kZeroPoints) : nullptr;
+  const bool widens = !bytes && !is_float(l.in(kTable)->dtype()) &&
+                      (!has_lines(l.in(kTable), rows) || (l.has(kZeroPoints) && !has_lines(l.in(kZeroPoints), rows)));
+  Value* codes = !widens                         ? looked_up(l.in(kTable))
+                 : has_lines(l.in(kTable), rows) ? in_bytes(looked_up(l.in(kTable)))
+                                                 : looked_up(in_bytes(l.in(kTable)));
+  Value* scale = looked_up(l.in(kScales));
+  Value* zero_point =
+      l.has(kZeroPoints) ? looked_up(widens ? in_bytes(l.in(kZeroPoints)) : l.in(kZeroPoints)) : nullptr;
   if (bits < 8) {
     codes = unpacked(l.b, codes, bits, codes->shape().back() * (8 / bits));
     if (zero_point) zero_point = unpacked(l.b, zero_point, bits, scale->shape().back());

@@ -226,14 +226,6 @@ bool keep_codes(Graph& graph, Node* node) {
   return replace(graph, node->outputs[0], x->codes);
 }
 
-/// Whether Gather can copy what lies behind that dimension: elements of 4 bits must fill whole bytes there.
-bool has_lines(const Value* value, int64_t axis) {
-  if (!value || bits_of(value->dtype()) % 8 == 0) return true;
-  const Shape& shape = value->shape();
-  const auto line = product(Shape(shape.begin() + axis + 1, shape.end())).constant();
-  return line && *line * bits_of(value->dtype()) % 8 == 0;
-}
-
 bool dequantize_gathered(Graph& graph, Node* node) {
   if (!node->is("Gather") || !node->domain.empty()) return false;
   const auto table = dequantized(node->inputs[0]);
@@ -242,7 +234,7 @@ bool dequantize_gathered(Graph& graph, Node* node) {
   const int64_t axis = axis_of(*node, "axis", 0, rank);
   const bool has_axis = table->block > 0 || table->is_list(), along = has_axis && table->axis == axis;
   if (along && table->block > 0) return false;
-  const bool picks_zeros = along || table->block > 0;
+  const bool picks_zeros = table->zero && (along || table->block > 0);
   if (!has_lines(table->codes, axis) || (picks_zeros && !has_lines(table->zero, along ? 0 : axis))) return false;
   ops::NodeBuilder b(graph, node->outputs[0]->name, node);
   // A list of scales goes along a single dimension.

@@ -74,4 +74,15 @@ Symbols InputSizes::solved() const {
   return symbols;
 }
 
+void InputSizes::require_expressions() const {
+  const SolvedSizes solved = solve_extents(extents_);
+  for (size_t i = 0; i < extents_.size(); ++i) {
+    const auto& [extent, size] = extents_[i];
+    if (extent.is_constant() || extent.as_symbol()) continue;
+    const auto known = with_known(extent, solved);
+    if (!known || (known->is_constant() && !known->is(size)) || says_a_size(*known))
+      refuse_extent(extents_[i], dims_[i], solved, dims_);
+  }
+}
+
 }  // namespace tessera::runtime

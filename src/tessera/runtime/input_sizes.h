@@ -22,6 +22,9 @@ class InputSizes {
   /// The sizes, at which all extents are what the arrays have. Throws a user error that names the first input and
   /// dimension that cannot be so, or whose symbols no extent says.
   Symbols solved() const;
+  /// Throws for an extent that is an expression and cannot be what its array has, as solved() does. Where symbols stand
+  /// alone, or no extent says one, nothing is wrong yet: inputs may go to parts of a model that do not meet.
+  void require_expressions() const;
 
  private:
   std::vector<KnownExtent> extents_;

@@ -278,6 +278,12 @@ const Tensor& RankState::packed(const RankPrograms& programs, const Value* state
     return sized;
   }
   std::vector<Tensor> plain = {shard(programs, state)};
+  if (const auto* dims = pack.get<std::vector<int64_t>>("shape")) {
+    Tensor& whole = plain.front();
+    whole.data += bytes_of(whole.dtype, pack.get_int("begin", 0));
+    whole.dims = *dims;
+    whole.bytes = bytes_of(whole.dtype, count_of(whole.dims));
+  }
   for (size_t i = 1; i < pack.operand_count(); ++i) {
     const Value* beside = pack.inputs[i];
     plain.push_back(!beside                               ? Tensor()

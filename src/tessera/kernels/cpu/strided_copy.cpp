@@ -111,8 +111,31 @@ void check_extents(const PrepareContext& context, const Dims& expected) {
          fmt::join(context.outputs[0].dims, ", "), fmt::join(expected, ", "));
 }
 
+// The view of elements of less than a byte as one of bytes, where its last dimension fills them.
+static std::optional<View> in_bytes(const View& view, int64_t bits) {
+  if (view.dims.empty() || view.strides.back() != 1) return std::nullopt;
+  View bytes = view;
+  bytes.dims.back() *= bits;
+  bytes.offset *= bits;
+  for (size_t d = 0; d + 1 < bytes.strides.size(); ++d) bytes.strides[d] *= bits;
+  const auto to_bytes = [](int64_t& count) {
+    const bool whole = count % 8 == 0;
+    count /= 8;
+    return whole;
+  };
+  bool whole = to_bytes(bytes.dims.back()) && to_bytes(bytes.offset);
+  for (size_t d = 0; d + 1 < bytes.strides.size(); ++d) whole = to_bytes(bytes.strides[d]) && whole;
+  return whole ? std::optional(bytes) : std::nullopt;
+}
+
 std::unique_ptr<Kernel> written_out(const PrepareContext& context, const View& view) {
   check_extents(context, view.dims);
+  const DType dtype = context.outputs[0].dtype;
+  if (const int64_t bits = bits_of(dtype); bits < 8 && dtype != DType::string)
+    if (const auto bytes = in_bytes(view, bits))
+      return make_kernel([copy = StridedCopy(*bytes), threads = context.threads](const KernelArgs& args) {
+        copy.run(args.in<uint8_t>(0), args.out<uint8_t>(), threads);
+      });
   return strided_kernel(context, StridedCopy(view));
 }
 

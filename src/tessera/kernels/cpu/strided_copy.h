@@ -30,7 +30,8 @@ std::unique_ptr<Kernel> strided_kernel(const PrepareContext& context, StridedCop
 /// An error that names the node if result 0 is not of these extents.
 void check_extents(const PrepareContext& context, const Dims& expected);
 
-/// Writes a view of operand 0 out as result 0; an error if that has other extents.
+/// Writes a view of operand 0 out as result 0; an error if that has other extents. Elements of less than a byte go by
+/// lines of the last dimension, which must fill whole bytes.
 std::unique_ptr<Kernel> written_out(const PrepareContext& context, const View& view);
 
 }  // namespace tessera::kernels
