@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <set>
 #include <sstream>
 
@@ -27,16 +28,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Arguments: the folder, the model, and the threads (0: as it likes). Beside inputs.npz, the folder holds names.txt
-/// (tensors to fetch) and added.txt (those of them that the model does not give as outputs), each name ended by a zero.
-/// The script writes outputs.npz, or problem.txt: a word that says what failed, a newline, and the reason.
+/// Arguments: the folder, the model, the threads (0: as it likes), and the level of its optimizer. Beside inputs.npz,
+/// the folder holds names.txt (tensors to fetch) and added.txt (those of them that the model does not give as outputs),
+/// each name ended by a zero. The script writes outputs.npz, or problem.txt: a word that says what failed, a newline,
+/// and the reason.
 constexpr const char* kScript = R"PYTHON(
 import sys
 
 sys.path[:] = [entry for entry in sys.path if entry]  # nothing comes from the working directory
 import ctypes, os, zipfile
 
-folder, model, threads = sys.argv[1:4]
+folder, model, threads, level = sys.argv[1:5]
 ctypes.CDLL(None).prctl(1, 9)  # ends with the process that started it
 
 
@@ -76,6 +78,7 @@ try:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = int(threads)
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
     # On CPUs where sums of products of uint8 by int8 saturate, it makes them exact.
     options.add_session_config_entry("session.x64quantprecision", "1")
     source, added = model, lines("added.txt")
@@ -167,6 +170,26 @@ void require_success(int status, const std::string& python, const fs::path& fold
                last == std::string::npos ? said : said.substr(last + 1));
 }
 
+bool any_node(const Graph& graph, const std::function<bool(const Node&)>& holds) {
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(), [&](const auto& node) {
+    const std::vector<Graph*> regions = node->regions();
+    return holds(*node) ||
+           std::any_of(regions.begin(), regions.end(), [&](const Graph* region) { return any_node(*region, holds); });
+  });
+}
+
+/// The level of optimization at which ONNX Runtime computes what the file says. Its later ones join DequantizeLinear
+/// and QuantizeLinear with what is between them, which rounds elsewhere; but products of integers need the last one,
+/// which makes their sums exact.
+std::string level_for(const Graph& graph) {
+  const bool quantized = any_node(graph, [](const Node& node) { return node.op_type == "DequantizeLinear"; });
+  const bool integers = any_node(graph, [](const Node& node) {
+    return node.op_type.ends_with("Integer") || node.op_type.starts_with("QLinear") || node.op_type == "QGemm" ||
+           node.op_type.starts_with("DynamicQuantize") || node.op_type == "QAttention";
+  });
+  return quantized && !integers ? "ORT_ENABLE_BASIC" : "ORT_ENABLE_ALL";
+}
+
 bool is_output(const Model& model, const std::string& name) {
   return model.impl().model.graph->is_output(model.impl().model.graph->find(name));
 }
@@ -210,11 +233,12 @@ Tensors run_onnxruntime(const Model& model, const Tensors& inputs, const std::ve
     file = folder / "model.onnx";
     export_model(model.impl().model, file);
   }
+  const Graph& graph = *model.impl().model.graph;
   // The threads of this operator quantize some sequences each, so that its answer depends on how many there are.
-  const auto& nodes = model.impl().model.graph->nodes();
-  const bool alone =
-      std::any_of(nodes.begin(), nodes.end(), [](const auto& node) { return node->op_type == "DynamicQuantizeLSTM"; });
-  const int status = status_of({interpreter, "-c", kScript, folder.string(), file.string(), alone ? "1" : "0"}, folder);
+  const char* threads =
+      any_node(graph, [](const Node& node) { return node.op_type == "DynamicQuantizeLSTM"; }) ? "1" : "0";
+  const int status =
+      status_of({interpreter, "-c", kScript, folder.string(), file.string(), threads, level_for(graph)}, folder);
   require_success(status, interpreter, folder, model);
   return read_npz(folder / "outputs.npz");
 }

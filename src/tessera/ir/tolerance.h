@@ -12,7 +12,8 @@ struct ToleranceOf {
 
 /// The one statement of tolerances. Sums over ranks are reordered, so floats differ by some units in the last place of
 /// the largest value: 16-bit floats, which are rounded after each operator, by about five. Integers and bools are
-/// exact. The type is that in which a tensor is computed (computed_in() of compare.h), which may be narrower than its own.
+/// exact. The type is that in which a tensor is computed, which may be narrower than its own (compare.h's
+/// computed_in()).
 constexpr ToleranceOf tolerance_of(DType dtype) {
   switch (dtype) {
     case DType::float64:

@@ -1,11 +1,15 @@
+#include <array>
 #include <cmath>
+#include <optional>
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/matrix_product.h"
 #include "tessera/kernels/cpu/require.h"
 #include "tessera/kernels/cpu/scratch.h"
+#include "tessera/kernels/cpu/vector_math.h"
 #include "tessera/kernels/cpu/via_float32.h"
+#include "tessera/kernels/cpu/weight_layout.h"
 #include "tessera/kernels/registry.h"
 
 // Per direction: one product for all times, x·Wᵀ; then per step the state's product h·Rᵀ and the gates, following
@@ -14,13 +18,18 @@ namespace tessera::kernels {
 namespace {
 
 enum class Kind { rnn, gru, lstm };
+enum class Activation { sigmoid, tanh, relu };
+
+Activation activation_named(const std::string& name) {
+  return name == "Sigmoid" ? Activation::sigmoid : name == "Tanh" ? Activation::tanh : Activation::relu;
+}
 
 struct Recurrence {
   Kind kind = Kind::rnn;
   int64_t t = 0, n = 0, i = 0, h = 0, directions = 1, gates = 1;
   bool batch_first = false, reset_after = false, coupled = false;  ///< linear_before_reset, input_forget
   std::vector<bool> backwards;                                     ///< per direction
-  std::vector<std::string> activations;                            ///< per direction three (LSTM), two or one
+  std::vector<Activation> activations;                             ///< per direction three (LSTM), two or one
   double clip = INFINITY;
   bool with_bias = false, with_lengths = false, with_hidden = false, with_cell = false, with_peepholes = false;
   bool with_all = false, with_last = false, with_last_cell = false;  ///< results
@@ -36,10 +45,32 @@ struct Recurrence {
 };
 
 template <typename T>
-T activate(const std::string& name, T x) {
-  if (name == "Sigmoid") return 1 / (1 + std::exp(-x));
-  if (name == "Tanh") return std::tanh(x);
-  return std::max(x, T(0));
+T activate(Activation activation, T x) {
+  switch (activation) {
+    case Activation::sigmoid:
+      return vector_math::sigmoid(x);
+    case Activation::tanh:
+      return vector_math::tanh(x);
+    default:
+      return std::max(x, T(0));
+  }
+}
+
+/// Elements [0, count), clipped before.
+template <typename T>
+void activate_all(Activation activation, double clip, T* x, int64_t count) {
+  if (const T most = static_cast<T>(clip); std::isfinite(clip))
+    for (int64_t i = 0; i < count; ++i) x[i] = std::clamp(x[i], -most, most);
+  switch (activation) {
+    case Activation::sigmoid:
+      for (int64_t i = 0; i < count; ++i) x[i] = vector_math::sigmoid(x[i]);
+      break;
+    case Activation::tanh:
+      for (int64_t i = 0; i < count; ++i) x[i] = vector_math::tanh(x[i]);
+      break;
+    default:
+      for (int64_t i = 0; i < count; ++i) x[i] = std::max(x[i], T(0));
+  }
 }
 
 template <typename T>
@@ -62,7 +93,8 @@ class Runner {
       const bool ended = step >= length;
       if (!ended) {
         const T* x = projected_ + r_.input_row(r_.backwards[direction] ? length - 1 - step : step, row) * r_.width();
-        advance(direction, row, x, recurred_ + row * r_.width());
+        T* recurred = recurred_ + row * r_.width();
+        r_.kind == Kind::lstm ? advance_lstm(direction, row, x, recurred) : advance(direction, row, x, recurred);
       }
       if (!r_.with_all) continue;
       const int64_t time = ended || !r_.backwards[direction] ? step : length - 1 - step;
@@ -118,19 +150,48 @@ class Runner {
     return activate(r_.activations[static_cast<size_t>(direction) * each + which], std::clamp(x, -clip, clip));
   }
 
+  /// The gates are computed in place of `recurred`.
+  void advance_lstm(int64_t direction, int64_t row, const T* x, T* recurred) {
+    const int64_t h = r_.h;
+    T *hidden = hidden_ + row * h, *cell = cell_ + row * h;
+    T *input = recurred, *output = recurred + h, *forget = recurred + 2 * h, *inner = recurred + 3 * h;
+    for (int64_t i = 0; i < r_.width(); ++i) recurred[i] += x[i];
+    if (r_.with_bias) {
+      const T *of_input = args_.in<T>(3) + direction * 2 * r_.width(), *of_state = of_input + r_.width();
+      for (int64_t i = 0; i < r_.width(); ++i) recurred[i] += of_input[i] + of_state[i];
+    }
+    const T* peepholes = r_.with_peepholes ? args_.in<T>(7) + direction * 3 * h : nullptr;
+    const auto peek = [&](T* gate, int64_t which) {
+      for (int64_t j = 0; peepholes && j < h; ++j) gate[j] += peepholes[which * h + j] * cell[j];
+    };
+    const Activation* of_direction = r_.activations.data() + direction * 3;
+    peek(input, 0);
+    activate_all(of_direction[0], r_.clip, input, h);
+    if (r_.coupled) {
+      for (int64_t j = 0; j < h; ++j) forget[j] = 1 - input[j];
+    } else {
+      peek(forget, 2);
+      activate_all(of_direction[0], r_.clip, forget, h);
+    }
+    activate_all(of_direction[1], r_.clip, inner, h);
+    for (int64_t j = 0; j < h; ++j) cell[j] = forget[j] * cell[j] + input[j] * inner[j];
+    peek(output, 1);
+    activate_all(of_direction[0], r_.clip, output, h);
+    std::copy_n(cell, h, hidden);
+    activate_all<T>(of_direction[2], INFINITY, hidden, h);  // the cell itself is not clipped
+    for (int64_t j = 0; j < h; ++j) hidden[j] *= output[j];
+  }
+
   void advance(int64_t direction, int64_t row, const T* x, const T* recurred) {
     T* hidden = hidden_ + row * r_.h;
-    T* cell = cell_ + row * r_.h;
     const int64_t h = r_.h;
-    const T* peepholes = r_.with_peepholes ? args_.in<T>(7) + direction * 3 * h : nullptr;
     auto sum = [&](int64_t gate, int64_t j) {
       return x[gate * h + j] + recurred[gate * h + j] + bias(direction, gate, j);
     };
-    auto peek = [&](int64_t gate, int64_t j, T state) { return peepholes ? peepholes[gate * h + j] * state : T(0); };
     for (int64_t j = 0; j < h; ++j) {
       if (r_.kind == Kind::rnn) {
         hidden[j] = activated(direction, 0, sum(0, j));
-      } else if (r_.kind == Kind::gru) {
+      } else {
         const T update = activated(direction, 0, sum(0, j));
         T inner;
         if (r_.reset_after) {
@@ -140,13 +201,6 @@ class Runner {
           inner = sum(2, j);
         }
         hidden[j] = (1 - update) * activated(direction, 1, inner) + update * hidden[j];
-      } else {
-        const T input = activated(direction, 0, sum(0, j) + peek(0, j, cell[j]));
-        const T forget = r_.coupled ? 1 - input : activated(direction, 0, sum(2, j) + peek(2, j, cell[j]));
-        cell[j] = forget * cell[j] + input * activated(direction, 1, sum(3, j));
-        const T output = activated(direction, 0, sum(1, j) + peek(1, j, cell[j]));
-        // The cell itself is not clipped.
-        hidden[j] = output * activate(r_.activations[static_cast<size_t>(direction) * 3 + 2], cell[j]);
       }
     }
   }
@@ -182,9 +236,10 @@ Recurrence recurrence_of(const PrepareContext& context) {
   std::vector<std::string> usual{"Tanh"};
   if (r.kind == Kind::gru) usual = {"Sigmoid", "Tanh"};
   if (r.kind == Kind::lstm) usual = {"Sigmoid", "Tanh", "Tanh"};
-  if (const auto* named = node.get<std::vector<std::string>>("activations")) r.activations = *named;
-  if (r.activations.empty())
-    for (int64_t d = 0; d < r.directions; ++d) r.activations.insert(r.activations.end(), usual.begin(), usual.end());
+  const auto* named = node.get<std::vector<std::string>>("activations");
+  const bool is_usual = !named || named->empty();
+  for (int64_t d = 0; d < (is_usual ? r.directions : 1); ++d)
+    for (const std::string& name : is_usual ? usual : *named) r.activations.push_back(activation_named(name));
   r.with_bias = context.has_input(3);
   r.with_lengths = context.has_input(4);
   r.with_hidden = context.has_input(5);
@@ -206,14 +261,51 @@ Recurrence recurrence_of(const PrepareContext& context) {
 
 /// [m, k] · [n, k]ᵀ
 template <typename T>
-std::shared_ptr<MatrixProduct> turned_product(int64_t m, int64_t n, int64_t k, const PrepareContext& context) {
+std::shared_ptr<MatrixProduct> turned_product(int64_t m, int64_t n, int64_t k, const PrepareContext& context,
+                                              std::optional<WeightLayout> weight = std::nullopt) {
   ProductSpec spec;
   spec.shape = gemm_shape(View::dense({m, k}), View::dense({n, k}), false, true, context.node.label());
   spec.operands = spec.result = dtype_of<T>();
+  spec.weight = std::move(weight);
   spec.threads = context.threads;
   spec.label = context.node.label();
   return make_product(spec);
 }
+
+/// The state's product by [n, k]ᵀ at every step. If there are several, the matrix is packed before them, in each run:
+/// it may be an operand that changes.
+template <typename T>
+class StepProduct {
+ public:
+  StepProduct(int64_t m, int64_t n, int64_t k, int64_t steps, const PrepareContext& context) {
+    constexpr int64_t kFew = 4;
+    if (steps >= kFew && m * n * k > 0) weight_ = matmul_weight_layout(dtype_of<T>(), {n, k}, true);
+    if (weight_) pack_ = onednn::reorder(weight_->plain, weight_->packed, context.threads);
+    if (!pack_) weight_.reset();
+    product_ = turned_product<T>(m, n, k, context, weight_);
+    packed_at_ = plan_.add(weight_ ? weight_->bytes() : 0);
+    inner_at_ = plan_.add(std::max(product_->scratch_bytes(), pack_ ? pack_->scratch_bytes() : size_t{0}));
+  }
+  size_t scratch_bytes() const { return plan_.bytes(); }
+
+  /// What run() takes for the matrix.
+  const void* prepared(const T* matrix, void* scratch) const {
+    if (!pack_) return matrix;
+    void* packed = scratch_at(scratch, packed_at_);
+    pack_->run(std::array<const void*, 2>{matrix, packed}, scratch_at(scratch, inner_at_));
+    return packed;
+  }
+  void run(const T* state, const void* prepared, T* result, void* scratch) const {
+    product_->run(state, prepared, nullptr, result, scratch_at(scratch, inner_at_));
+  }
+
+ private:
+  std::optional<WeightLayout> weight_;
+  std::shared_ptr<onednn::Primitive> pack_;
+  std::shared_ptr<MatrixProduct> product_;
+  ScratchPlan plan_;
+  size_t packed_at_ = 0, inner_at_ = 0;
+};
 
 template <typename T>
 std::unique_ptr<Kernel> prepare(const Recurrence& r, const PrepareContext& context) {
@@ -221,8 +313,9 @@ std::unique_ptr<Kernel> prepare(const Recurrence& r, const PrepareContext& conte
   const bool resets_before = r.kind == Kind::gru && !r.reset_after;
   const int64_t first_gates = resets_before ? 2 : r.gates;
   auto input = turned_product<T>(r.t * r.n, r.width(), r.i, context);
-  auto recurrent = turned_product<T>(r.n, first_gates * r.h, r.h, context);
-  auto last = resets_before ? turned_product<T>(r.n, r.h, r.h, context) : nullptr;
+  const StepProduct<T> recurrent(r.n, first_gates * r.h, r.h, r.t, context);
+  std::optional<StepProduct<T>> last;
+  if (resets_before) last.emplace(r.n, r.h, r.h, r.t, context);
   ScratchPlan plan;
   const std::string what = context.node.label();
   const size_t projected_at = plan.add(checked_bytes({sizeof(T), r.t, r.n, r.width()}, what));
@@ -231,8 +324,9 @@ std::unique_ptr<Kernel> prepare(const Recurrence& r, const PrepareContext& conte
   const size_t hidden_at = plan.add(checked_bytes({sizeof(T), r.n, r.h}, what));
   const size_t cell_at = plan.add(checked_bytes({sizeof(T), r.n, r.h}, what));
   const size_t held_at = plan.add(checked_bytes({sizeof(T), r.n, r.h}, what));
-  const size_t inner_at = plan.add(
-      std::max({input->scratch_bytes(), recurrent->scratch_bytes(), last ? last->scratch_bytes() : size_t{0}}));
+  const size_t inner_at = plan.add(input->scratch_bytes());
+  const size_t recurrent_at = plan.add(recurrent.scratch_bytes());
+  const size_t last_at = plan.add(last ? last->scratch_bytes() : 0);
   return make_kernel(
       [=](const KernelArgs& args) {
         T* projected = scratch_at<T>(args.scratch, projected_at);
@@ -240,11 +334,14 @@ std::unique_ptr<Kernel> prepare(const Recurrence& r, const PrepareContext& conte
         T* product = scratch_at<T>(args.scratch, product_at);
         T* hidden = scratch_at<T>(args.scratch, hidden_at);
         T* held = scratch_at<T>(args.scratch, held_at);
-        void* inner = scratch_at(args.scratch, inner_at);
+        void *in_recurrent = scratch_at(args.scratch, recurrent_at), *in_last = scratch_at(args.scratch, last_at);
         Runner<T> runner(r, args, projected, recurred, hidden, scratch_at<T>(args.scratch, cell_at));
         for (int64_t d = 0; d < r.directions; ++d) {
           const T* turn = args.in<T>(2) + d * r.width() * r.h;
-          input->run(args.in<T>(0), args.in<T>(1) + d * r.width() * r.i, nullptr, projected, inner);
+          input->run(args.in<T>(0), args.in<T>(1) + d * r.width() * r.i, nullptr, projected,
+                     scratch_at(args.scratch, inner_at));
+          const void* of_state = recurrent.prepared(turn, in_recurrent);
+          const void* of_reset = last ? last->prepared(turn + 2 * r.h * r.h, in_last) : nullptr;
           runner.load_states(d);
           // Places the columns of a product [n, gates·h] from `gate` on.
           auto place = [&](int64_t gate, int64_t gates) {
@@ -252,11 +349,11 @@ std::unique_ptr<Kernel> prepare(const Recurrence& r, const PrepareContext& conte
               std::copy_n(product + row * gates * r.h, gates * r.h, recurred + row * r.width() + gate * r.h);
           };
           for (int64_t step = 0; step < r.t; ++step) {
-            recurrent->run(hidden, turn, nullptr, product, inner);
+            recurrent.run(hidden, of_state, product, in_recurrent);
             place(0, first_gates);
             if (last) {
               runner.reset(d, step, held);
-              last->run(held, turn + 2 * r.h * r.h, nullptr, product, inner);
+              last->run(held, of_reset, product, in_last);
               place(2, 1);
             }
             runner.step(d, step);
