@@ -177,15 +177,14 @@ struct ModelSession::Impl {
     std::optional<std::vector<spmd::ExtentEquality>> equal = std::nullopt;  ///< in regions; found when it first runs
     std::list<AtSizes> at_sizes = {};                                       ///< the latest first
   };
+  struct Loop;
   struct Part {
-    struct Loop;
-
     const compiler::Segment* segment;  ///< of `model`
     std::list<Made> made = {};         ///< the last used first
     std::map<const compiler::Between*, std::unique_ptr<Loop>> loops = {};
   };
   /// A loop that runs after a part.
-  struct Part::Loop {
+  struct Loop {
     Part body;
     Types found;  ///< as run_stepped() wants them
   };
@@ -500,8 +499,8 @@ struct ModelSession::Impl {
   std::vector<Tensor> run_loop(Part& part, const compiler::Between& between, const std::vector<Tensor>& operands,
                                const std::vector<TensorType>& operand_types, const Tensors& known, const Types& types,
                                std::vector<TensorType>& result_types) {
-    std::unique_ptr<Part::Loop>& loop = part.loops[&between];
-    if (!loop) loop = std::make_unique<Part::Loop>(Part::Loop{{&between.loop->body}, {}});
+    std::unique_ptr<Loop>& loop = part.loops[&between];
+    if (!loop) loop = std::make_unique<Loop>(Loop{{&between.loop->body}, {}});
     const auto run_body = [&](Tensors& inside, Types& inside_types) { run_program(loop->body, inside, inside_types); };
     return api::run_stepped(*between.loop, between.node, operands, operand_types, known, types, run_body, loop->found,
                             result_types);
