@@ -430,10 +430,11 @@ struct ModelSession::Impl {
 
   // An extent that is an expression becomes a symbol of its own, since a part need not have the symbols in it.
   TensorType bindable(const std::string& name, TensorType type) const {
-    const std::vector<std::string> taken = model.symbols();
+    std::vector<std::string> taken;  // asked for only where there is an expression
     for (size_t d = 0; d < type.shape->size(); ++d) {
       Expr& extent = (*type.shape)[d];
       if (extent.is_constant() || extent.as_symbol()) continue;
+      if (taken.empty()) taken = model.symbols();
       std::string symbol = fmt::format("{}_{}", name, d);
       while (std::find(taken.begin(), taken.end(), symbol) != taken.end()) symbol += '_';
       extent = Expr::symbol(symbol);
