@@ -110,6 +110,13 @@ def cases():
                         reals(count, 1, inner), reals(count, 1, inner), None, scale(), zero(), scale(), zero()]
             yield (f"LSTM of codes, {direction}{', by columns' if by_columns else ''}", "DynamicQuantizeLSTM", operands,
                    {"hidden_size": inner, "direction": direction}, 3)
+    for direction, count in {"forward": 1, "reverse": 1, "bidirectional": 2}.items():
+        for length in (7, 4, 1):
+            yield (f"LSTM of codes, {direction}, a sequence of {length} of 7, with peepholes", "DynamicQuantizeLSTM",
+                   [reals(7, 1, 6), ids(-64, 65, count, 6, 20, dtype=np.int8), ids(-64, 65, count, 5, 20, dtype=np.int8),
+                    reals(count, 40), np.array([length], np.int32), reals(count, 1, 5), reals(count, 1, 5), reals(count, 15),
+                    positive(count) / 60, np.zeros(count, np.int8), positive(count) / 60, np.zeros(count, np.int8)],
+                   {"hidden_size": 5, "direction": direction}, 3)
     yield ("LSTM of codes alone, clipped", "DynamicQuantizeLSTM",
            [reals(4, 1, 6), ids(0, 128, 1, 6, 20, dtype=np.uint8), ids(0, 128, 1, 5, 20, dtype=np.uint8), None, None, None, None,
             None, positive(1) / 60, np.array([60], np.uint8), positive(1) / 60, np.array([70], np.uint8)],

@@ -1,7 +1,10 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "kernels/random_tensors.h"
 #include "kernels/run_kernel.h"
 #include "tessera/base/error.h"
 
@@ -102,6 +105,125 @@ TEST(Recurrent, BatchFirstIsTheSameTransposed) {
       for (int64_t b = 0; b < n; ++b)
         for (int64_t c = 0; c < h; ++c)
           EXPECT_EQ(plain[((a * 2 + d) * n + b) * h + c], turned[((b * t + a) * 2 + d) * h + c]);
+}
+
+// ONNX's equations, element by element in double, for one sequence in one direction.
+struct Equations {
+  std::string type;
+  int64_t h, i;
+  const float *w, *r, *b, *p;  // of this direction; b and p may be null
+  bool reset_after = false, coupled = false;
+  double clip = INFINITY;
+
+  double clipped(double x) const { return std::clamp(x, -clip, clip); }
+  double sigma(double x) const { return 1 / (1 + std::exp(-clipped(x))); }
+  double bias(int64_t row, bool of_state) const {
+    const int64_t rows = h * (type == "LSTM" ? 4 : type == "GRU" ? 3 : 1);
+    return b ? b[row + (of_state ? rows : 0)] : 0;
+  }
+  double of_input(int64_t gate, int64_t j, const float* x) const {
+    double sum = bias(gate * h + j, false);
+    for (int64_t k = 0; k < i; ++k) sum += static_cast<double>(w[(gate * h + j) * i + k]) * x[k];
+    return sum;
+  }
+  double of_state(int64_t gate, int64_t j, const std::vector<double>& state) const {
+    double sum = bias(gate * h + j, true);
+    for (int64_t k = 0; k < h; ++k) sum += r[(gate * h + j) * h + k] * state[k];
+    return sum;
+  }
+
+  void step(const float* x, std::vector<double>& hidden, std::vector<double>& cell) const {
+    std::vector<double> next(hidden.size()), reset(hidden.size());
+    const auto sum = [&](int64_t gate, int64_t j) { return of_input(gate, j, x) + of_state(gate, j, hidden); };
+    for (int64_t j = 0; j < h && type == "GRU"; ++j) reset[j] = sigma(sum(1, j)) * hidden[j];
+    for (int64_t j = 0; j < h; ++j) {
+      if (type == "RNN") {
+        next[j] = std::tanh(clipped(sum(0, j)));
+      } else if (type == "GRU") {
+        const double inner =
+            of_input(2, j, x) + (reset_after ? sigma(sum(1, j)) * of_state(2, j, hidden) : of_state(2, j, reset));
+        const double update = sigma(sum(0, j));
+        next[j] = (1 - update) * std::tanh(clipped(inner)) + update * hidden[j];
+      } else {
+        const auto peek = [&](int64_t which) { return p ? p[which * h + j] * cell[j] : 0; };
+        const double in = sigma(sum(0, j) + peek(0)), forget = coupled ? 1 - in : sigma(sum(2, j) + peek(2));
+        cell[j] = forget * cell[j] + in * std::tanh(clipped(sum(3, j)));
+        next[j] = sigma(sum(1, j) + peek(1)) * std::tanh(cell[j]);
+      }
+    }
+    hidden = next;
+  }
+};
+
+// All operators, directions, options and operands, at widths around those of vectors: plain and packed, on one thread
+// and on two.
+TEST(Recurrent, EveryFormFollowsTheEquations) {
+  constexpr uint32_t seed = 20261;
+  RandomTensors random(seed);
+  int64_t checked = 0;
+  for (const std::string type : {"RNN", "GRU", "LSTM"})
+    for (const std::string direction : {"forward", "reverse", "bidirectional"})
+      for (const int64_t h : {1, 7, 16, 17, 33})
+        for (const int64_t n : {1, 3, 6})
+          for (int form = 0; form < 4; ++form) {
+            const int64_t t = form == 0 ? 1 : 6, i = 5, gates = type == "LSTM" ? 4 : type == "GRU" ? 3 : 1;
+            const int64_t d = direction == "bidirectional" ? 2 : 1;
+            const bool full = form >= 2;
+            std::vector<int32_t> lengths;
+            for (int64_t row = 0; row < n; ++row) lengths.push_back(static_cast<int32_t>((row * 5 + h) % (t + 1)));
+            const Tensor x = random.normal_floats({t, n, i}), w = random.normal_floats({d, gates * h, i}, 0.5f),
+                         r = random.normal_floats({d, gates * h, h}, 0.3f);
+            std::vector<Tensor> operands = {x, w, r};
+            if (full)
+              operands.insert(operands.end(),
+                              {random.normal_floats({d, 2 * gates * h}), Tensor::of(DType::int32, {n}, lengths),
+                               random.normal_floats({d, n, h})});
+            if (full && type == "LSTM")
+              operands.insert(operands.end(), {random.normal_floats({d, n, h}), random.normal_floats({d, 3 * h})});
+            Attributes attributes = {{"direction", direction}, {"hidden_size", h}};
+            if (form == 3) {
+              attributes["clip"] = 0.8f;
+              if (type == "GRU") attributes["linear_before_reset"] = int64_t{1};
+              if (type == "LSTM") attributes["input_forget"] = int64_t{1};
+            }
+            const Dims dims = {t, d, n, h};
+            const std::string what =
+                fmt::format("{} {} h={} n={} form {} (seed {})", type, direction, h, n, form, seed);
+            const auto plain = values_of<float>(run_kernel_one(type, operands, DType::float32, dims, {attributes}));
+            for (int64_t way = 0; way < d; ++way) {
+              const auto part = [&](size_t index) {
+                return index < operands.size() && operands[index].dtype == DType::float32
+                           ? operands[index].as<float>().data() + way * operands[index].count() / d
+                           : nullptr;
+              };
+              Equations equations{type, h, i, part(1), part(2), part(3), part(7)};
+              equations.reset_after = equations.coupled = form == 3;
+              if (form == 3) equations.clip = 0.8f;
+              const bool backwards = direction == "reverse" || way == 1;
+              for (int64_t row = 0; row < n; ++row) {
+                const int64_t length = full ? lengths[row] : t;
+                std::vector<double> hidden(h), cell(h);
+                for (int64_t j = 0; j < h && full; ++j) {
+                  hidden[j] = part(5)[row * h + j];
+                  if (type == "LSTM") cell[j] = part(6)[row * h + j];
+                }
+                for (int64_t step = 0; step < t; ++step) {
+                  const int64_t at = step < length && backwards ? length - 1 - step : step;
+                  if (step < length) equations.step(x.as<float>().data() + (at * n + row) * i, hidden, cell);
+                  for (int64_t j = 0; j < h; ++j, ++checked)
+                    ASSERT_NEAR(plain[((at * d + way) * n + row) * h + j], step < length ? hidden[j] : 0, 2e-5)
+                        << what << " at " << at << " " << row << " " << j;
+                }
+              }
+            }
+            for (const int threads : {1, 2}) {
+              const auto packed =
+                  values_of<float>(run_packed_product(type, "", operands, DType::float32, dims, attributes, threads));
+              for (size_t e = 0; e < plain.size(); ++e)
+                ASSERT_NEAR(packed[e], plain[e], 2e-5) << what << " packed " << e;
+            }
+          }
+  EXPECT_GT(checked, 100000);
 }
 
 }  // namespace

@@ -209,11 +209,15 @@ TEST(Lowerings, name_what_they_do_not_take_of_quantized_operators) {
               "(x, w, r, \"\", \"\", \"\", \"\", \"\", s, \"\", s) }"),
       testing::HasSubstr("the activation Affine is not supported"));
   EXPECT_THAT(
-      message(
-          "m (float[t, b, 6] x, int8[1, 6, 20] w, int8[1, 5, 20] r, float[1] s, int32[b] n) => (float[t, 1, b, 5] y) "
-          "{ y = com.microsoft.DynamicQuantizeLSTM <hidden_size = 5> (x, w, r, \"\", n, \"\", \"\", \"\", s, "
-          "\"\", s) }"),
-      testing::HasSubstr("sequence_lens are not supported"));
+      message("m (float[t, 2, 6] x, int8[1, 6, 20] w, int8[1, 5, 20] r, float[1] s, int32[3] n) => (float[t, 1, 2, 5] "
+              "y) { y = com.microsoft.DynamicQuantizeLSTM <hidden_size = 5> (x, w, r, \"\", n, \"\", \"\", \"\", s, "
+              "\"\", s) }"),
+      testing::HasSubstr("operand sequence_lens is [3]; it must be [2]"));
+  EXPECT_THAT(
+      message("m (float[t, 2, 6] x, int8[1, 6, 20] w, int8[1, 5, 20] r, float[1] s, float[1, 5] p) => (float[t, 1, 2, "
+              "5] y) { y = com.microsoft.DynamicQuantizeLSTM <hidden_size = 5> (x, w, r, \"\", \"\", \"\", \"\", p, "
+              "s, \"\", s) }"),
+      testing::HasSubstr("operand P is [1, 5]; it must be [1, 15]"));
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ struct Model::Impl {
  private:
   mutable std::mutex mutex_;
   mutable std::optional<OnnxModel> rewritten_;
+  mutable std::exception_ptr rewrite_error_;
   mutable std::vector<compiler::Segment> segments_;
   mutable std::string why_in_parts_;
 };

@@ -23,12 +23,16 @@ std::string_view version() {
 
 const OnnxModel& Model::Impl::rewritten() const {
   std::lock_guard lock(mutex_);
-  if (!rewritten_) {
-    OnnxModel copy = model.clone();
+  if (rewrite_error_) std::rethrow_exception(rewrite_error_);
+  if (rewritten_) return *rewritten_;
+  OnnxModel copy = model.clone();
+  try {
     rewrite::rewrite_model(copy);
-    rewritten_ = std::move(copy);
+  } catch (const Error&) {
+    rewrite_error_ = std::current_exception();
+    throw;
   }
-  return *rewritten_;
+  return rewritten_.emplace(std::move(copy));
 }
 
 const std::vector<compiler::Segment>& Model::Impl::segments() const {

@@ -10,12 +10,12 @@ Box Binding::box(const Value* value) const {
 
 // Bytes of the whole before the first of a contiguous part.
 size_t Binding::skip_of(const Box& part, const Value* value) {
-  return static_cast<size_t>(part.count() ? part.first() : 0) * element_bytes(value);
+  return bytes_of(value->dtype(), part.count() ? part.first() : 0);
 }
 
 // Bytes of a view's base before the view; none of a view without elements, whose base may be as empty.
 size_t Binding::skip_of(const Alias& view, const Value* value) const {
-  return plain_desc(value).count() ? static_cast<size_t>(view.offset) * element_bytes(value) : 0;
+  return bytes_of(value->dtype(), plain_desc(value).count() ? view.offset : 0);
 }
 
 bool Binding::writes(const Value* value) const {

@@ -15,6 +15,7 @@
 #include "tessera/ir/regions.h"
 #include "tessera/ir/text.h"
 #include "tessera/onnx/file_facts.h"
+#include "tessera/ops/dims.h"
 #include "tessera/passes/pipeline.h"
 #include "tessera/rewrite/passes.h"
 #include "tessera/rewrite/pipeline.h"
@@ -327,15 +328,21 @@ class Compiler {
       return;
     }
     Sharding sharding = parse_sharding(request.for_rank(value.rank()), value.shape(), options_.mesh, name);
-    if (is_in_bytes(value) || sharding.is_replicated())
-      annotations.push_back({&value, std::move(sharding), request.by, request.optional});
-    else
+    if (const auto cut = cut_within_bytes(value, sharding))
       result_.warnings.push_back(
-          fmt::format("{}: '{}' has elements of {} bits, several in a byte, so that it stays whole", request.by, name,
-                      bits_of(value.dtype())));
+          fmt::format("{}: '{}' has elements of {} bits, and dimension {} of {} would be cut within bytes, so that it "
+                      "stays whole",
+                      request.by, name, bits_of(value.dtype()), *cut, to_string(value.shape())));
+    else
+      annotations.push_back({&value, std::move(sharding), request.by, request.optional});
   }
 
-  static bool is_in_bytes(const Value& value) { return bits_of(value.dtype()) % 8 == 0; }
+  /// A dimension along which the value would be cut within a byte.
+  static std::optional<size_t> cut_within_bytes(const Value& value, const Sharding& sharding) {
+    for (size_t d = 0; d < sharding.dims.size(); ++d)
+      if (sharding.dims[d].is_split() && !ops::fills_bytes(value, static_cast<int64_t>(d))) return d;
+    return std::nullopt;
+  }
 
   void drop_labels() {
     for (const Value* value : rewrite::labelled_results(graph())) {
@@ -375,10 +382,12 @@ class Compiler {
           fail("annotate",
                "'{}': a tensor lives where its node runs; leave out at({}), and place the node: --place '{}={}'", name,
                print_place(sharding.at, options_.mesh), name, request_of(sharding.at, options_.mesh));
-        if (!is_in_bytes(*value) && !sharding.is_replicated())
+        if (const auto cut = cut_within_bytes(*value, sharding))
           fail("annotate",
-               "'{}' has elements of {} bits, several in a byte, so that it cannot be split; leave it whole", name,
-               bits_of(value->dtype()));
+               "'{}' has elements of {} bits, and dimension {} of {} would be cut within bytes; split a dimension "
+               "behind "
+               "which elements fill bytes, or leave it whole",
+               name, bits_of(value->dtype()), *cut, to_string(value->shape()));
         annotations.push_back({value, std::move(sharding), request.by, request.optional});
       }
       if (annotations.size() == before && !request.optional)

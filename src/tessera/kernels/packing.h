@@ -33,7 +33,7 @@ struct PackedLayout {
 /// Whether the value is a State that never changes, which may be packed.
 bool is_weight(const Value* value);
 
-/// The packed form of `node`'s operand 1, of type `weight`; nullopt if the plain form is as good. Only the operators of
+/// The packed form of `node`'s operand 1, of type `weight`; nullopt if the plain form is as good. Only operators of
 /// domain "", our MatMul and MatMulBlocks, and MatMulNBits have packed forms.
 std::optional<PackedLayout> packed_layout(const Node& node, const TensorDesc& weight);
 

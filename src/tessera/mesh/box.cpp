@@ -131,4 +131,12 @@ void copy_to_whole(void* whole, const void* shard, const Box& box, size_t elemen
   copy_box(whole, box, shard, dense(box), element_bytes);
 }
 
+void copy_from_whole(void* shard, const void* whole, const CopiedBox& part) {
+  copy_from_whole(shard, whole, part.box, part.unit);
+}
+
+void copy_to_whole(void* whole, const void* shard, const CopiedBox& part) {
+  copy_to_whole(whole, shard, part.box, part.unit);
+}
+
 }  // namespace tessera

@@ -20,8 +20,8 @@ struct Box {
   int64_t first() const;
 };
 
-/// A region and the bytes of what it counts: elements, or bytes where elements are smaller. Such a tensor is not
-/// divided.
+/// A region and the bytes of what it counts: elements, or bytes that hold several of them. It must not cut through a
+/// byte.
 struct CopiedBox {
   Box box;
   size_t unit = 1;
@@ -41,6 +41,8 @@ Box box_of(const Sharding& sharding, const Mesh& mesh, const std::vector<int64_t
 void copy_box(void* to, const Box& to_box, const void* from, const Box& from_box, size_t element_bytes);
 void copy_from_whole(void* shard, const void* whole, const Box& box, size_t element_bytes);
 void copy_to_whole(void* whole, const void* shard, const Box& box, size_t element_bytes);
+void copy_from_whole(void* shard, const void* whole, const CopiedBox& part);
+void copy_to_whole(void* whole, const void* shard, const CopiedBox& part);
 
 /// Visits pieces of a box, in the order of its elements; each has at most `most` (≥ 1) elements or is contiguous. Dense
 /// copies of the pieces, one after the other, are a dense copy of the box.

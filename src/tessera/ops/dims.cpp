@@ -49,6 +49,17 @@ Rule rule_along(const Node& node, const std::vector<int>& dims, FactorKind kind)
   return rule;
 }
 
+bool fills_bytes(const Value& value, int64_t dim) {
+  return fills_bytes(value.dtype(), value.shape(), dim);
+}
+
+bool fills_bytes(DType dtype, const Shape& shape, int64_t dim) {
+  const int64_t bits = bits_of(dtype);
+  if (bits % 8 == 0) return true;
+  const auto behind = product(Shape(shape.begin() + dim + 1, shape.end())).constant();
+  return behind && *behind * bits % 8 == 0;
+}
+
 Expr elements_of(const Value& value) {
   return product(value.shape());
 }

@@ -2,6 +2,7 @@
 #include <array>
 #include <limits>
 
+#include "tessera/ops/dims.h"
 #include "tessera/ops/finite.h"
 #include "tessera/ops/fold.h"
 #include "tessera/ops/gradients.h"
@@ -304,10 +305,12 @@ Rule cast_rule(const Node& node) {
   Rule rule;
   const Shape& shape = node.output()->shape();
   std::vector<DimFactors> dims(shape.size());
-  // Elements of less than a byte stay together.
-  const bool packed = bits_of(operand(node, 0).dtype()) % 8 != 0 || bits_of(node.output()->dtype()) % 8 != 0;
+  const auto can_be_cut = [&](size_t d) {
+    const auto dim = static_cast<int64_t>(d);
+    return fills_bytes(operand(node, 0), dim) && fills_bytes(*node.output(), dim);
+  };
   for (size_t d = 0; d < shape.size(); ++d)
-    if (!shape[d].is(1) && !packed) dims[d] = {rule.add(factor_name(d), shape[d])};
+    if (!shape[d].is(1) && can_be_cut(d)) dims[d] = {rule.add(factor_name(d), shape[d])};
   rule.operands = {dims};
   // Only the type of CastLike's second operand matters.
   if (node.is("CastLike")) rule.operands.emplace_back(operand(node, 1).rank());
@@ -336,8 +339,10 @@ void infer_bit_cast(Node& node) {
 }
 
 Rule bit_cast_rule(const Node& node) {
-  const Shape& shape = shape_of(node, 0);
-  Rule rule = dimension_rule(node, std::vector<bool>(shape.size(), bits_of(node.input(0)->dtype()) % 8 == 0));
+  std::vector<bool> passes;
+  for (size_t d = 0; d < shape_of(node, 0).size(); ++d)
+    passes.push_back(fills_bytes(operand(node, 0), static_cast<int64_t>(d)));
+  Rule rule = dimension_rule(node, passes);
   rule.results = {rule.operands[0]};
   return rule;
 }

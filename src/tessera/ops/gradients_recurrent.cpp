@@ -75,7 +75,8 @@ class Unrolled {
     std::vector<Value*> results(inputs.size());
     for (size_t step = 0; step < inputs.size(); ++step) {
       const size_t t = backwards_[d] ? inputs.size() - 1 - step : step;
-      const RecurrentCell::Step made = cell.kept(cell.advanced(cell.projected(inputs[t]), state), state, is_within(t));
+      const RecurrentCell::Step made =
+          RecurrentCell::kept(b_, cell.advanced(cell.projected(inputs[t]), state), state, is_within(t));
       results[t] = made.result;
       state = made.state;
     }

@@ -77,7 +77,7 @@ FactorKind beside_kind(const Node& node) {
   return node.domain.empty() ? FactorKind::index : FactorKind::whole;
 }
 
-// "v h, b s -> b s h | v: lookup". Lines of elements of less than a byte stay whole.
+// "v h, b s -> b s h | v: lookup". A line is cut between bytes only.
 Rule gather_rule(const Node& node) {
   const Value &table = *node.input(0), &indices = *node.input(1);
   size_t axis = axis_attribute(node, table.rank());
@@ -88,8 +88,8 @@ Rule gather_rule(const Node& node) {
   auto looked_up = rule.add("v", extents[axis], indexed_kind(node));
   const size_t first_after = rule.factors.size();
   auto after = add_dims(rule, Shape(after_axis, extents.end()), "hdfij");
-  if (bits_of(table.dtype()) % 8 != 0)
-    for (size_t f = first_after; f < rule.factors.size(); ++f) rule.factors[f].kind = FactorKind::whole;
+  for (size_t d = axis + 1; d < extents.size(); ++d)
+    if (!fills_bytes(table, static_cast<int64_t>(d))) rule.factors[first_after + d - axis - 1].kind = FactorKind::whole;
   auto index_dims = add_dims(rule, indices.shape(), "bstuw");
   auto join = [](std::vector<DimFactors>& to, const std::vector<DimFactors>& dims) {
     to.insert(to.end(), dims.begin(), dims.end());

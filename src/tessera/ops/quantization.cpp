@@ -1,3 +1,4 @@
+#include "tessera/ops/dims.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
 
@@ -57,13 +58,6 @@ void infer_dequantize(Node& node) {
   set_result(node, 0, stated_type(node, operand(node, 1).dtype()), x.shape());
 }
 
-/// Whether the value's last dimension fills whole bytes, so that it can be cut along the others.
-bool fills_bytes(const Value* value) {
-  if (!value || bits_of(value->dtype()) % 8 == 0 || value->rank() == 0) return true;
-  const auto last = value->shape().back().constant();
-  return last && *last * bits_of(value->dtype()) % 8 == 0;
-}
-
 /// Every dimension passes; scales and zero points are split with their dimension, and a block stays together. Of
 /// elements of less than a byte, the last dimension stays whole, and all of them do if it does not fill its bytes.
 Rule quantization_rule(const Node& node) {
@@ -72,7 +66,10 @@ Rule quantization_rule(const Node& node) {
   Rule rule;
   std::vector<DimFactors> own(x.size()), beside(shape_of(node, 1).size());
   const bool packed = bits_of(node.input(0)->dtype()) % 8 != 0 || bits_of(node.output()->dtype()) % 8 != 0;
-  const bool whole = !fills_bytes(node.input(0)) || !fills_bytes(node.output()) || !fills_bytes(node.input(2)) ||
+  const auto has_rows = [](const Value* value) {
+    return !value || value->rank() == 0 || fills_bytes(*value, static_cast<int64_t>(value->rank()) - 2);
+  };
+  const bool whole = !has_rows(node.input(0)) || !has_rows(node.output()) || !has_rows(node.input(2)) ||
                      (packed && scales.kind == Scales::Kind::per_axis);
   for (size_t d = 0; d + (packed ? 1 : 0) < x.size() && !whole; ++d) {
     if (x[d].is(1)) continue;

@@ -29,7 +29,6 @@ RecurrentCell::RecurrentCell(NodeBuilder& b, const Node& node, const std::vector
       direction_(direction),
       width_(std::move(width)),
       whole_(std::move(whole)),
-      clip_(node.get_float("clip", 0)),
       batch_first_(node.get_int("layout", 0) != 0) {
   weights_ = b_.turn(row(kWeights));
   recurrence_ = row(kRecurrence);
@@ -86,45 +85,54 @@ const std::vector<std::string>& RecurrentCell::usual_activations(const Node& nod
   return node.is("LSTM") ? of_lstm : node.is("GRU") ? of_gru : of_rnn;
 }
 
-Value* RecurrentCell::activated(size_t which, Value* x, bool clips) {
-  const std::vector<std::string>& usual = usual_activations(node_);
-  const auto* named = node_.get<std::vector<std::string>>("activations");
-  const std::string type = named && !named->empty() ? named->at(direction_ * usual.size() + which) : usual[which];
-  if (clips && clip_ > 0) x = b_.emit("Clip", {x, b_.number(x, -clip_), b_.number(x, clip_)});
-  return b_.unary(type, x);
+Value* RecurrentCell::activated(NodeBuilder& b, const Node& node, size_t direction, size_t which, Value* x,
+                                bool clips) {
+  const std::vector<std::string>& usual = usual_activations(node);
+  const auto* named = node.get<std::vector<std::string>>("activations");
+  const std::string type = named && !named->empty() ? named->at(direction * usual.size() + which) : usual[which];
+  if (const double clip = node.get_float("clip", 0); clips && clip > 0)
+    x = b.emit("Clip", {x, b.number(x, -clip), b.number(x, clip)});
+  return b.unary(type, x);
+}
+
+RecurrentCell::State RecurrentCell::lstm_state(NodeBuilder& b, const Node& node, size_t direction,
+                                               const std::vector<Value*>& sums, const std::vector<Value*>& peepholes,
+                                               const State& before) {
+  const auto gate = [&](size_t at, size_t activation, Value* cell) {
+    Value* sum = peepholes.empty() || at == 3 ? sums[at] : b.add(sums[at], b.mul(peepholes[at], cell));
+    return activated(b, node, direction, activation, sum);
+  };
+  Value* in = gate(0, 0, before.cell);
+  Value* forget = node.get_int("input_forget", 0) != 0 ? b.sub(1, in) : gate(2, 0, before.cell);
+  Value* cell = b.add(b.mul(forget, before.cell), b.mul(in, gate(3, 1, before.cell)));
+  return {b.mul(gate(1, 0, cell), activated(b, node, direction, 2, cell, false)), cell};
 }
 
 RecurrentCell::State RecurrentCell::advanced(Value* projected, const State& before) {
   Value* recurred = with_bias(b_.emit("MatMul", {whole_(before.hidden, "hidden"), recurrence_}), state_bias_);
-  const std::vector<Value*> x = parts(b_, projected, 1, gates_of(node_));
-  if (is_gru()) {
-    const std::vector<Value*> r = parts(b_, recurred, 1, last_recurrence_ ? 2 : 3);
-    Value* update = activated(0, b_.add(x[0], r[0]));
-    Value* reset = activated(0, b_.add(x[1], r[1]));
-    Value* last = last_recurrence_
-                      ? with_bias(b_.emit("MatMul", {whole_(b_.mul(reset, before.hidden), "reset"), last_recurrence_}),
-                                  last_bias_)
-                      : b_.mul(reset, r[2]);
-    Value* inner = activated(1, b_.add(x[2], last));
-    return {b_.add(b_.mul(b_.sub(1, update), inner), b_.mul(update, before.hidden))};
+  const auto active = [&](size_t which, Value* sum) { return activated(b_, node_, direction_, which, sum); };
+  if (is_lstm()) {
+    const std::vector<Value*> sums = parts(b_, b_.add(projected, recurred), 1, gates_of(node_));
+    return lstm_state(b_, node_, direction_, sums, peepholes_, before);
   }
-  if (!is_lstm()) return {activated(0, b_.add(projected, recurred))};
-  const std::vector<Value*> r = parts(b_, recurred, 1, gates_of(node_));
-  const auto gate = [&](size_t at, Value* cell) {
-    Value* sum = b_.add(x[at], r[at]);
-    return peepholes_.empty() || at == 3 ? sum : b_.add(sum, b_.mul(peepholes_[at], cell));
-  };
-  Value* in = activated(0, gate(0, before.cell));
-  Value* forget = node_.get_int("input_forget", 0) != 0 ? b_.sub(1, in) : activated(0, gate(2, before.cell));
-  Value* cell = b_.add(b_.mul(forget, before.cell), b_.mul(in, activated(1, gate(3, before.cell))));
-  return {b_.mul(activated(0, gate(1, cell)), activated(2, cell, false)), cell};
+  if (!is_gru()) return {active(0, b_.add(projected, recurred))};
+  const std::vector<Value*> x = parts(b_, projected, 1, gates_of(node_));
+  const std::vector<Value*> r = parts(b_, recurred, 1, last_recurrence_ ? 2 : 3);
+  Value* update = active(0, b_.add(x[0], r[0]));
+  Value* reset = active(0, b_.add(x[1], r[1]));
+  Value* last =
+      last_recurrence_
+          ? with_bias(b_.emit("MatMul", {whole_(b_.mul(reset, before.hidden), "reset"), last_recurrence_}), last_bias_)
+          : b_.mul(reset, r[2]);
+  Value* inner = active(1, b_.add(x[2], last));
+  return {b_.add(b_.mul(b_.sub(1, update), inner), b_.mul(update, before.hidden))};
 }
 
-RecurrentCell::Step RecurrentCell::kept(const State& after, const State& before, Value* runs) {
+RecurrentCell::Step RecurrentCell::kept(NodeBuilder& b, const State& after, const State& before, Value* runs) {
   if (!runs) return {after, after.hidden};
-  State state{b_.where(runs, after.hidden, before.hidden)};
-  if (after.cell) state.cell = b_.where(runs, after.cell, before.cell);
-  return {state, b_.where(runs, after.hidden, 0.0)};
+  State state{b.where(runs, after.hidden, before.hidden)};
+  if (after.cell) state.cell = b.where(runs, after.cell, before.cell);
+  return {state, b.where(runs, after.hidden, 0.0)};
 }
 
 }  // namespace tessera::ops

@@ -36,8 +36,12 @@ class RecurrentCell {
     State state;
     Value* result = nullptr;
   };
-  Step kept(const State& after, const State& before, Value* runs);
+  static Step kept(NodeBuilder& b, const State& after, const State& before, Value* runs);
 
+  /// An LSTM's state after a step. `node` says activations, clip and input_forget; `sums` [n, width] of the gates are
+  /// those of input, output, forgetting and the cell, `peepholes` [width] of the first three; empty: none.
+  static State lstm_state(NodeBuilder& b, const Node& node, size_t direction, const std::vector<Value*>& sums,
+                          const std::vector<Value*>& peepholes, const State& before);
   static int64_t gates_of(const Node& node);
   /// The activations of each direction where the node names none.
   static const std::vector<std::string>& usual_activations(const Node& node);
@@ -53,7 +57,8 @@ class RecurrentCell {
   /// This direction's row of an operand, less its first dimension; null without the operand.
   Value* row(size_t index);
   Value* state(size_t index, const Expr& n);
-  Value* activated(size_t which, Value* x, bool clips = true);
+  static Value* activated(NodeBuilder& b, const Node& node, size_t direction, size_t which, Value* x,
+                          bool clips = true);
   Value* with_bias(Value* x, Value* bias) { return bias ? b_.add(x, bias) : x; }
 
   NodeBuilder& b_;
@@ -62,7 +67,6 @@ class RecurrentCell {
   size_t direction_;
   Expr width_;
   Whole whole_;
-  double clip_ = 0;
   bool batch_first_ = false;
   Value *weights_ = nullptr, *bias_ = nullptr;                ///< of the input
   Value *recurrence_ = nullptr, *last_recurrence_ = nullptr;  ///< of the state: of all gates that read it as it is, and

@@ -94,7 +94,8 @@ class SplitRecurrence {
     const auto carry = [&](Value* value) { return value ? flow("Carry", {value, iteration})[0] : nullptr; };
     const RecurrentCell::State before{carry(initial.hidden), carry(initial.cell)};
     Value* item = flow("Item", {projected, iteration}, order)[0];
-    const RecurrentCell::Step step = cell.kept(cell.advanced(item, before), before, is_within(iteration, backwards));
+    const RecurrentCell::Step step =
+        RecurrentCell::kept(b_, cell.advanced(item, before), before, is_within(iteration, backwards));
     std::vector<Value*> end = {iteration, nullptr};
     for (const auto& [next, carried] :
          {std::pair(step.state.hidden, before.hidden), std::pair(step.state.cell, before.cell)})

@@ -108,13 +108,6 @@ Node* made_by(const Value* value, std::string_view op_type) {
   return value && value->producer && value->producer->is(op_type) ? value->producer : nullptr;
 }
 
-bool has_lines(const Value* value, int64_t axis) {
-  if (bits_of(value->dtype()) % 8 == 0) return true;
-  const Shape& shape = value->shape();
-  const auto line = product(Shape(shape.begin() + axis + 1, shape.end())).constant();
-  return line && *line * bits_of(value->dtype()) % 8 == 0;
-}
-
 std::optional<std::vector<Expr>> contents(const Value* value) {
   return value ? ops::content_of(value) : std::nullopt;
 }

@@ -46,8 +46,6 @@ Value* transposed(Graph& graph, Value* x, const std::vector<int64_t>& permutatio
 
 /// The node of that type that produces the value; null if there is none.
 Node* made_by(const Value* value, std::string_view op_type);
-/// Whether Gather can copy what lies behind that dimension: elements of less than a byte must fill whole ones there.
-bool has_lines(const Value* value, int64_t axis);
 /// Elements of a small integer or bool value, if known.
 std::optional<std::vector<Expr>> contents(const Value* value);
 /// The same as numbers.

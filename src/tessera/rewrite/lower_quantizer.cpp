@@ -2,6 +2,7 @@
 #include <array>
 #include <cctype>
 
+#include "tessera/ops/dims.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/recurrent_cell.h"
 #include "tessera/rewrite/edit.h"
@@ -26,17 +27,12 @@ Value* row_of(Lowerer& l, size_t operand, int64_t at) {
 /// at each step, as ONNX Runtime does on one thread, and for one sequence; else its threads quantize some each.
 class DynamicQuantizeLstm {
  public:
-  explicit DynamicQuantizeLstm(Lowerer& l) : l_(l) {
-    for (const Operand operand : {kLengths, kPeepholes})
-      if (l.has(operand))
-        fail_node(l.node, "its {} are not supported; quantize the model without its LSTMs",
-                  operand == kLengths ? "sequence_lens" : "peepholes");
+  explicit DynamicQuantizeLstm(Lowerer& l) : l_(l), lstm_(as_lstm(l.node)) {
     for (const char* attribute : {"activation_alpha", "activation_beta"})
       if (l.node.find_attribute(attribute))
         fail_node(l.node, "its {} is not supported; quantize the model without its LSTMs", attribute);
     for (const Operand scale : {kWScale, kRScale})
       if (!l.has(scale)) fail_node(l.node, "its operand {}, a scale of its weights, is missing", +scale);
-    read_activations();
     const Shape &x = l.in(kX)->shape(), &r = l.in(kR)->shape();
     if (x.size() != 3 || r.size() != 3 || l.in(kW)->rank() != 3)
       fail_node(l.node, "its operands X {}, W {} and R {} must have three dimensions", to_string(x),
@@ -44,10 +40,12 @@ class DynamicQuantizeLstm {
     times_ = x[0];
     batch_ = x[1];
     hidden_ = r[1];
+    require_shape(kLengths, "sequence_lens", {batch_});
+    require_shape(kPeepholes, "P", {static_cast<int64_t>(RecurrentCell::backwards_of(l.node).size()), hidden_ * 3});
   }
 
   Values run() {
-    const Values x = quantize_dynamically(l_.b, l_.in(kX));
+    const Values x = quantize_dynamically(l_.b, reached());
     Values all, hidden, cells;
     const std::vector<bool> backwards = RecurrentCell::backwards_of(l_.node);
     for (size_t d = 0; d < backwards.size(); ++d) {
@@ -66,27 +64,53 @@ class DynamicQuantizeLstm {
  private:
   enum Operand : size_t { kX, kW, kR, kB, kLengths, kHidden, kCell, kPeepholes, kWScale, kWZero, kRScale, kRZero };
 
-  static constexpr size_t kActivations = 3;  // of a direction: of the gates, the cell and the hidden state
+  // What a step reads of the values outside.
+  struct Outer {
+    Codes recurrence;
+    Value *bias = nullptr, *peepholes = nullptr;
+  };
 
-  // ONNX Runtime takes names in any case.
-  void read_activations() {
-    const size_t needed = kActivations * RecurrentCell::backwards_of(l_.node).size();
-    const auto* named = l_.node.get<std::vector<std::string>>("activations");
-    const bool usual = !named || named->empty();
-    for (size_t i = 0; usual && i < needed; ++i) activations_.emplace_back(i % kActivations == 0 ? "Sigmoid" : "Tanh");
-    if (usual) return;
-    if (named->size() != needed) fail_node(l_.node, "it has {} activations; {} are needed", named->size(), needed);
+  // ONNX's LSTM with the same attributes. ONNX Runtime takes names of activations in any case.
+  static Node as_lstm(const Node& node) {
+    Node lstm;
+    lstm.op_type = "LSTM";
+    lstm.attributes = node.attributes;
+    const auto* named = node.get<std::vector<std::string>>("activations");
+    if (!named || named->empty()) return lstm;
+    const size_t needed = RecurrentCell::usual_activations(lstm).size() * RecurrentCell::backwards_of(node).size();
+    if (named->size() != needed) fail_node(node, "it has {} activations; {} are needed", named->size(), needed);
+    std::vector<std::string> known;
     for (const std::string& name : *named) {
-      const auto is_name = [&](std::string_view known) {
-        return std::equal(name.begin(), name.end(), known.begin(), known.end(),
+      const auto is_name = [&](std::string_view usual) {
+        return std::equal(name.begin(), name.end(), usual.begin(), usual.end(),
                           [](char a, char b) { return std::tolower(a) == std::tolower(b); });
       };
       constexpr std::array<std::string_view, 3> kKnown = {"Sigmoid", "Tanh", "Relu"};
-      const auto known = std::find_if(kKnown.begin(), kKnown.end(), is_name);
-      if (known == kKnown.end())
-        fail_node(l_.node, "the activation {} is not supported; use Sigmoid, Tanh or Relu", name);
-      activations_.emplace_back(*known);
+      const auto usual = std::find_if(kKnown.begin(), kKnown.end(), is_name);
+      if (usual == kKnown.end()) fail_node(node, "the activation {} is not supported; use Sigmoid, Tanh or Relu", name);
+      known.emplace_back(*usual);
     }
+    lstm.set("activations", known);
+    return lstm;
+  }
+
+  void require_shape(Operand operand, const char* name, const Shape& wanted) const {
+    if (l_.has(operand) && l_.in(operand)->shape() != wanted)
+      fail_node(l_.node, "its operand {} is {}; it must be {}", name, to_string(l_.in(operand)->shape()),
+                to_string(wanted));
+  }
+
+  // [t, 1, 1], or [t, n, 1] for a length [1, n, 1] of each sequence: whether a time comes before these lengths.
+  Value* is_before(Value* lengths) {
+    return l_.b.emit("Greater", {lengths, l_.b.reshape(l_.b.range(times_), {times_, 1, 1})});
+  }
+  Value* lengths() { return l_.b.reshape(l_.b.cast(l_.in(kLengths), DType::int64), {1, batch_, 1}); }
+
+  // The inputs; times that no sequence reaches take no part in their range.
+  Value* reached() {
+    if (!l_.has(kLengths)) return l_.in(kX);
+    Value* longest = l_.b.emit("ReduceMax", {lengths()}, {attribute("keepdims", int64_t{0})});
+    return l_.b.where(is_before(longest), l_.in(kX), 0.0);
   }
 
   // The last hidden state, the last cell, and the hidden states of all steps.
@@ -95,12 +119,13 @@ class DynamicQuantizeLstm {
     Values biases(2, nullptr);
     if (Value* both = row_of(l_, kB, at)) biases = RecurrentCell::parts(l_.b, both, 0, 2);
     const Codes weights{row_of(l_, kW, at), row_of(l_, kWScale, at), row_of(l_, kWZero, at)};
-    Value* projected = scaled_product(l_.b, l_.node, x, weights, biases[0]);
+    const Codes recurrence{row_of(l_, kR, at), row_of(l_, kRScale, at), row_of(l_, kRZero, at)};
+    Value* peepholes = row_of(l_, kPeepholes, at);
     const auto initial = [&](Operand operand) {
       return l_.has(operand) ? row_of(l_, operand, at) : l_.b.zeros(DType::float32, {batch_, hidden_});
     };
-    const Values operands = {initial(kHidden), initial(kCell), projected};
-    const Codes outer{row_of(l_, kR, at), row_of(l_, kRScale, at), row_of(l_, kRZero, at)};
+    Values operands = {initial(kHidden), initial(kCell), scaled_product(l_.b, l_.node, x, weights, biases[0])};
+    if (l_.has(kLengths)) operands.push_back(is_before(lengths()));  // a step backwards reads the same row
     Node* scan = l_.b.graph.add_node("Scan", operands, {"", "", ""}, "", &l_.node);
     scan->name = l_.node.name + (d == 0 ? "" : "/backwards");
     auto body = std::make_unique<Graph>();
@@ -110,6 +135,7 @@ class DynamicQuantizeLstm {
       const Expr width = items.size() < 2 ? hidden_ : hidden_ * 4;
       items.push_back(body->add_input(name, {DType::float32, Shape{batch_, width}}));
     }
+    if (operands.size() > items.size()) items.push_back(body->add_input("runs", {DType::boolean, Shape{batch_, 1}}));
     const auto captured = [&](Value* value) -> Value* {
       if (!value) return nullptr;
       Value* inner = body->add_value(value->name, ValueKind::input, value->type);
@@ -117,10 +143,12 @@ class DynamicQuantizeLstm {
       l_.b.graph.set_input(scan, scan->inputs.size(), value);
       return inner;
     };
-    const Codes recurrence{captured(outer.codes), captured(outer.scale), captured(outer.zero)};
-    body->outputs = step(*body, items, recurrence, captured(biases[1]), d);
-    scan->set("num_scan_inputs", int64_t{1});
-    scan->set("scan_input_directions", std::vector<int64_t>{backwards ? 1 : 0});
+    Outer outer{{captured(recurrence.codes), captured(recurrence.scale), captured(recurrence.zero)}};
+    outer.bias = captured(biases[1]);
+    outer.peepholes = captured(peepholes);
+    body->outputs = step(*body, items, outer, d);
+    scan->set("num_scan_inputs", static_cast<int64_t>(items.size()) - 2);
+    scan->set("scan_input_directions", std::vector<int64_t>(items.size() - 2, backwards ? 1 : 0));
     scan->set("scan_output_directions", std::vector<int64_t>{backwards ? 1 : 0});
     scan->set("body", Region(std::move(body)));
     const TensorType state{DType::float32, Shape{batch_, hidden_}};
@@ -132,29 +160,22 @@ class DynamicQuantizeLstm {
     return {results[0]->outputs[0], results[1]->outputs[0], results[2]->outputs[0]};
   }
 
-  // Gates are those of input, output, forgetting and the cell, in this order.
-  Values step(Graph& body, const Values& items, const Codes& recurrence, Value* bias, size_t d) {
+  // The state after a step, and what the sequences give there.
+  Values step(Graph& body, const Values& items, const Outer& outer, size_t d) {
     ops::NodeBuilder b(body, "step");
-    const Values state = quantize_dynamically(b, items[0]);
-    Value* sums = b.add(items[2], scaled_product(b, l_.node, {state[0], state[1], state[2]}, recurrence, bias));
-    const Values gates = RecurrentCell::parts(b, sums, 1, 4);
-    const auto activated = [&](size_t which, Value* x) { return b.unary(activations_[d * kActivations + which], x); };
-    const double clip = l_.node.get_float("clip", 0);
-    const auto gate = [&](size_t which, size_t activation) {
-      Value* x = gates[which];
-      if (clip > 0) x = b.emit("Clip", {x, b.number(x, -clip), b.number(x, clip)});
-      return activated(activation, x);
-    };
-    Value* in = gate(0, 0);
-    Value* forget = l_.node.get_int("input_forget", 0) != 0 ? b.sub(1, in) : gate(2, 0);
-    Value* cell = b.add(b.mul(forget, items[1]), b.mul(in, gate(3, 1)));
-    Value* hidden = b.mul(gate(1, 0), activated(2, cell));
-    return {hidden, cell, b.emit("Identity", {hidden})};
+    const RecurrentCell::State before{items[0], items[1]};
+    const Values codes = quantize_dynamically(b, before.hidden);
+    Value* recurred = scaled_product(b, l_.node, {codes[0], codes[1], codes[2]}, outer.recurrence, outer.bias);
+    const Values sums = RecurrentCell::parts(b, b.add(items[2], recurred), 1, RecurrentCell::gates_of(lstm_));
+    const Values peepholes = outer.peepholes ? RecurrentCell::parts(b, outer.peepholes, 0, 3) : Values();
+    const RecurrentCell::State after = RecurrentCell::lstm_state(b, lstm_, d, sums, peepholes, before);
+    const RecurrentCell::Step kept = RecurrentCell::kept(b, after, before, items.size() > 3 ? items[3] : nullptr);
+    return {kept.state.hidden, kept.state.cell, b.emit("Identity", {kept.result})};
   }
 
   Lowerer& l_;
+  Node lstm_;
   Expr times_, batch_, hidden_;
-  std::vector<std::string> activations_;
 };
 
 Values dynamic_quantize_lstm(Lowerer& l) {
@@ -208,11 +229,12 @@ Values gather_block_quantized(Lowerer& l) {
   const auto looked_up = [&](Value* from) {
     return l.b.emit("Gather", {from, l.in(kIndices)}, {attribute("axis", rows)});
   };
-  const bool widens = !bytes && !is_float(l.in(kTable)->dtype()) &&
-                      (!has_lines(l.in(kTable), rows) || (l.has(kZeroPoints) && !has_lines(l.in(kZeroPoints), rows)));
-  Value* codes = !widens                         ? looked_up(l.in(kTable))
-                 : has_lines(l.in(kTable), rows) ? in_bytes(looked_up(l.in(kTable)))
-                                                 : looked_up(in_bytes(l.in(kTable)));
+  const bool widens =
+      !bytes && !is_float(l.in(kTable)->dtype()) &&
+      (!ops::fills_bytes(*l.in(kTable), rows) || (l.has(kZeroPoints) && !ops::fills_bytes(*l.in(kZeroPoints), rows)));
+  Value* codes = !widens                                 ? looked_up(l.in(kTable))
+                 : ops::fills_bytes(*l.in(kTable), rows) ? in_bytes(looked_up(l.in(kTable)))
+                                                         : looked_up(in_bytes(l.in(kTable)));
   Value* scale = looked_up(l.in(kScales));
   Value* zero_point =
       l.has(kZeroPoints) ? looked_up(widens ? in_bytes(l.in(kZeroPoints)) : l.in(kZeroPoints)) : nullptr;

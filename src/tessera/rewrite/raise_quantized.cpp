@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "tessera/base/error.h"
+#include "tessera/ops/dims.h"
 #include "tessera/ops/node_builder.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/passes.h"
@@ -235,7 +236,8 @@ bool dequantize_gathered(Graph& graph, Node* node) {
   const bool has_axis = table->block > 0 || table->is_list(), along = has_axis && table->axis == axis;
   if (along && table->block > 0) return false;
   const bool picks_zeros = table->zero && (along || table->block > 0);
-  if (!has_lines(table->codes, axis) || (picks_zeros && !has_lines(table->zero, along ? 0 : axis))) return false;
+  if (!ops::fills_bytes(*table->codes, axis) || (picks_zeros && !ops::fills_bytes(*table->zero, along ? 0 : axis)))
+    return false;
   ops::NodeBuilder b(graph, node->outputs[0]->name, node);
   // A list of scales goes along a single dimension.
   const bool flat = along && node->inputs[1]->rank() != 1;

@@ -76,8 +76,8 @@ class Collective : public NodeCommunication {
   void start(device::Queue& queue, const kernels::KernelArgs& args) override {
     if (!communicator_) communicator_ = &rank_.communicator(axes_);
     for (const Block& block : sent_)
-      queue.copy_box(static_cast<std::byte*>(args.scratch) + block.skip, block.dense, args.inputs[0], block.box,
-                     element_);
+      queue.copy_box(static_cast<std::byte*>(args.scratch) + block.skip, block.dense, args.inputs[0], block.part.box,
+                     block.part.unit);
     queue.run([this](const kernels::KernelArgs& given) { begin(given); }, args);
   }
 
@@ -88,15 +88,15 @@ class Collective : public NodeCommunication {
   void wait(device::Queue& queue, const kernels::KernelArgs& args) override {
     queue.run([this](const kernels::KernelArgs&) { communicator_->wait(ticket_); }, args);
     for (const Block& block : received_)
-      queue.copy_box(args.outputs[0], block.box, static_cast<std::byte*>(args.scratch) + block.skip, block.dense,
-                     element_);
+      queue.copy_box(args.outputs[0], block.part.box, static_cast<std::byte*>(args.scratch) + block.skip, block.dense,
+                     block.part.unit);
     if (clears_) queue.clear(args.outputs[0], clears_);
   }
 
  private:
   /// A member's part of an all-to-all's operand or result, which travels as a dense one in scratch memory.
   struct Block {
-    Box box;
+    CopiedBox part;
     Box dense;
     size_t skip = 0;  ///< bytes before the dense one
   };
@@ -194,11 +194,10 @@ class Collective : public NodeCommunication {
     auto rank_count = static_cast<int64_t>(in_dims.size());
     if (split < 0 || concat < 0 || split >= rank_count || concat >= rank_count)
       fail("communication", "{}: split_dim and concat_dim must name dimensions of the operand", node.label());
-    element_ = bind::element_bytes(operation_.dtype);
     Expr split_extent = dialect::stated_extent(node, spmd::kSplitExtentAttribute, node.output(0)->shape()[split]);
     Expr concat_extent = dialect::stated_extent(node, spmd::kConcatExtentAttribute, node.input(0)->shape()[concat]);
-    send_bytes_ = (static_cast<size_t>(count_of(in_dims)) * element_ + 63) / 64 * 64;
-    scratch_ = send_bytes_ + static_cast<size_t>(count_of(out_dims)) * element_;
+    send_bytes_ = (bytes_of(operation_.dtype, count_of(in_dims)) + 63) / 64 * 64;
+    scratch_ = send_bytes_ + bytes_of(operation_.dtype, count_of(out_dims));
     size_t sent = 0, received = send_bytes_;  // bytes
     int64_t from = 0, to = 0;
     const auto add = [&](const Dims& dims, size_t dim, const Expr& extent, int member, int64_t& at, size_t& skip) {
@@ -206,16 +205,19 @@ class Collective : public NodeCommunication {
       box.offsets[dim] = at;
       box.extents[dim] = extents_.at(extent, member);
       at += box.extents[dim];
-      Block block{box, {box.extents, Dims(dims.size(), 0), box.extents}, skip};
-      skip += static_cast<size_t>(box.count()) * element_;
+      Block block{{std::move(box), operation_.dtype}, {}, skip};
+      const Dims& extents = block.part.box.extents;
+      block.dense = {extents, Dims(extents.size(), 0), extents};
+      skip += static_cast<size_t>(block.part.box.count()) * block.part.unit;
       return block;
     };
     for (int member : members_) {
       sent_.push_back(add(in_dims, split, split_extent, member, from, sent));
-      counts_.push_back(sent_.back().box.count());
+      counts_.push_back(sent_.back().part.box.count());
       received_.push_back(add(out_dims, concat, concat_extent, member, to, received));
-      recv_counts_.push_back(received_.back().box.count());
+      recv_counts_.push_back(received_.back().part.box.count());
     }
+    if (bits_of(operation_.dtype) % 8 != 0) operation_.dtype = DType::uint8;  // as the blocks are counted
   }
 
   RankState& rank_;
@@ -231,7 +233,7 @@ class Collective : public NodeCommunication {
   bool done_ = false;  ///< as far as the communicator has said
   std::vector<int64_t> counts_, recv_counts_;
   std::vector<Block> sent_, received_;
-  size_t element_ = 1, send_bytes_ = 0, scratch_ = 0;
+  size_t send_bytes_ = 0, scratch_ = 0;
 };
 
 }  // namespace

@@ -15,7 +15,7 @@ void store_part(RankState& rank, const StateSlot& slot, const Box& box, void* wh
     if (box.count() == count_of(box.dims))
       std::memcpy(whole, part, slot.bytes);
     else
-      copy_to_whole(whole, part, box, static_cast<size_t>(bits_of(slot.dtype)) / 8);
+      copy_to_whole(whole, part, CopiedBox(box, slot.dtype));
   });
 }
 void load_part(RankState& rank, StateSlot& slot, const Box& box, const void* whole) {
@@ -24,7 +24,7 @@ void load_part(RankState& rank, StateSlot& slot, const Box& box, const void* who
     if (box.count() == count_of(box.dims))
       std::memcpy(part, whole, slot.bytes);
     else
-      copy_from_whole(part, whole, box, static_cast<size_t>(bits_of(slot.dtype)) / 8);
+      copy_from_whole(part, whole, CopiedBox(box, slot.dtype));
   });
 }
 

@@ -307,7 +307,7 @@ void RankPlan::store(const Value* value, void* whole) {
   if (!binding_->writes(value)) return;
   const CopiedBox copied(binding_->box(value), value->dtype());
   rank_.read(resolve(binding_->location_of(value)), static_cast<size_t>(copied.box.count()) * copied.unit,
-             [&](const void* part) { copy_to_whole(whole, part, copied.box, copied.unit); });
+             [&](const void* part) { copy_to_whole(whole, part, copied); });
 }
 
 }  // namespace tessera::runtime

@@ -172,7 +172,7 @@ Tensor RankState::cut(const RankPrograms& programs, const Value* state) const {
                   ? limit_->hold(bytes_of(whole.dtype, count_of(dims)), fmt::format("the shard of '{}'", state->name))
                   : nullptr;
   Tensor shard = Tensor::zeros(whole.dtype, dims);
-  copy_from_whole(shard.mutable_data(), whole.data, part->box, part->unit);
+  copy_from_whole(shard.mutable_data(), whole.data, *part);
   return device::MemoryLimit::released_with(std::move(shard), std::move(held));
 }
 
@@ -218,9 +218,9 @@ void RankState::copy_initial(const RankPrograms& programs, const Value* state, v
     return;
   }
   const Tensor& whole = program.initial.at(state);
-  if (!whole.data || bits_of(whole.dtype) % 8 != 0) (void)cut(programs, state);  // refuses it
-  copy_from_whole(to, whole.data, box_of(sharding, program.mesh, coordinates_, no_symbols),
-                  bind::element_bytes(whole.dtype));
+  const auto part = byte_box(box_of(sharding, program.mesh, coordinates_, no_symbols), whole.dtype);
+  if (!whole.data || !part) (void)cut(programs, state);  // refuses it
+  copy_from_whole(to, whole.data, *part);
 }
 
 StateSlot& RankState::slot(const RankPrograms& programs, const Value* state) {

@@ -24,8 +24,8 @@ bool fits(const WholeState::Piece& piece, const Dims& dims) {
   return true;
 }
 
-size_t element_bytes(const WholeState& state) {
-  return static_cast<size_t>(bits_of(state.dtype)) / 8;
+CopiedBox box_of_piece(const WholeState& state, const WholeState::Piece& piece) {
+  return {{state.dims, piece.begin, piece.extents}, state.dtype};
 }
 
 }  // namespace
@@ -99,14 +99,13 @@ void require_whole(const WholeStates& states) {
 
 void join_pieces(const WholeState& state, const std::map<std::string, Tensor>& pieces, Tensor& whole) {
   for (const WholeState::Piece& piece : state.pieces)
-    copy_to_whole(whole.mutable_data(), pieces.at(piece.state).data, {state.dims, piece.begin, piece.extents},
-                  element_bytes(state));
+    copy_to_whole(whole.mutable_data(), pieces.at(piece.state).data, box_of_piece(state, piece));
 }
 
 void cut_pieces(const WholeState& state, const Tensor& whole, std::map<std::string, Tensor>& pieces) {
   for (const WholeState::Piece& piece : state.pieces) {
     Tensor part = Tensor::zeros(state.dtype, piece.extents);
-    copy_from_whole(part.mutable_data(), whole.data, {state.dims, piece.begin, piece.extents}, element_bytes(state));
+    copy_from_whole(part.mutable_data(), whole.data, box_of_piece(state, piece));
     pieces.insert_or_assign(piece.state, std::move(part));
   }
 }

@@ -93,7 +93,7 @@ class Decider {
   double bytes(const Sharding& from, const Sharding& to, const Moved& of) const {
     if (same_layout(from, to)) return 0;
     double sum = 0;
-    for (const ReshardStep& step : plan_reshard(from, to)) sum += of.bytes(step, mesh_, hints_);
+    for (const ReshardStep& step : plan_reshard(from, to, of.dtype)) sum += of.bytes(step, mesh_, hints_);
     return sum;
   }
 

@@ -293,7 +293,7 @@ class Partitioner {
     if (!unit.is(1)) along.parts.push_back(Part{unit, {}});
     const Sharding after = before;
     along.parts[0].axes = axes_along(layout, decision.axes, factors);
-    return exchanged(part, layout, suffix, before, after, plan_reshard(before, after));
+    return exchanged(part, layout, suffix, before, after, plan_reshard(before, after, part->dtype()));
   }
 
   // A value inside a local form: an operand's part with the elements that other ranks have and this one's results read.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/ops/dims.h"
 #include "tessera/spmd/reshard_search.h"
 
 namespace tessera::spmd {
@@ -458,7 +459,9 @@ class FoundSteps {
   std::unordered_map<Key, std::optional<std::vector<ReshardStep>>, Hash> known_;
 };
 
-std::vector<ReshardStep> plan_reshard(const Sharding& from, const Sharding& to) {
+namespace {
+
+std::vector<ReshardStep> plan_of_any_parts(const Sharding& from, const Sharding& to) {
   thread_local FoundSteps found;
   Planner planner(from, to);
   std::vector<ReshardStep> steps = planner.line_up();
@@ -467,6 +470,31 @@ std::vector<ReshardStep> plan_reshard(const Sharding& from, const Sharding& to) 
   if (begin.at == goal.at && may_be_undercut(begin, rest))
     if (const auto& fewer = found.between(begin, goal, rest)) rest = *fewer;
   steps.insert(steps.end(), rest.begin(), rest.end());
+  return steps;
+}
+
+// How many dimensions, the first, may be cut.
+size_t cut_between_bytes(const Sharding& sharding, DType dtype) {
+  Shape shape;
+  for (const DimSharding& dim : sharding.dims) shape.push_back(dim.size());
+  size_t dims = shape.size();
+  while (dims > 0 && !ops::fills_bytes(dtype, shape, static_cast<int64_t>(dims) - 1)) --dims;
+  return dims;
+}
+
+}  // namespace
+
+std::vector<ReshardStep> plan_reshard(const Sharding& from, const Sharding& to, DType dtype) {
+  const size_t cut = cut_between_bytes(to, dtype);
+  if (cut == to.dims.size()) return plan_of_any_parts(from, to);
+  // The others are whole before and after, and stay so.
+  const auto kept = to.dims.begin() + static_cast<ptrdiff_t>(cut);
+  Sharding first = from, last = to;
+  first.dims.resize(cut);
+  last.dims.resize(cut);
+  std::vector<ReshardStep> steps = plan_of_any_parts(first, last);
+  for (ReshardStep& step : steps)
+    for (Sharding* layout : {&step.before, &step.after}) layout->dims.insert(layout->dims.end(), kept, to.dims.end());
   return steps;
 }
 

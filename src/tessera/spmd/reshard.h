@@ -61,7 +61,10 @@ struct ReshardStep {
 /// or by Permute from another place; it leaves a place by Broadcast, Scatter or Permute. Between places only shards
 /// move, if there are some:
 /// [-] at(pp=0) → [8{tp}] at(pp=1) slices first, [8{tp}] at(pp=0) → [-] at(pp=1) gathers last.
-std::vector<ReshardStep> plan_reshard(const Sharding& from, const Sharding& to);
+///
+/// Of elements of less than a byte, no step cuts a dimension behind which they do not fill bytes; without a type,
+/// elements are whole bytes.
+std::vector<ReshardStep> plan_reshard(const Sharding& from, const Sharding& to, DType dtype = DType::undefined);
 
 /// By member of the group, the one that gets its piece, in a permute or reorder; -1: none.
 std::vector<int64_t> targets_of(const ReshardStep& step);

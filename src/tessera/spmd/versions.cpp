@@ -32,7 +32,7 @@ std::optional<Route> cheapest_route(const std::vector<Sharding>& layouts, const 
   for (size_t v = 0; v < layouts.size(); ++v) {
     if (same_layout(layouts[v], wanted)) return Route{v, {}, 0};
     if (!layouts[v].is_partial() && wanted.is_partial()) continue;
-    Route route{v, plan_reshard(layouts[v], wanted), 0};
+    Route route{v, plan_reshard(layouts[v], wanted, of.dtype), 0};
     for (const ReshardStep& step : route.steps) route.bytes += of.bytes(step, mesh, hints);
     if (!best || route.bytes < best->bytes) best = std::move(route);
   }
@@ -73,10 +73,11 @@ double bytes_regathered(const Layout& layout, const NodeLayout& node, const std:
   std::vector<std::vector<AxisRef>> without = axes;
   for (size_t s = 0; s < node.subfactors.size(); ++s)
     if (node.subfactors[s].factor == factor) without[s].clear();
+  const DType dtype = wide_dtype(*node.node->outputs[result]);
   double sum = 0;
   for (const ReshardStep& step :
-       plan_reshard(laid_out(layout, node, axes, true, result), laid_out(layout, node, without, true, result)))
-    sum += hinted(bytes_received(step, wide_dtype(*node.node->outputs[result]), mesh), hints);
+       plan_reshard(laid_out(layout, node, axes, true, result), laid_out(layout, node, without, true, result), dtype))
+    sum += hinted(bytes_received(step, dtype, mesh), hints);
   return sum * hinted(node.rule.factors[factor].rounds, hints);
 }
 
@@ -104,7 +105,7 @@ double bytes_within(const Layout& layout, const NodeLayout& node, const std::vec
   for (const AxisRef& axis : over)
     if (axis.size > 1) before.partial.push_back({axis, Reduction::sum});
   const DType dtype = wide_dtype(*node.node->outputs[result]);
-  for (const ReshardStep& step : plan_reshard(before, after))
+  for (const ReshardStep& step : plan_reshard(before, after, dtype))
     sum += reductions * hinted(bytes_received(step, dtype, mesh), hints);
   const double part = hinted(largest_shard(after, mesh), hints) * bits_of(dtype) / 8;
   return sum + gathers * part * static_cast<double>(ranks_of(over) - 1);

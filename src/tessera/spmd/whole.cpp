@@ -98,7 +98,7 @@ class WholeEdgeMaker {
 
   Value* laid_out(Value* value, const Sharding& wanted) {
     const Placement from = result_.placement(value);
-    for (const ReshardStep& step : plan_reshard(from.sharding, wanted))
+    for (const ReshardStep& step : plan_reshard(from.sharding, wanted, from.global.dtype))
       value = emit_reshard(result_, value, step, from.global, from.name);
     return value;
   }
@@ -221,7 +221,7 @@ std::vector<Cut> cuts_between(const Mesh& mesh, const Value* from, const Placeme
   plain.graph = std::make_unique<Graph>();
   Value* const source = plain.graph->add_input(from->name, from->type);
   Value* last = source;
-  for (const ReshardStep& step : plan_reshard(whole.sharding, part.sharding))
+  for (const ReshardStep& step : plan_reshard(whole.sharding, part.sharding, part.global.dtype))
     last = emit_reshard(plain, last, step, part.global, part.name);
   std::vector<Cut> all;
   for (const Node* node : layout_steps_between(last, source)) all.insert(all.begin(), Cut(*node, mesh, rank));
@@ -288,7 +288,7 @@ std::optional<GatheredNext> gathered_next(const Program& program, const Value& s
   plain.mesh = program.mesh;
   plain.graph = std::make_unique<Graph>();
   Value* last = plain.graph->add_input("shard", {state.dtype(), wanted});
-  for (const ReshardStep& step : plan_reshard(shard.sharding, Sharding::replicated(*shard.global.shape)))
+  for (const ReshardStep& step : plan_reshard(shard.sharding, Sharding::replicated(*shard.global.shape), state.dtype()))
     last = emit_reshard(plain, last, step, shard.global, shard.name);
   GatheredNext found{state.next, {}};
   const auto& nodes = plain.graph->nodes();

@@ -9,7 +9,6 @@
 #include "tessera/ir/aligned.h"
 #include "tessera/ir/glob.h"
 #include "tessera/ir/set_sizes.h"
-#include "tessera/ir/solve_extents.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/literal.h"
@@ -20,6 +19,7 @@
 #include "tessera/train/copy.h"
 #include "tessera/train/initialize.h"
 #include "tessera/train/loss.h"
+#include "tessera/train/micro_batches.h"
 #include "tessera/train/names.h"
 #include "tessera/train/optimizer.h"
 #include "tessera/train/scaling.h"
@@ -45,16 +45,16 @@ class StepMaker {
         optimizer_(optimizer_named(options.optimizer)),
         dropout_(options.dropout),
         batch_norm_(options.batch_norm),
+        batches_(*model.graph, options.micro_batches, options.sizes),
         build_(*step_.model.graph, "step") {
     for (Loss& loss : losses_of(options.loss)) terms_.push_back({std::move(loss)});
   }
 
   Step evaluate() {
-    part_sizes_ = options_.sizes;
     dropout_ = Dropout::off;
     const std::set<std::string> stepped = statistics_that_step();
     batch_norm_ = BatchNorm::frozen;
-    OnnxModel forward = forward_model(part_sizes_);
+    OnnxModel forward = forward_model();
     start(forward);
     std::map<const Value*, Value*> known;
     const std::vector<Value*> sums = forward_part(forward, 0, known);
@@ -80,10 +80,7 @@ class StepMaker {
   }
 
   Step run() {
-    if (options_.micro_batches < 1)
-      fail("train", "--micro-batches is {}; it must be at least 1", options_.micro_batches);
-    cut_batch();
-    OnnxModel forward = forward_model(part_sizes_);
+    OnnxModel forward = forward_model();
     if (!statistics_.empty() && bits_of(options_.compute) < 32)
       fail("train",
            "BatchNormalizations that train compute in float32, and --dtype is {}; leave it out, or give "
@@ -91,7 +88,7 @@ class StepMaker {
            name_of(options_.compute));
     start(forward);
     counted_ = new_state(graph(), kStep, Tensor::of(DType::int64, {}, std::vector<int64_t>{0}));
-    for (int part = 0; part < options_.micro_batches; ++part) add_part(forward, part);
+    for (int part = 0; part < batches_.count(); ++part) add_part(forward, part);
     finish_gradients();
     update();
     note_frozen();
@@ -116,43 +113,11 @@ class StepMaker {
       if (!value->uses.empty() && !trained.contains(value->name)) step_.frozen.emplace(value->name, value->data);
   }
 
-  // What the batch is, and its part in one micro-batch.
-  void cut_batch() {
-    part_sizes_ = options_.sizes;
-    if (options_.micro_batches == 1) return;
-    for (const Value* input : model_.graph->inputs) {
-      if (!input->has_shape() || input->rank() == 0) continue;
-      batch_ = input->shape()[0];
-      break;
-    }
-    if (!batch_) fail("train", "no input has a batch dimension, so that there are no micro-batches; leave them out");
-    if (batch_->is_constant()) return;  // the model's batch is that of one part
-    const auto size = size_of_batch(options_.sizes);
-    if (!size) fail("train", "micro-batches need the size of the batch '{}'; give it with --shapes", batch_->str());
-    if (*size % options_.micro_batches != 0)
-      fail("train", "a batch of {} cannot be cut into {} equal micro-batches; choose a batch that can", *size,
-           options_.micro_batches);
-    const int64_t part = *size / options_.micro_batches;
-    for (const auto& [symbol, found] : solve_extents({{*batch_, part}})) part_sizes_[symbol] = found.size;
-    if (size_of_batch(part_sizes_) != part)
-      fail("train", "the batch {} cannot be {}, as each of {} micro-batches would have; choose a batch that can be cut",
-           batch_->str(), part, options_.micro_batches);
-  }
-
-  // Of the batch, or of its part in a micro-batch; nullopt if a symbol in it has no size.
-  std::optional<int64_t> size_of_batch(const std::map<std::string, int64_t, std::less<>>& sizes) const {
-    std::set<std::string> symbols;
-    batch_->collect_symbols(symbols);
-    const bool known =
-        std::all_of(symbols.begin(), symbols.end(), [&](const auto& symbol) { return sizes.contains(symbol); });
-    return known ? std::optional(batch_->evaluate(sizes)) : std::nullopt;
-  }
-
   // The model at some sizes, raised, in the precision that it computes in; what trains changes from step to step.
-  OnnxModel forward_model(const std::map<std::string, int64_t, std::less<>>& sizes) {
+  OnnxModel forward_model() {
     OnnxModel forward = model_.clone();
     Graph& own = *forward.graph;
-    set_sizes(own, sizes);
+    set_sizes(own, batches_.part_sizes());
     std::vector<Value*> taken;
     for (Term& term : terms_) {
       Value* output = taken_by(term.loss, own, options_.output);
@@ -333,7 +298,7 @@ class StepMaker {
   Value* counter_of(const OnnxModel& forward, int part) {
     const auto& nodes = forward.graph->nodes();
     const bool any = std::any_of(nodes.begin(), nodes.end(), [](const auto& node) { return random_operator(*node); });
-    return any && counted_ ? build_.add(build_.mul(counted_, options_.micro_batches), part) : nullptr;
+    return any && counted_ ? build_.add(build_.mul(counted_, batches_.count()), part) : nullptr;
   }
 
   void count_runs(const OnnxModel& forward, const std::map<const Value*, Value*>& known, Value* counter) {
@@ -349,10 +314,10 @@ class StepMaker {
     step_.model.opset_imports = forward.opset_imports;
     step_.model.source = forward.source;
     graph().name = model_.graph->name + ".step";
-    const int parts = options_.micro_batches;
+    const int parts = batches_.count();
     for (const Value* input : forward.graph->inputs) {
       TensorType type = input->type;
-      const bool cut = parts > 1 && is_cut(*input);
+      const bool cut = batches_.cuts(*input);
       if (cut) type.shape->front() = type.shape->front() * parts;
       inputs_[input->name] = {graph().add_input(input->name, type), cut, 1};
     }
@@ -378,51 +343,22 @@ class StepMaker {
     if (graph().find(name) || model_.graph->find(name))
       fail("loss", "'{}' is a tensor of the model, but no input; name the labels otherwise", name);
     Input labels;
-    if (options_.micro_batches > 1) {
-      labels.rows_per_sample = rows_per_sample(type.shape->front());
+    if (batches_.count() > 1) {
+      labels.rows_per_sample = batches_.rows_per_sample(type.shape->front());
       labels.cut = true;
-      type.shape->front() = type.shape->front() * options_.micro_batches;
+      type.shape->front() = type.shape->front() * batches_.count();
     }
     labels.made = true;
     labels.value = graph().add_input(name, type);
     return inputs_.emplace(name, labels).first->second.value;
   }
 
-  bool is_cut(const Value& input) const {
-    const Value* own = model_.graph->find(input.name);
-    return own && own->has_shape() && own->rank() > 0 && own->shape()[0] == *batch_;
-  }
-
-  // How many labels one sample has along their first dimension, where that is not the batch: tokens, say.
-  Expr rows_per_sample(const Expr& rows) const {
-    const auto known = size_of_batch(part_sizes_);
-    const Expr samples = known ? Expr(*known) : *batch_;
-    const auto each = Expr::exact_divide(rows, samples);
-    if (!each)
-      fail("train",
-           "the output that the loss takes has {} rows for a batch of {}, so that micro-batches cannot share out its "
-           "labels; leave --micro-batches out, or name another --output",
-           rows.str(), samples.str());
-    return *each;
-  }
-
-  // Every sample that leaves this remainder, so that ranks that have a run of samples each have some of every part. A
-  // sample is `each` rows.
-  Value* part_of(Value* whole, int part, const Expr& each = 1) {
-    const int parts = options_.micro_batches;
-    Shape one = whole->shape(), cut = one;
-    one.front() = Expr::exact_divide(cut.front(), parts).value();
-    cut.front() = Expr::exact_divide(one.front(), each).value();
-    cut.insert(cut.begin() + 1, {Expr(parts), each});
-    return build_.reshape(build_.slice(build_.reshape(whole, cut), 1, part, part + 1), one);
-  }
-
   // Appends the model for one part of the batch. Returns the sums of its terms.
   std::vector<Value*> forward_part(const OnnxModel& forward, int part, std::map<const Value*, Value*>& known) {
-    const bool alone = options_.micro_batches == 1;
+    const bool alone = batches_.count() == 1;
     std::map<const Value*, Value*> parts;
     for (const auto& [name, input] : inputs_)
-      parts[input.value] = input.cut ? part_of(input.value, part, input.rows_per_sample) : input.value;
+      parts[input.value] = input.cut ? batches_.rows_of(build_, input.value, part, input.rows_per_sample) : input.value;
     for (const Value* input : forward.graph->inputs) known[input] = parts.at(inputs_.at(input->name).value);
     for (const auto& [name, statistic] : statistics_)  // each part goes on from the one before
       if (statistic.moved) known[forward.graph->find(name)] = statistic.moved;
@@ -620,6 +556,7 @@ class StepMaker {
   std::unique_ptr<Optimizer> optimizer_;
   Dropout dropout_;
   BatchNorm batch_norm_;
+  MicroBatches batches_;
   Step step_;
   ops::NodeBuilder build_;
   // A running statistic, by its name.
@@ -630,8 +567,6 @@ class StepMaker {
   std::map<std::string, Statistic> statistics_;
 
   std::optional<Scaling> scaling_;
-  std::optional<Expr> batch_;
-  std::map<std::string, int64_t, std::less<>> part_sizes_;
   std::map<std::string, Input> inputs_;
   std::vector<Value*> parameters_, gradients_;
   Value *norm_ = nullptr, *average_loss_ = nullptr;

@@ -5,6 +5,7 @@
 #include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/extents.h"
 #include "tessera/kernels/cpu/integer_form.h"
+#include "tessera/kernels/cpu/recurrence_form.h"
 #include "tessera/kernels/cpu/scratch.h"
 #include "tessera/kernels/cpu/via_float32.h"
 #include "tessera/kernels/cpu/weight_layout.h"
@@ -21,6 +22,7 @@ std::vector<std::string_view> layout_attributes(std::string_view op_type) {
   if (op_type == "ConvInteger") return {"group"};
   if (op_type == "MatMulNBits") return {"bits", "block_size"};
   if (op_type == "MatMulBlocks") return {"block_size", "transB"};
+  if (op_type == "GRU") return {"linear_before_reset"};
   return {};
 }
 
@@ -29,6 +31,13 @@ std::optional<BlockForm> fixed_blocks(const Node& node, const TensorDesc& weight
   const Value *scales = node.input(2), *zeros = node.input(3);
   if (!scales || !scales->is_fixed() || (zeros && !zeros->is_fixed())) return std::nullopt;
   return block_form(node, node.op_type, weight, {scales->dtype(), zeros ? zeros->dtype() : DType::undefined});
+}
+
+/// How a recurrence's weights are packed, if the matrices of its state are known, too.
+std::optional<RecurrenceForm> fixed_recurrence(const Node& node, const TensorDesc& weight) {
+  const Value* of_state = node.input(2);
+  return of_state && of_state->is_fixed() ? recurrence_form(node, node.op_type, weight, of_state->dtype())
+                                          : std::nullopt;
 }
 
 std::string key_of(const Attribute& attribute) {
@@ -54,6 +63,9 @@ std::optional<PackedLayout> packed_layout(const Node& node, const TensorDesc& we
   } else if (const auto blocks = fixed_blocks(node, weight)) {
     packed.bytes = static_cast<size_t>(blocks->weight.bytes());
     packed.beside = {2, 3};
+  } else if (const auto form = node.domain.empty() ? fixed_recurrence(node, weight) : std::nullopt) {
+    packed.bytes = static_cast<size_t>(form->directions) * form->direction_bytes();
+    packed.beside = {2};
   } else if (node.domain.empty() || ours) {
     const auto layout = weight_layout(node, node.op_type, weight);
     if (!layout) return std::nullopt;
@@ -82,6 +94,8 @@ std::unique_ptr<Kernel> prepare_pack_weight(const PrepareContext& context) {
   if (const auto blocks = block_form(context.node, packs, weight,
                                      {type_of(1), type_of(2), context.has_input(1) && context.inputs[1].count() == 1}))
     return prepare_pack_blocks(context, *blocks);
+  if (const auto form = recurrence_form(context.node, packs, weight, type_of(1)))
+    return prepare_pack_recurrence(context, *form);
   const auto layout = weight_layout(context.node, packs, weight);
   if (!layout || layout->bytes() != context.outputs.at(0).bytes())
     fail("kernel", "{}: this machine does not pack a {} weight for {} into {} bytes; rewrite the program for it",

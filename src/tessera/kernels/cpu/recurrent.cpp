@@ -1,15 +1,17 @@
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <optional>
 
 #include "tessera/base/error.h"
+#include "tessera/base/multiversion.h"
 #include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/matrix_product.h"
+#include "tessera/kernels/cpu/recurrence_form.h"
 #include "tessera/kernels/cpu/require.h"
 #include "tessera/kernels/cpu/scratch.h"
 #include "tessera/kernels/cpu/vector_math.h"
 #include "tessera/kernels/cpu/via_float32.h"
-#include "tessera/kernels/cpu/weight_layout.h"
 #include "tessera/kernels/registry.h"
 
 // Per direction: one product for all times, x·Wᵀ; then per step the state's product h·Rᵀ and the gates, following
@@ -35,6 +37,10 @@ struct Recurrence {
   bool with_all = false, with_last = false, with_last_cell = false;  ///< results
 
   int64_t width() const { return gates * h; }
+  /// Whether a GRU resets its state before the last gate's product, which then follows those of the first gates.
+  bool resets_before() const { return kind == Kind::gru && !reset_after; }
+  int64_t first_gates() const { return resets_before() ? 2 : gates; }
+  int64_t activations_each() const { return kind == Kind::lstm ? 3 : kind == Kind::gru ? 2 : 1; }
   int64_t state_at(int64_t direction, int64_t row) const {
     return (batch_first ? row * directions + direction : direction * n + row) * h;
   }
@@ -44,18 +50,6 @@ struct Recurrence {
   int64_t input_row(int64_t time, int64_t row) const { return batch_first ? row * t + time : time * n + row; }
 };
 
-template <typename T>
-T activate(Activation activation, T x) {
-  switch (activation) {
-    case Activation::sigmoid:
-      return vector_math::sigmoid(x);
-    case Activation::tanh:
-      return vector_math::tanh(x);
-    default:
-      return std::max(x, T(0));
-  }
-}
-
 /// Elements [0, count), clipped before.
 template <typename T>
 void activate_all(Activation activation, double clip, T* x, int64_t count) {
@@ -63,9 +57,11 @@ void activate_all(Activation activation, double clip, T* x, int64_t count) {
     for (int64_t i = 0; i < count; ++i) x[i] = std::clamp(x[i], -most, most);
   switch (activation) {
     case Activation::sigmoid:
+#pragma omp simd
       for (int64_t i = 0; i < count; ++i) x[i] = vector_math::sigmoid(x[i]);
       break;
     case Activation::tanh:
+#pragma omp simd
       for (int64_t i = 0; i < count; ++i) x[i] = vector_math::tanh(x[i]);
       break;
     default:
@@ -73,56 +69,151 @@ void activate_all(Activation activation, double clip, T* x, int64_t count) {
   }
 }
 
+/// One sequence at one step, in one direction. Lists of gates have `h` elements for each.
+template <typename T>
+struct Place {
+  int64_t h = 0;
+  const Activation* activations = nullptr;
+  double clip = INFINITY;
+  const T* x = nullptr;  ///< the input's products
+  T* gates = nullptr;    ///< the state's products, in place of which the gates are computed
+  T* last = nullptr;     ///< of a GRU: the state's products of the last gate, which may lie apart from the others
+  const T* bias = nullptr;
+  const T* last_bias = nullptr;  ///< of a GRU that resets the last gate's products: their bias; null: none
+  const T* peepholes = nullptr;  ///< of input, output and forgetting; null: none
+  T *hidden = nullptr, *cell = nullptr;
+};
+
+template <typename T>
+void add_inputs(const Place<T>& at, int64_t first, int64_t count) {
+  T* gates = at.gates;
+#pragma omp simd
+  for (int64_t i = first; i < first + count; ++i) gates[i] += at.x[i] + at.bias[i];
+}
+
+template <typename T>
+TESSERA_MULTIVERSION static void advance_rnn(const Place<T>& at) {
+  add_inputs(at, 0, at.h);
+  activate_all(at.activations[0], at.clip, at.gates, at.h);
+  std::copy_n(at.gates, at.h, at.hidden);
+}
+
+/// The gates that update and reset.
+template <typename T>
+TESSERA_MULTIVERSION static void open_gru(const Place<T>& at) {
+  add_inputs(at, 0, 2 * at.h);
+  activate_all(at.activations[0], at.clip, at.gates, 2 * at.h);
+}
+
+/// Follows open_gru().
+template <typename T>
+TESSERA_MULTIVERSION static void advance_gru(const Place<T>& at, bool reset_after) {
+  const int64_t h = at.h;
+  const T *update = at.gates, *reset = at.gates + h, *x = at.x + 2 * h, *bias = at.bias + 2 * h;
+  T *last = at.last, *hidden = at.hidden;
+  if (reset_after && at.last_bias)
+    for (int64_t j = 0; j < h; ++j) last[j] += at.last_bias[j];
+  if (reset_after)
+    for (int64_t j = 0; j < h; ++j) last[j] *= reset[j];
+#pragma omp simd
+  for (int64_t j = 0; j < h; ++j) last[j] += x[j] + bias[j];
+  activate_all(at.activations[1], at.clip, last, h);
+#pragma omp simd
+  for (int64_t j = 0; j < h; ++j) hidden[j] = (1 - update[j]) * last[j] + update[j] * hidden[j];
+}
+
+template <typename T>
+TESSERA_MULTIVERSION static void advance_lstm(const Place<T>& at, bool coupled) {
+  const int64_t h = at.h;
+  T *input = at.gates, *output = input + h, *forget = input + 2 * h, *inner = input + 3 * h;
+  T *hidden = at.hidden, *cell = at.cell;
+  const auto peek = [&](T* gate, int64_t which) {
+    for (int64_t j = 0; at.peepholes && j < h; ++j) gate[j] += at.peepholes[which * h + j] * cell[j];
+  };
+  add_inputs(at, 0, 4 * h);
+  peek(input, 0);
+  activate_all(at.activations[0], at.clip, input, h);
+  if (coupled) {
+    for (int64_t j = 0; j < h; ++j) forget[j] = 1 - input[j];
+  } else {
+    peek(forget, 2);
+    activate_all(at.activations[0], at.clip, forget, h);
+  }
+  activate_all(at.activations[1], at.clip, inner, h);
+#pragma omp simd
+  for (int64_t j = 0; j < h; ++j) cell[j] = forget[j] * cell[j] + input[j] * inner[j];
+  peek(output, 1);
+  activate_all(at.activations[0], at.clip, output, h);
+  std::copy_n(cell, h, hidden);
+  activate_all<T>(at.activations[2], INFINITY, hidden, h);  // the cell itself is not clipped
+#pragma omp simd
+  for (int64_t j = 0; j < h; ++j) hidden[j] *= output[j];
+}
+
+/// Buffers of one direction.
+template <typename T>
+struct Buffers {
+  T* projected = nullptr;                ///< the input's products [t·n, gates·h]
+  T* gates = nullptr;                    ///< the state's products at a step [n, first_gates·h]
+  T* last = nullptr;                     ///< of a GRU that resets before its last product: its results [n, h]
+  T* held = nullptr;                     ///< and its operand [n, h]
+  T* bias = nullptr;                     ///< [gates·h]: of input and state together
+  T *hidden = nullptr, *cell = nullptr;  ///< [n, h]
+};
+
 template <typename T>
 class Runner {
  public:
-  Runner(const Recurrence& r, const KernelArgs& args, T* projected, T* recurred, T* hidden, T* cell)
-      : r_(r), args_(args), projected_(projected), recurred_(recurred), hidden_(hidden), cell_(cell) {}
+  Runner(const Recurrence& r, const KernelArgs& args, const Buffers<T>& buffers)
+      : r_(r), args_(args), buffers_(buffers) {}
 
-  void load_states(int64_t direction) {
+  void begin(int64_t direction) {
     for (int64_t row = 0; row < r_.n; ++row) {
-      load_state(r_.with_hidden ? args_.in<T>(5) : nullptr, direction, row, hidden_);
-      if (r_.kind == Kind::lstm) load_state(r_.with_cell ? args_.in<T>(6) : nullptr, direction, row, cell_);
+      load_state(r_.with_hidden ? args_.in<T>(5) : nullptr, direction, row, buffers_.hidden);
+      if (r_.kind == Kind::lstm) load_state(r_.with_cell ? args_.in<T>(6) : nullptr, direction, row, buffers_.cell);
     }
-  }
-
-  /// Steps the rows that have not ended; `recurred` holds h·Rᵀ.
-  void step(int64_t direction, int64_t step) {
-    for (int64_t row = 0; row < r_.n; ++row) {
-      const int64_t length = length_of(row);
-      const bool ended = step >= length;
-      if (!ended) {
-        const T* x = projected_ + r_.input_row(r_.backwards[direction] ? length - 1 - step : step, row) * r_.width();
-        T* recurred = recurred_ + row * r_.width();
-        r_.kind == Kind::lstm ? advance_lstm(direction, row, x, recurred) : advance(direction, row, x, recurred);
-      }
-      if (!r_.with_all) continue;
-      const int64_t time = ended || !r_.backwards[direction] ? step : length - 1 - step;
-      T* out = args_.out<T>(0) + r_.result_at(time, direction, row);
-      for (int64_t j = 0; j < r_.h; ++j) out[j] = ended ? T(0) : hidden_[row * r_.h + j];
+    const T* biases = biases_of(direction);
+    for (int64_t i = 0; i < r_.width(); ++i) {
+      const bool apart = r_.reset_after && i >= 2 * r_.h;
+      buffers_.bias[i] = biases ? biases[i] + (apart ? T(0) : biases[r_.width() + i]) : T(0);
     }
   }
 
   /// For a GRU that resets before its last product: held = r ⊙ h, the operand of that product.
-  void reset(int64_t direction, int64_t step, T* held) {
+  void reset(int64_t direction, int64_t step) {
     for (int64_t row = 0; row < r_.n; ++row) {
-      const int64_t length = length_of(row), at = r_.backwards[direction] ? length - 1 - step : step;
-      for (int64_t j = 0; j < r_.h; ++j) {
-        T gate = 0;
-        if (step < length) {
-          const T* x = projected_ + r_.input_row(at, row) * r_.width();
-          gate = activated(direction, 0, x[r_.h + j] + recurred_[row * r_.width() + r_.h + j] + bias(direction, 1, j));
-        }
-        held[row * r_.h + j] = gate * hidden_[row * r_.h + j];
+      T *held = buffers_.held + row * r_.h, *hidden = buffers_.hidden + row * r_.h;
+      if (step >= length_of(row)) {
+        std::fill_n(held, r_.h, T(0));
+        continue;
       }
+      const Place<T> at = place(direction, step, row);
+      open_gru(at);
+      for (int64_t j = 0; j < r_.h; ++j) held[j] = at.gates[r_.h + j] * hidden[j];
+    }
+  }
+
+  /// Steps the sequences that have not ended, once the state's products are there.
+  void step(int64_t direction, int64_t step) {
+    for (int64_t row = 0; row < r_.n; ++row) {
+      const int64_t length = length_of(row);
+      const bool ended = step >= length;
+      if (!ended) advance(place(direction, step, row));
+      if (!r_.with_all) continue;
+      const int64_t time = ended || !r_.backwards[direction] ? step : length - 1 - step;
+      T* out = args_.out<T>(0) + r_.result_at(time, direction, row);
+      if (ended)
+        std::fill_n(out, r_.h, T(0));
+      else
+        std::copy_n(buffers_.hidden + row * r_.h, r_.h, out);
     }
   }
 
   void store_states(int64_t direction) {
     for (int64_t row = 0; row < r_.n; ++row) {
       const int64_t to = r_.state_at(direction, row);
-      if (r_.with_last) std::copy_n(hidden_ + row * r_.h, r_.h, args_.out<T>(1) + to);
-      if (r_.with_last_cell) std::copy_n(cell_ + row * r_.h, r_.h, args_.out<T>(2) + to);
+      if (r_.with_last) std::copy_n(buffers_.hidden + row * r_.h, r_.h, args_.out<T>(1) + to);
+      if (r_.with_last_cell) std::copy_n(buffers_.cell + row * r_.h, r_.h, args_.out<T>(2) + to);
     }
   }
 
@@ -137,85 +228,133 @@ class Runner {
     return std::clamp<int64_t>(given, 0, r_.t);
   }
 
-  /// A gate's bias: that of its input and of its state together or (part 0, 1) one of them.
-  T bias(int64_t direction, int64_t gate, int64_t j, int part = -1) const {
-    if (!r_.with_bias) return 0;
-    const T* of_input = args_.in<T>(3) + direction * 2 * r_.width() + gate * r_.h + j;
-    return (part == 1 ? T(0) : of_input[0]) + (part == 0 ? T(0) : of_input[r_.width()]);
+  /// Those of the input, then those of the state; null without.
+  const T* biases_of(int64_t direction) const {
+    return r_.with_bias ? args_.in<T>(3) + direction * 2 * r_.width() : nullptr;
   }
 
-  T activated(int64_t direction, size_t which, T x) const {
-    const size_t each = r_.kind == Kind::lstm ? 3 : r_.kind == Kind::gru ? 2 : 1;
-    const T clip = static_cast<T>(r_.clip);
-    return activate(r_.activations[static_cast<size_t>(direction) * each + which], std::clamp(x, -clip, clip));
+  Place<T> place(int64_t direction, int64_t step, int64_t row) const {
+    const int64_t h = r_.h, time = r_.backwards[direction] ? length_of(row) - 1 - step : step;
+    const T* biases = biases_of(direction);
+    Place<T> at;
+    at.h = h;
+    at.activations = r_.activations.data() + direction * r_.activations_each();
+    at.clip = r_.clip;
+    at.x = buffers_.projected + r_.input_row(time, row) * r_.width();
+    at.gates = buffers_.gates + row * r_.first_gates() * h;
+    at.last = r_.resets_before() ? buffers_.last + row * h : at.gates + 2 * h;
+    at.bias = buffers_.bias;
+    at.last_bias = biases ? biases + r_.width() + 2 * h : nullptr;
+    at.peepholes = r_.with_peepholes ? args_.in<T>(7) + direction * 3 * h : nullptr;
+    at.hidden = buffers_.hidden + row * h;
+    at.cell = buffers_.cell + row * h;
+    return at;
   }
 
-  /// The gates are computed in place of `recurred`.
-  void advance_lstm(int64_t direction, int64_t row, const T* x, T* recurred) {
-    const int64_t h = r_.h;
-    T *hidden = hidden_ + row * h, *cell = cell_ + row * h;
-    T *input = recurred, *output = recurred + h, *forget = recurred + 2 * h, *inner = recurred + 3 * h;
-    for (int64_t i = 0; i < r_.width(); ++i) recurred[i] += x[i];
-    if (r_.with_bias) {
-      const T *of_input = args_.in<T>(3) + direction * 2 * r_.width(), *of_state = of_input + r_.width();
-      for (int64_t i = 0; i < r_.width(); ++i) recurred[i] += of_input[i] + of_state[i];
-    }
-    const T* peepholes = r_.with_peepholes ? args_.in<T>(7) + direction * 3 * h : nullptr;
-    const auto peek = [&](T* gate, int64_t which) {
-      for (int64_t j = 0; peepholes && j < h; ++j) gate[j] += peepholes[which * h + j] * cell[j];
-    };
-    const Activation* of_direction = r_.activations.data() + direction * 3;
-    peek(input, 0);
-    activate_all(of_direction[0], r_.clip, input, h);
-    if (r_.coupled) {
-      for (int64_t j = 0; j < h; ++j) forget[j] = 1 - input[j];
-    } else {
-      peek(forget, 2);
-      activate_all(of_direction[0], r_.clip, forget, h);
-    }
-    activate_all(of_direction[1], r_.clip, inner, h);
-    for (int64_t j = 0; j < h; ++j) cell[j] = forget[j] * cell[j] + input[j] * inner[j];
-    peek(output, 1);
-    activate_all(of_direction[0], r_.clip, output, h);
-    std::copy_n(cell, h, hidden);
-    activate_all<T>(of_direction[2], INFINITY, hidden, h);  // the cell itself is not clipped
-    for (int64_t j = 0; j < h; ++j) hidden[j] *= output[j];
-  }
-
-  void advance(int64_t direction, int64_t row, const T* x, const T* recurred) {
-    T* hidden = hidden_ + row * r_.h;
-    const int64_t h = r_.h;
-    auto sum = [&](int64_t gate, int64_t j) {
-      return x[gate * h + j] + recurred[gate * h + j] + bias(direction, gate, j);
-    };
-    for (int64_t j = 0; j < h; ++j) {
-      if (r_.kind == Kind::rnn) {
-        hidden[j] = activated(direction, 0, sum(0, j));
-      } else {
-        const T update = activated(direction, 0, sum(0, j));
-        T inner;
-        if (r_.reset_after) {
-          const T reset = activated(direction, 0, sum(1, j));
-          inner = x[2 * h + j] + bias(direction, 2, j, 0) + reset * (recurred[2 * h + j] + bias(direction, 2, j, 1));
-        } else {
-          inner = sum(2, j);
-        }
-        hidden[j] = (1 - update) * activated(direction, 1, inner) + update * hidden[j];
-      }
-    }
+  void advance(const Place<T>& at) const {
+    if (r_.kind == Kind::lstm) return advance_lstm(at, r_.coupled);
+    if (r_.kind == Kind::rnn) return advance_rnn(at);
+    if (!r_.resets_before()) open_gru(at);
+    advance_gru(at, r_.reset_after);
   }
 
   const Recurrence& r_;
   const KernelArgs& args_;
-  T *projected_, *recurred_, *hidden_, *cell_;
+  Buffers<T> buffers_;
+};
+
+/// The product of [m, k] by the transpose of a matrix [n, k], which is packed or plain.
+template <typename T>
+std::shared_ptr<MatrixProduct> turned_product(int64_t m, const TurnedMatrix& matrix, const PrepareContext& context) {
+  const int64_t n = matrix.rows, k = matrix.columns;
+  ProductSpec spec;
+  spec.shape = gemm_shape(View::dense({m, k}), View::dense({n, k}), false, true, context.node.label());
+  spec.operands = spec.result = dtype_of<T>();
+  spec.weight = matrix.layout;
+  spec.threads = context.threads;
+  spec.label = context.node.label();
+  return make_product(spec);
+}
+
+/// The state's product at every step. If there are several, a plain matrix is packed before them, in each run: it may
+/// be an operand that changes.
+template <typename T>
+class StepProduct {
+ public:
+  StepProduct(int64_t m, TurnedMatrix matrix, int64_t steps, const PrepareContext& context) {
+    constexpr int64_t kFew = 4;
+    if (!matrix.layout && steps >= kFew && m * matrix.count() > 0) {
+      matrix.layout = matmul_weight_layout(dtype_of<T>(), {matrix.rows, matrix.columns}, true);
+      if (matrix.layout) pack_ = onednn::reorder(matrix.layout->plain, matrix.layout->packed, context.threads);
+      if (!pack_) matrix.layout.reset();
+    }
+    product_ = turned_product<T>(m, matrix, context);
+    packed_at_ = plan_.add(pack_ ? matrix.layout->bytes() : 0);
+    inner_at_ = plan_.add(std::max(product_->scratch_bytes(), pack_ ? pack_->scratch_bytes() : size_t{0}));
+  }
+  size_t scratch_bytes() const { return plan_.bytes(); }
+
+  /// What run() takes for the matrix.
+  const void* prepared(const void* matrix, void* scratch) const {
+    if (!pack_) return matrix;
+    void* packed = scratch_at(scratch, packed_at_);
+    pack_->run(std::array<const void*, 2>{matrix, packed}, scratch_at(scratch, inner_at_));
+    return packed;
+  }
+  void run(const T* state, const void* prepared, T* result, void* scratch) const {
+    product_->run(state, prepared, nullptr, result, scratch_at(scratch, inner_at_));
+  }
+
+ private:
+  std::shared_ptr<onednn::Primitive> pack_;
+  std::shared_ptr<MatrixProduct> product_;
+  ScratchPlan plan_;
+  size_t packed_at_ = 0, inner_at_ = 0;
+};
+
+/// The matrices of each direction: all in operand 1, if that is packed; else in operands 1 and 2.
+class Matrices {
+ public:
+  Matrices(const Recurrence& r, const PrepareContext& context) : is_packed_(is_packed(context.node)) {
+    if (is_packed_) {
+      const std::string op_type = context.node.op_type.substr(kPacked.size());
+      form_ = *recurrence_form(context.node, op_type, packed_weight_desc(context.node), context.inputs.at(2).dtype);
+    } else {
+      const int64_t first = r.first_gates() * r.h;
+      form_ = {r.directions, {r.width(), r.i}, {first, r.h}, {r.width() - first, r.h}};
+    }
+  }
+  static bool is_packed(const Node& node) { return node.op_type.starts_with(kPacked); }
+
+  const RecurrenceForm& form() const { return form_; }
+
+  struct OfDirection {
+    const void *input = nullptr, *state = nullptr, *last = nullptr;
+  };
+  template <typename T>
+  OfDirection of(const KernelArgs& args, int64_t direction) const {
+    if (!is_packed_) {
+      const T* recurrence = args.in<T>(2) + direction * (form_.state.count() + form_.last.count());
+      return {args.in<T>(1) + direction * form_.input.count(), recurrence, recurrence + form_.state.count()};
+    }
+    const auto* packed =
+        static_cast<const std::byte*>(args.inputs[1]) + static_cast<size_t>(direction) * form_.direction_bytes();
+    return {packed, packed + form_.state_at(), packed + form_.last_at()};
+  }
+
+ private:
+  static constexpr std::string_view kPacked = "Packed";
+  bool is_packed_ = false;
+  RecurrenceForm form_;
 };
 
 Recurrence recurrence_of(const PrepareContext& context) {
   const Node& node = context.node;
   Recurrence r;
-  r.kind = node.op_type == "LSTM" ? Kind::lstm : node.op_type == "GRU" ? Kind::gru : Kind::rnn;
+  r.kind = node.op_type.ends_with("LSTM") ? Kind::lstm : node.op_type.ends_with("GRU") ? Kind::gru : Kind::rnn;
   r.gates = r.kind == Kind::lstm ? 4 : r.kind == Kind::gru ? 3 : 1;
-  const Dims &x = context.inputs.at(0).dims, &weights = context.inputs.at(1).dims, &turn = context.inputs.at(2).dims;
+  const Dims &x = context.inputs.at(0).dims, &turn = context.inputs.at(2).dims;
+  const Dims weights = Matrices::is_packed(node) ? packed_weight_desc(node).dims : context.inputs.at(1).dims;
   r.batch_first = node.get_int("layout", 0) != 0;
   const std::string direction = node.get_string("direction", "forward");
   if (direction != "forward" && direction != "reverse" && direction != "bidirectional")
@@ -259,102 +398,46 @@ Recurrence recurrence_of(const PrepareContext& context) {
   return r;
 }
 
-/// [m, k] · [n, k]ᵀ
-template <typename T>
-std::shared_ptr<MatrixProduct> turned_product(int64_t m, int64_t n, int64_t k, const PrepareContext& context,
-                                              std::optional<WeightLayout> weight = std::nullopt) {
-  ProductSpec spec;
-  spec.shape = gemm_shape(View::dense({m, k}), View::dense({n, k}), false, true, context.node.label());
-  spec.operands = spec.result = dtype_of<T>();
-  spec.weight = std::move(weight);
-  spec.threads = context.threads;
-  spec.label = context.node.label();
-  return make_product(spec);
-}
-
-/// The state's product by [n, k]ᵀ at every step. If there are several, the matrix is packed before them, in each run:
-/// it may be an operand that changes.
-template <typename T>
-class StepProduct {
- public:
-  StepProduct(int64_t m, int64_t n, int64_t k, int64_t steps, const PrepareContext& context) {
-    constexpr int64_t kFew = 4;
-    if (steps >= kFew && m * n * k > 0) weight_ = matmul_weight_layout(dtype_of<T>(), {n, k}, true);
-    if (weight_) pack_ = onednn::reorder(weight_->plain, weight_->packed, context.threads);
-    if (!pack_) weight_.reset();
-    product_ = turned_product<T>(m, n, k, context, weight_);
-    packed_at_ = plan_.add(weight_ ? weight_->bytes() : 0);
-    inner_at_ = plan_.add(std::max(product_->scratch_bytes(), pack_ ? pack_->scratch_bytes() : size_t{0}));
-  }
-  size_t scratch_bytes() const { return plan_.bytes(); }
-
-  /// What run() takes for the matrix.
-  const void* prepared(const T* matrix, void* scratch) const {
-    if (!pack_) return matrix;
-    void* packed = scratch_at(scratch, packed_at_);
-    pack_->run(std::array<const void*, 2>{matrix, packed}, scratch_at(scratch, inner_at_));
-    return packed;
-  }
-  void run(const T* state, const void* prepared, T* result, void* scratch) const {
-    product_->run(state, prepared, nullptr, result, scratch_at(scratch, inner_at_));
-  }
-
- private:
-  std::optional<WeightLayout> weight_;
-  std::shared_ptr<onednn::Primitive> pack_;
-  std::shared_ptr<MatrixProduct> product_;
-  ScratchPlan plan_;
-  size_t packed_at_ = 0, inner_at_ = 0;
-};
-
 template <typename T>
 std::unique_ptr<Kernel> prepare(const Recurrence& r, const PrepareContext& context) {
-  // A GRU that resets its state before the product has a product of its own for the last gate.
-  const bool resets_before = r.kind == Kind::gru && !r.reset_after;
-  const int64_t first_gates = resets_before ? 2 : r.gates;
-  auto input = turned_product<T>(r.t * r.n, r.width(), r.i, context);
-  const StepProduct<T> recurrent(r.n, first_gates * r.h, r.h, r.t, context);
+  const Matrices matrices(r, context);
+  auto input = turned_product<T>(r.t * r.n, matrices.form().input, context);
+  const StepProduct<T> recurrent(r.n, matrices.form().state, r.t, context);
   std::optional<StepProduct<T>> last;
-  if (resets_before) last.emplace(r.n, r.h, r.h, r.t, context);
+  if (r.resets_before()) last.emplace(r.n, matrices.form().last, r.t, context);
   ScratchPlan plan;
-  const std::string what = context.node.label();
-  const size_t projected_at = plan.add(checked_bytes({sizeof(T), r.t, r.n, r.width()}, what));
-  const size_t recurred_at = plan.add(checked_bytes({sizeof(T), r.n, r.width()}, what));
-  const size_t product_at = plan.add(checked_bytes({sizeof(T), r.n, r.width()}, what));
-  const size_t hidden_at = plan.add(checked_bytes({sizeof(T), r.n, r.h}, what));
-  const size_t cell_at = plan.add(checked_bytes({sizeof(T), r.n, r.h}, what));
-  const size_t held_at = plan.add(checked_bytes({sizeof(T), r.n, r.h}, what));
+  const auto buffer = [&](int64_t rows, int64_t columns) {
+    return plan.add(checked_bytes({sizeof(T), rows, columns}, context.node.label()));
+  };
+  const size_t projected_at = buffer(r.t * r.n, r.width()), gates_at = buffer(r.n, r.first_gates() * r.h);
+  const size_t last_at = buffer(last ? r.n : 0, r.h), held_at = buffer(last ? r.n : 0, r.h);
+  const size_t bias_at = buffer(1, r.width()), hidden_at = buffer(r.n, r.h), cell_at = buffer(r.n, r.h);
   const size_t inner_at = plan.add(input->scratch_bytes());
   const size_t recurrent_at = plan.add(recurrent.scratch_bytes());
-  const size_t last_at = plan.add(last ? last->scratch_bytes() : 0);
+  const size_t reset_at = plan.add(last ? last->scratch_bytes() : 0);
   return make_kernel(
       [=](const KernelArgs& args) {
-        T* projected = scratch_at<T>(args.scratch, projected_at);
-        T* recurred = scratch_at<T>(args.scratch, recurred_at);
-        T* product = scratch_at<T>(args.scratch, product_at);
-        T* hidden = scratch_at<T>(args.scratch, hidden_at);
-        T* held = scratch_at<T>(args.scratch, held_at);
-        void *in_recurrent = scratch_at(args.scratch, recurrent_at), *in_last = scratch_at(args.scratch, last_at);
-        Runner<T> runner(r, args, projected, recurred, hidden, scratch_at<T>(args.scratch, cell_at));
+        const auto at = [&](size_t offset) { return scratch_at<T>(args.scratch, offset); };
+        const Buffers<T> buffers{.projected = at(projected_at),
+                                 .gates = at(gates_at),
+                                 .last = at(last_at),
+                                 .held = at(held_at),
+                                 .bias = at(bias_at),
+                                 .hidden = at(hidden_at),
+                                 .cell = at(cell_at)};
+        void *in_recurrent = scratch_at(args.scratch, recurrent_at), *in_reset = scratch_at(args.scratch, reset_at);
+        Runner<T> runner(r, args, buffers);
         for (int64_t d = 0; d < r.directions; ++d) {
-          const T* turn = args.in<T>(2) + d * r.width() * r.h;
-          input->run(args.in<T>(0), args.in<T>(1) + d * r.width() * r.i, nullptr, projected,
-                     scratch_at(args.scratch, inner_at));
-          const void* of_state = recurrent.prepared(turn, in_recurrent);
-          const void* of_reset = last ? last->prepared(turn + 2 * r.h * r.h, in_last) : nullptr;
-          runner.load_states(d);
-          // Places the columns of a product [n, gates·h] from `gate` on.
-          auto place = [&](int64_t gate, int64_t gates) {
-            for (int64_t row = 0; row < r.n; ++row)
-              std::copy_n(product + row * gates * r.h, gates * r.h, recurred + row * r.width() + gate * r.h);
-          };
+          const Matrices::OfDirection of = matrices.of<T>(args, d);
+          input->run(args.in<T>(0), of.input, nullptr, buffers.projected, scratch_at(args.scratch, inner_at));
+          const void* of_state = recurrent.prepared(of.state, in_recurrent);
+          const void* of_reset = last ? last->prepared(of.last, in_reset) : nullptr;
+          runner.begin(d);
           for (int64_t step = 0; step < r.t; ++step) {
-            recurrent.run(hidden, of_state, product, in_recurrent);
-            place(0, first_gates);
+            recurrent.run(buffers.hidden, of_state, buffers.gates, in_recurrent);
             if (last) {
-              runner.reset(d, step, held);
-              last->run(held, of_reset, product, in_last);
-              place(2, 1);
+              runner.reset(d, step);
+              last->run(buffers.held, of_reset, buffers.last, in_reset);
             }
             runner.step(d, step);
           }
@@ -375,7 +458,11 @@ std::unique_ptr<Kernel> prepare_recurrent(const PrepareContext& context) {
 }  // namespace
 
 std::vector<KernelEntry> recurrent_kernels() {
-  return {{"RNN", "", prepare_recurrent, {}}, {"GRU", "", prepare_recurrent, {}}, {"LSTM", "", prepare_recurrent, {}}};
+  std::vector<KernelEntry> rows;
+  for (std::string_view type : {"RNN", "GRU", "LSTM"}) rows.push_back({type, "", prepare_recurrent, {}});
+  for (std::string_view type : {"PackedRNN", "PackedGRU", "PackedLSTM"})
+    rows.push_back({type, "tessera.cpu", prepare_recurrent, {}});
+  return rows;
 }
 
 }  // namespace tessera::kernels

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "tessera/ops/node_builder.h"
+
+namespace tessera::train {
+
+/// The equal parts of a batch that go through a model one after the other. The batch is the first extent of the model's
+/// first input that has one; inputs whose first extent is the same are cut, the others belong to every part.
+class MicroBatches {
+ public:
+  using Sizes = std::map<std::string, int64_t, std::less<>>;
+
+  /// `whole` has the sizes of the model's symbols for the whole batch. A batch that is a number is that of one part.
+  /// Throws a user error if there are several parts and no batch, or one that cannot be cut.
+  MicroBatches(const Graph& model, int parts, const Sizes& whole);
+
+  int count() const { return parts_; }
+  /// The sizes of the model's symbols for one part.
+  const Sizes& part_sizes() const { return part_sizes_; }
+  bool cuts(const Value& input) const;
+  /// How many labels one sample has along their first dimension, of extent `rows` in one part, where that is not the
+  /// batch: tokens, say. Throws a user error if samples have unlike numbers.
+  Expr rows_per_sample(const Expr& rows) const;
+  /// Of a tensor of all parts: every sample that leaves the remainder `part`, so that ranks that have a run of samples
+  /// each have some of every part. A sample is `each` rows.
+  Value* rows_of(ops::NodeBuilder& b, Value* whole, int part, const Expr& each) const;
+
+ private:
+  /// Of the batch, or of its part in a micro-batch; nullopt if a symbol in it has no size.
+  std::optional<int64_t> batch_size(const Sizes& sizes) const;
+
+  const Graph& model_;
+  int parts_;
+  Sizes part_sizes_;
+  std::optional<Expr> batch_;
+};
+
+}  // namespace tessera::train

@@ -1,0 +1,78 @@
+// Elements of 4 and 2 bits share bytes. They are split and moved over a mesh by the bytes that they fill.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "api/same_bits.h"
+#include "api/small_model.h"
+
+namespace tessera::test {
+namespace {
+
+constexpr DType kNarrow[] = {DType::int4, DType::uint4, DType::float4e2m1, DType::int2, DType::uint2};
+
+Tensors answers_of(const Model& model, const std::string& mesh, std::vector<Plan::Annotation> annotations,
+                   const Tensors& inputs) {
+  Plan plan;
+  plan.annotations = std::move(annotations);
+  const Program program = compile(model, Mesh::parse(mesh), plan);
+  return Session(program, one_thread()).run(inputs);
+}
+
+// Every layout of what is narrow, and every other one of what is made of it: gathered, cut, and exchanged.
+TEST(NarrowElements, MoveByTheirBytes) {
+  TemporaryFolder folder;
+  const Tensors inputs = {{"x", ramp({6, 4, 8})}};
+  const std::vector<std::string> layouts = {"[-, -, -]", "[t, -, -]", "[-, t, -]",
+                                            "[t, u, -]", "[u, t, -]", "[-, {u,t}, -]"};
+  for (const DType dtype : kNarrow) {
+    const std::filesystem::path path =
+        write_model(folder, fmt::format("m (float[6, 4, 8] x) => ({0}[6, 4, 8] y, float[6, 4, 8] z) {{\n"
+                                        "  y = Cast <to = {1}> (x)\n  z = Cast <to = 1> (y)\n}}",
+                                        name_of(dtype), static_cast<int>(dtype)));
+    const Model model = Model::load(path);
+    const Tensors alone = answers_of(model, "t=1", {}, inputs);
+    for (const std::string& before : layouts)
+      for (const std::string& after : layouts) {
+        SCOPED_TRACE(fmt::format("{}: {} to {}", name_of(dtype), before, after));
+        expect_same(alone, answers_of(model, "t=2,u=3", {{"y=" + before}, {"z=" + after}}, inputs));
+      }
+  }
+}
+
+// Weights of codes are cut, packed or not, also where a program is written and read.
+TEST(NarrowElements, AreCutAsWeights) {
+  TemporaryFolder folder;
+  const std::string text =
+      "m (float[2, 6] x) => (float[2, 16] y) <float[6, 16] w> {\n"
+      "  codes = Cast <to = 22> (w)\n  scale = Constant <value = float {0.5}> ()\n"
+      "  d = DequantizeLinear (codes, scale)\n  y = MatMul (x, d)\n}";
+  OnnxModel made = parse_text(text);
+  Value* w = made.graph->find("w");
+  Tensor codes = Tensor::zeros(DType::int4, {6, 16});
+  for (size_t i = 0; i < codes.bytes; ++i) codes.mutable_data()[i] = static_cast<std::byte>(i * 37 + 11);
+  w->data = codes;
+  w->type.dtype = DType::int4;
+  Node* cast = made.graph->find("codes")->producer;
+  made.graph->replace_uses(made.graph->find("codes"), w);
+  made.graph->erase(cast);
+  export_model(made, folder / "codes.onnx");
+  const Model model = Model::load(folder / "codes.onnx");
+  const Tensors inputs = {{"x", ramp({2, 6})}};
+  const Tensors alone = answers_of(model, "t=1", {}, inputs);
+  for (const char* mesh : {"t=2", "t=3", "t=4"}) {
+    SCOPED_TRACE(mesh);
+    const Tensors split = answers_of(model, mesh, {{"w=[t, -]"}}, inputs);
+    for (int64_t i = 0; i < alone.at("y").count(); ++i)
+      EXPECT_NEAR(split.at("y").as<float>()[i], alone.at("y").as<float>()[i], 1e-5f);
+    Plan plan;
+    plan.annotations = {{"w=[t, -]"}};
+    const std::filesystem::path written = folder / fmt::format("written {}", mesh).c_str();
+    compile(model, Mesh::parse(mesh), plan).write(written, {});
+    expect_same(split, Session(Program::read(written), one_thread()).run(inputs));
+  }
+  EXPECT_THAT([&] { answers_of(model, "t=2", {{"w=[-, t]"}}, inputs); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("dimension 1 of [6, 16] would be cut within bytes")));
+}
+
+}  // namespace
+}  // namespace tessera::test
