@@ -113,7 +113,7 @@ TEST(IntegerStrip, ListsPairsThatDoNotFitInSixteenBits) {
   EXPECT_EQ(listed()[0], -1) << "three are more than two";
 }
 
-TEST(MatMulInteger, HasOneSumWithAndWithoutInstructionsForDotProducts) {
+TEST(MatMulInteger, HasOneSumByAllInstructionsForDotProducts) {
   for (const int64_t k : {52, 1030}) {
     const IntegerWeight weight{k, 64};
     const int64_t stride = (k + 3) / 4 * 4;
@@ -123,10 +123,14 @@ TEST(MatMulInteger, HasOneSumWithAndWithoutInstructionsForDotProducts) {
       pack_integers(weight, DType::int8, b.data, packed.data(), 1);
       const IntegerStrip strip = weight.strip(weight.columns(packed.data()));
       for (int64_t rows = 1; rows <= most_integer_rows; ++rows) {
-        std::vector<int32_t> fast(rows * 64), plain(rows * 64);
-        integer_strip_sum()(rows, a.as<uint8_t>().data(), stride, strip, k, fast.data());
-        plain_strip_sum()(rows, a.as<uint8_t>().data(), stride, strip, k, plain.data());
-        EXPECT_EQ(fast, plain);
+        const std::vector<IntegerStripSum> forms = integer_strip_sums();
+        std::vector<int32_t> plain(rows * 64);
+        forms.back()(rows, a.as<uint8_t>().data(), stride, strip, k, plain.data());
+        for (const IntegerStripSum form : forms) {
+          std::vector<int32_t> sums(rows * 64);
+          form(rows, a.as<uint8_t>().data(), stride, strip, k, sums.data());
+          EXPECT_EQ(sums, plain);
+        }
       }
     }
   }
@@ -156,7 +160,7 @@ TEST(IntegerTile, GivesTheSumsOfStripsAndTheirCodes) {
       std::vector<int32_t> sums(count * 64), expected(count * 64);
       tile->sums(count, rows, strip, sums.data());
       for (int64_t i = 0; i < count; ++i)
-        plain_strip_sum()(1, a.as<uint8_t>().data() + i * k, k, strip, k, expected.data() + i * 64);
+        integer_strip_sums().back()(1, a.as<uint8_t>().data() + i * k, k, strip, k, expected.data() + i * 64);
       EXPECT_EQ(sums, expected);
       for (const auto& [least, most, zero] : {std::tuple(-9.0F, 246.0F, 9), {0.0F, 246.0F, 9}, {-131.0F, 124.0F, 3}}) {
         constexpr int64_t kStride = 70;

@@ -92,7 +92,7 @@ class StripProduct : public IntegerProduct {
         a_type_(a.type),
         b_type_(b_type),
         threads_(threads),
-        strip_sum_(integer_strip_sum()),
+        strip_sum_(integer_strip_sums().front()),
         tile_(a.m > most_integer_rows ? integer_tile() : nullptr) {
     const int64_t m = a.m, k = weight.k, groups = (k + 3) / 4 * 4;
     copies_ = a.ready_stride == 0 && (a.type != DType::uint8 || k != groups);

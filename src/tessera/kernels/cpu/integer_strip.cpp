@@ -9,12 +9,13 @@
 #endif
 
 #include "tessera/base/multiversion.h"
+#include "tessera/kernels/cpu/onednn.h"
 
 // One vector of 64 bytes is 16 columns, and a lane of 32 bits in it one column, as the sums are.
 //
 // Instructions for dot products multiply and add such lanes at once (VNNI). Older ones for bytes add pairs of products
-// in 16 bits, where 255·127 + 255·127 saturates; so without VNNI, bytes become words first, or, in plain loops, each
-// product is formed in 16 bits (255·-128 fits), and widened before it is added.
+// in 16 bits, where 255·127 + 255·127 saturates; so without VNNI, what saturates is made up for, or bytes become words
+// first. In plain loops, each product is formed in 16 bits (255·-128 fits), and widened before it is added.
 namespace tessera::kernels {
 namespace {
 
@@ -244,14 +245,121 @@ void codes_of_tile(int64_t rows, const IntegerPieces& a, const IntegerStrip& str
 }
 
 }  // namespace bytes
+
+// The same of vectors of 32 bytes, two of which are one of the strip's. Sums of several rows fit in the registers for
+// half a strip only.
+namespace halves {
+
+constexpr int kVectors = 2 * kSumVectors;
+struct Words {
+  __m256i even, odd;
+};
+
+[[gnu::target("avx2"), gnu::always_inline]] inline Words words_of_weights(__m256i vector) {
+  return {_mm256_srai_epi16(_mm256_slli_epi16(vector, 8), 8), _mm256_srai_epi16(vector, 8)};
+}
+[[gnu::target("avx2"), gnu::always_inline]] inline __m256i dot_of_words(__m256i lanes, const Words& weights) {
+  const __m256i even = _mm256_and_si256(lanes, _mm256_set1_epi16(0xFF)), odd = _mm256_srli_epi16(lanes, 8);
+  return _mm256_add_epi32(_mm256_madd_epi16(even, weights.even), _mm256_madd_epi16(odd, weights.odd));
+}
+[[gnu::target("avx2"), gnu::always_inline]] inline __m256i dot_of_pairs(__m256i lanes, __m256i weights) {
+  return _mm256_madd_epi16(_mm256_maddubs_epi16(lanes, weights), _mm256_set1_epi16(1));
+}
+[[gnu::target("avx2"), gnu::always_inline]] inline __m256i lanes_at(const uint8_t* a) {
+  return _mm256_set1_epi32(group_of(a));
+}
+[[gnu::target("avx2"), gnu::always_inline]] inline __m256i weights_at(const int8_t* codes) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes));
+}
+/// Vector v of a group.
+inline const int8_t* codes_of(const IntegerStrip& strip, int64_t group, int v) {
+  return strip.codes + (group * kVectors + v) * 32;
+}
+
+// What pairs miss of wide vectors.
+template <int M, int V>
+[[gnu::target("avx2"), gnu::always_inline]] inline void add_errors(__m256i (&total)[M][V], const uint8_t* a,
+                                                                   int64_t a_stride, const IntegerStrip& strip,
+                                                                   int first) {
+  const int32_t* list = strip.wide + kSumVectors;
+  for (int v = 0; v < first / 2; ++v) list += strip.wide[v];
+#pragma GCC unroll 4
+  for (int v = 0; v < V / 2; ++v)
+    for (const int32_t* end = list + strip.wide[first / 2 + v]; list < end; ++list)
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        const __m256i weights = weights_at(codes_of(strip, *list, first + 2 * v + half));
+        const Words words = words_of_weights(weights);
+#pragma GCC unroll 3
+        for (int i = 0; i < M; ++i) {
+          const __m256i lanes = lanes_at(a + i * a_stride + int64_t{*list} * 4);
+          const __m256i missed = _mm256_sub_epi32(dot_of_words(lanes, words), dot_of_pairs(lanes, weights));
+          total[i][2 * v + half] = _mm256_add_epi32(total[i][2 * v + half], missed);
+        }
+      }
+}
+
+// Of M rows and V vectors, the first of which is `first`.
+template <int M, int V, bool kPairs>
+[[gnu::target("avx2")]] void sum_part(const uint8_t* a, int64_t a_stride, const IntegerStrip& strip, int64_t k,
+                                      int first, int32_t* sums) {
+  __m256i total[M][V];
+#pragma GCC unroll 3
+  for (int i = 0; i < M; ++i)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) total[i][v] = _mm256_setzero_si256();
+  const int8_t* codes = codes_of(strip, 0, first);
+  for (int64_t l = 0; l < k; l += 4, codes += kVectors * 32) {
+    __m256i lanes[M];
+#pragma GCC unroll 3
+    for (int i = 0; i < M; ++i) lanes[i] = lanes_at(a + i * a_stride + l);
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) {
+      const __m256i weights = weights_at(codes + v * 32);
+#pragma GCC unroll 3
+      for (int i = 0; i < M; ++i) {
+        const __m256i dots =
+            kPairs ? dot_of_pairs(lanes[i], weights) : dot_of_words(lanes[i], words_of_weights(weights));
+        total[i][v] = _mm256_add_epi32(total[i][v], dots);
+      }
+    }
+  }
+  if constexpr (kPairs) add_errors<M, V>(total, a, a_stride, strip, first);
+#pragma GCC unroll 3
+  for (int i = 0; i < M; ++i)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums + (i * kVectors + first + v) * 8), total[i][v]);
+}
+
+template <bool kPairs>
+void sum_rows(int64_t rows, const uint8_t* a, int64_t a_stride, const IntegerStrip& strip, int64_t k, int32_t* sums) {
+  constexpr int kHalf = kVectors / 2;
+  if (rows == 1) return sum_part<1, kVectors, kPairs>(a, a_stride, strip, k, 0, sums);
+  for (int first = 0; first < kVectors; first += kHalf) {
+    if (rows == 3) {
+      sum_part<3, kHalf, kPairs>(a, a_stride, strip, k, first, sums);
+      continue;
+    }
+    for (int64_t i = 0; i < rows; i += 2)
+      sum_part<2, kHalf, kPairs>(a + i * a_stride, a_stride, strip, k, first, sums + i * kSumVectors * 16);
+  }
+}
+
+void sum_strip(int64_t rows, const uint8_t* a, int64_t a_stride, const IntegerStrip& strip, int64_t k, int32_t* sums) {
+  (strip.wide[0] < 0 ? sum_rows<false> : sum_rows<true>)(rows, a, a_stride, strip, k, sums);
+}
+
+}  // namespace halves
 #endif
 
-enum class Dots { plain, bytes, vnni };
+enum class Dots { plain, halves, bytes, vnni };
 
 Dots dots_of_machine() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512bw")) return __builtin_cpu_supports("avx512vnni") ? Dots::vnni : Dots::bytes;
+  if (__builtin_cpu_supports("avx2")) return Dots::halves;
 #endif
   return Dots::plain;
 }
@@ -290,21 +398,21 @@ const IntegerTile* integer_tile() {
   static constexpr IntegerTile kDots{vnni::sums_of_tile, vnni::codes_of_tile};
   static constexpr IntegerTile kBytes{bytes::sums_of_tile, bytes::codes_of_tile};
   if (dots_of_machine() == Dots::bytes) return &kBytes;
-  if (dots_of_machine() == Dots::vnni && !__builtin_cpu_supports("amx-int8")) return &kDots;
+  if (dots_of_machine() == Dots::vnni && !onednn::has_amx()) return &kDots;
 #endif
   return nullptr;
 }
 
-IntegerStripSum integer_strip_sum() {
+std::vector<IntegerStripSum> integer_strip_sums() {
+  std::vector<IntegerStripSum> sums;
 #if defined(__x86_64__)
-  if (dots_of_machine() == Dots::vnni) return vnni::sum_strip;
-  if (dots_of_machine() == Dots::bytes) return bytes::sum_strip;
+  const Dots dots = dots_of_machine();
+  if (dots >= Dots::vnni) sums.push_back(vnni::sum_strip);
+  if (dots >= Dots::bytes) sums.push_back(bytes::sum_strip);
+  if (dots >= Dots::halves) sums.push_back(halves::sum_strip);
 #endif
-  return sum_plain_strip;
-}
-
-IntegerStripSum plain_strip_sum() {
-  return sum_plain_strip;
+  sums.push_back(sum_plain_strip);
+  return sums;
 }
 
 }  // namespace tessera::kernels

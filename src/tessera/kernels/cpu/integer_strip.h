@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "tessera/kernels/cpu/sum_of_codes.h"
 
@@ -28,8 +29,8 @@ constexpr int64_t most_integer_rows = 4;
 using IntegerStripSum = void (*)(int64_t rows, const uint8_t* a, int64_t a_stride, const IntegerStrip& strip, int64_t k,
                                  int32_t* sums);
 
-/// The fastest one that this machine has. All give the same sums.
-IntegerStripSum integer_strip_sum();
+/// Those that this machine has, the fastest first; the last is plain loops. All give the same sums.
+std::vector<IntegerStripSum> integer_strip_sums();
 
 /// Rows of a, each in pieces of `bytes` bytes (a multiple of 4), which need not lie side by side: piece p of row i is
 /// at at[p · step + i].
@@ -76,8 +77,5 @@ struct IntegerTile {
 
 /// Null without AVX-512 (BW), and where AMX makes the library's products faster.
 const IntegerTile* integer_tile();
-
-/// The one without instructions for dot products, for tests.
-IntegerStripSum plain_strip_sum();
 
 }  // namespace tessera::kernels

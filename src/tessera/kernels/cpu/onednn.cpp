@@ -146,6 +146,11 @@ bool is_native(DType dtype) {
   return dtype == DType::float32 || known_products_of(dtype).native;
 }
 
+bool has_amx() {
+  constexpr unsigned kAmx = dnnl_cpu_isa_avx512_core_amx;  // bits, those of what it builds on among them
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & kAmx) == kAmx;
+}
+
 bool is_faster_widened(DType dtype) {
   return known_products_of(dtype).slow;
 }

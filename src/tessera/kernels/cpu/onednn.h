@@ -23,6 +23,9 @@ dnnl::memory::data_type type_of(DType dtype);
 /// oneDNN 3.
 bool is_native(DType dtype);
 
+/// Whether its products use Intel's matrix extensions (AMX) here.
+bool has_amx();
+
 /// Whether large products of this type take longer than those of operands widened to float32: those that the library
 /// lacks, and those of bfloat16 where there is no AMX. Intel's VDPBF16PS runs every other cycle and multiplies and adds
 /// 32 pairs, float32 instructions twice in a cycle 16 each; AMD's runs every cycle. CPUs without it emulate it.
