@@ -128,6 +128,11 @@ def cases():
                 yield (f"rows of a table of {bits} bits", "GatherBlockQuantized",
                        [packed, ids(-9, 9, *shape), positive(9, 3), blocks_zero],
                        {"bits": bits, "block_size": 16, "gather_axis": 0, "quantize_axis": 1}, 1)
+    for kind in (0, 1):
+        for k, n, block in ((32, 6, 16), (33, 3, 16), (16, 5, 64)):
+            yield (f"product by numbers of 4 bits, {'FP4' if kind == 0 else 'NF4'}", "MatMulBnb4",
+                   [reals(2, 3, k), ids(0, 256, (n * k + 1) // 2, dtype=np.uint8), positive(-(-n * k // block))],
+                   {"K": k, "N": n, "block_size": block, "quant_type": kind}, 1)
     a, b = (ids(0, 256, 2, 5, 6, dtype=np.uint8) for _ in range(2))
     yield ("a choice of codes", "QLinearWhere",
            [ids(0, 2, 2, 5, 1) > 0, a, number(0.1), number(120, np.uint8), b, number(0.2), number(100, np.uint8), number(0.25),

@@ -183,6 +183,12 @@ TEST(Lowerings, take_quantized_operators_apart) {
       "\"\", \"\", s, z, s, z) }");
   EXPECT_EQ(counts["MatMulInteger"], 4) << "of the inputs, and of the state, in each direction";
   EXPECT_EQ(counts["Stack"], 2);
+  counts = counts_of(
+      "m (float[2, 8] x, uint8[12] b, float[2] f) => (float[2, 3] y) { y = com.microsoft.MatMulBnb4 <K = 8, N = 3, "
+      "block_size = 16, quant_type = 1> (x, b, f) }");
+  EXPECT_EQ(counts["Gather"], 1) << "of the numbers that codes stand for";
+  EXPECT_EQ(counts["Expand"], 1) << "the last block is half full";
+  EXPECT_EQ(counts["MatMul"], 1);
 }
 
 TEST(Lowerings, name_what_they_do_not_take_of_quantized_operators) {
@@ -208,6 +214,11 @@ TEST(Lowerings, name_what_they_do_not_take_of_quantized_operators) {
               "com.microsoft.DynamicQuantizeLSTM <hidden_size = 5, activations = [\"sigmoid\", \"Affine\", \"Tanh\"]> "
               "(x, w, r, \"\", \"\", \"\", \"\", \"\", s, \"\", s) }"),
       testing::HasSubstr("the activation Affine is not supported"));
+  const std::string product = "m (float[2, 8] x, uint8[11] b, float[2] f) => (float[2, 3] y) { y = ";
+  EXPECT_THAT(message(product + "com.microsoft.MatMulBnb4 <K = 8, N = 3, block_size = 16> (x, b, f) }"),
+              testing::HasSubstr("its B is [11]; for N = 3 and K = 8 it must have 12 elements"));
+  EXPECT_THAT(message(product + "com.microsoft.MatMulBnb4 <K = 8, N = 3, block_size = 16, transB = 0> (x, b, f) }"),
+              testing::HasSubstr("its transB is 0"));
   EXPECT_THAT(
       message("m (float[t, 2, 6] x, int8[1, 6, 20] w, int8[1, 5, 20] r, float[1] s, int32[3] n) => (float[t, 1, 2, 5] "
               "y) { y = com.microsoft.DynamicQuantizeLSTM <hidden_size = 5> (x, w, r, \"\", n, \"\", \"\", \"\", s, "

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 
+#include "tessera/ops/dims.h"
 #include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"

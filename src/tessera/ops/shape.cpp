@@ -3,6 +3,7 @@
 #include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
+#include "tessera/ops/require.h"
 #include "tessera/ops/reshape_rule.h"
 
 namespace tessera::ops {

@@ -3,6 +3,7 @@
 #include "tessera/ops/infer.h"
 #include "tessera/rewrite/canonicalize_rules.h"
 #include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/passes.h"
 #include "tessera/rewrite/short_lists.h"
 
 namespace tessera::rewrite {

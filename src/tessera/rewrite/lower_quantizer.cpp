@@ -182,8 +182,9 @@ Values dynamic_quantize_lstm(Lowerer& l) {
   return DynamicQuantizeLstm(l).run();
 }
 
-/// Codes of `bits` bits that lie in bytes along the last dimension, the first in the low bits: `count` of them.
-Value* unpacked(ops::NodeBuilder& b, Value* bytes, int64_t bits, const Expr& count) {
+/// Codes of `bits` bits that lie in bytes along the last dimension, the first in the low bits, or in the high ones:
+/// `count` of them.
+Value* unpacked(ops::NodeBuilder& b, Value* bytes, int64_t bits, const Expr& count, bool high_first = false) {
   Shape shape = bytes->shape();
   Values codes;
   Shape column = shape;
@@ -195,6 +196,7 @@ Value* unpacked(ops::NodeBuilder& b, Value* bytes, int64_t bits, const Expr& cou
     const auto mask = static_cast<double>((int64_t{1} << bits) - 1);
     codes.push_back(b.reshape(b.emit("BitwiseAnd", {low, b.number(bytes, mask)}), column));
   }
+  if (high_first) std::reverse(codes.begin(), codes.end());
   shape.back() = shape.back() * static_cast<int64_t>(codes.size());
   Value* all = b.reshape(b.emit("Concat", codes, {attribute("axis", int64_t{-1})}), shape);
   return shape.back() == count ? all : b.slice(all, static_cast<int64_t>(shape.size()) - 1, 0, count);
@@ -250,12 +252,57 @@ Values gather_block_quantized(Lowerer& l) {
                    {attribute("axis", axis), attribute("block_size", block)})};
 }
 
+/// The numbers that 4 bits stand for: a floating-point format of bitsandbytes, and quantiles of a normal distribution
+// (T. Dettmers et al., "QLoRA: Efficient Finetuning of Quantized LLMs", 2023).
+constexpr std::array<float, 16> kFloat4 = {
+    0, 0.005208333333F,  0.66666667F,  1,  0.33333333F,  0.5F,  0.16666667F,  0.25F,
+    0, -0.005208333333F, -0.66666667F, -1, -0.33333333F, -0.5F, -0.16666667F, -0.25F};
+constexpr std::array<float, 16> kNormalFloat4 = {
+    -1,           -0.696192801F, -0.525073051F, -0.394917488F, -0.284441382F, -0.184773430F, -0.091050036F, 0,
+    0.079580300F, 0.160930201F,  0.246112302F,  0.337915242F,  0.440709829F,  0.562617004F,  0.722956836F,  1};
+
+// A product by a matrix [n, k] of codes of 4 bits, each run of `block_size` of which has a factor.
+Values matmul_bnb4(Lowerer& l) {
+  enum Operand : size_t { kLeft, kBytes, kFactors };
+  const int64_t n = l.node.get_int("N", 0), k = l.node.get_int("K", 0), block = l.node.get_int("block_size", 0);
+  const int64_t type = l.node.get_int("quant_type", 1);
+  if (n < 1 || k < 1 || block < 1)
+    fail_node(l.node, "its N, K and block_size are {}, {} and {}; they must be at least 1", n, k, block);
+  if (type != 0 && type != 1) fail_node(l.node, "its quant_type is {}; it must be 0 (FP4) or 1 (NF4)", type);
+  if (l.node.get_int("transB", 1) != 1) fail_node(l.node, "its transB is 0, which is not supported; it must be 1");
+  const int64_t count = n * k, blocks = (count + block - 1) / block;
+  const auto require_count = [&](Operand operand, const char* name, int64_t wanted) {
+    const auto elements = product(l.in(operand)->shape()).constant();
+    if (elements != wanted)
+      fail_node(l.node, "its {} is {}; for N = {} and K = {} it must have {} elements", name,
+                to_string(l.in(operand)->shape()), n, k, wanted);
+  };
+  require_count(kBytes, "B", (count + 1) / 2);
+  require_count(kFactors, "absmax", blocks);
+  Value* bytes = l.b.reshape(l.in(kBytes), {(count + 1) / 2});
+  Value* codes = l.b.cast(unpacked(l.b, bytes, 4, count, true), DType::int32);
+  const std::array<float, 16>& known = type == 0 ? kFloat4 : kNormalFloat4;
+  Value* table =
+      l.b.graph.add_constant("numbers", Tensor::of<float>(DType::float32, {16}, {known.begin(), known.end()}));
+  Value* matrix = l.b.emit("Gather", {table, codes});
+  Value* factors = l.b.reshape(l.b.cast(l.in(kFactors), DType::float32), {blocks, 1});
+  if (blocks * block == count) {
+    matrix = l.b.mul(l.b.reshape(matrix, {blocks, block}), factors);
+  } else {
+    Value* each = l.b.reshape(l.b.expand(factors, {blocks, block}), {blocks * block});
+    matrix = l.b.mul(matrix, l.b.slice(each, 0, 0, count));
+  }
+  matrix = l.b.reshape(matrix, {n, k});
+  return {l.b.emit("MatMul", {l.in(kLeft), l.b.turn(l.b.cast(matrix, l.in(kLeft)->dtype()))})};
+}
+
 }  // namespace
 
 std::vector<Lowering> quantizer_lowerings() {
   std::vector<Lowering> rows = {
       {"DynamicQuantizeLSTM", 3, dynamic_quantize_lstm},
       {"GatherBlockQuantized", 3, gather_block_quantized},
+      {"MatMulBnb4", 3, matmul_bnb4},
   };
   for (Lowering& row : rows) row.domain = "com.microsoft";
   return rows;

@@ -31,17 +31,51 @@ int64_t line_bytes(const PrepareContext& context, int64_t elements) {
 }
 
 /// Copies lines of a table [outer, extent, bytes] to [outer, count, bytes], or the line `absent` if `place` gives -1.
-template <typename Place>
-void gather_lines(const std::byte* table, std::byte* out, int64_t outer, int64_t extent, int64_t count, int64_t bytes,
-                  int threads, Place&& place, const std::byte* absent = nullptr) {
-  if (bytes == 0) return;
+/// Lines of kBytes; 0: any number.
+template <size_t kBytes, typename Place>
+void gather_lines_of(const std::byte* table, std::byte* out, int64_t outer, int64_t extent, int64_t count,
+                     int64_t bytes, int threads, const Place& place, const std::byte* absent) {
   for_ranges(outer * count, outer * count * bytes / 4, threads, [&](int64_t begin, int64_t end) {
-    for (int64_t at = begin; at < end; ++at) {
-      const int64_t from = place(at % count);
-      const std::byte* line = from < 0 ? absent : table + (at / count * extent + from) * bytes;
-      std::memcpy(out + at * bytes, line, static_cast<size_t>(bytes));
+    const int64_t size = kBytes > 0 ? static_cast<int64_t>(kBytes) : bytes;
+    for (int64_t at = begin; at < end;) {
+      const std::byte* rows = table + at / count * extent * size;
+      const int64_t first = at % count, stop = std::min(count, first + end - at);
+      for (int64_t i = first; i < stop; ++i, ++at) {
+        const int64_t from = place(i);
+        std::memcpy(out + at * size, from < 0 ? absent : rows + from * size,
+                    kBytes > 0 ? kBytes : static_cast<size_t>(size));
+      }
     }
   });
+}
+
+template <typename Place>
+void gather_lines(const std::byte* table, std::byte* out, int64_t outer, int64_t extent, int64_t count, int64_t bytes,
+                  int threads, const Place& place, const std::byte* absent = nullptr) {
+  const auto gather = [&]<size_t kBytes>() {
+    gather_lines_of<kBytes>(table, out, outer, extent, count, bytes, threads, place, absent);
+  };
+  switch (bytes) {
+    case 0:
+      return;
+    case 1:
+      return gather.template operator()<1>();
+    case 2:
+      return gather.template operator()<2>();
+    case 4:
+      return gather.template operator()<4>();
+    case 8:
+      return gather.template operator()<8>();
+    default:
+      return gather.template operator()<0>();
+  }
+}
+
+template <typename T>
+void check_all(const std::string& label, const T* indices, int64_t count, int64_t extent) {
+  bool good = true;
+  for (int64_t i = 0; i < count; ++i) good &= indices[i] >= -extent && indices[i] < extent;
+  for (int64_t i = 0; !good && i < count; ++i) check_index(label, indices[i], extent);
 }
 
 std::unique_ptr<Kernel> prepare_gather(const PrepareContext& context) {
@@ -53,10 +87,14 @@ std::unique_ptr<Kernel> prepare_gather(const PrepareContext& context) {
   const int64_t bytes = line_bytes(context, view.inner);
   return make_kernel([=, dtype = context.inputs[1].dtype, label = context.node.label(),
                       threads = context.threads](const KernelArgs& args) {
-    const Indices indices(args.inputs[1], dtype);
-    for (int64_t i = 0; i < count; ++i) check_index(label, indices[i], view.extent);
-    gather_lines(args.in<std::byte>(0), args.out<std::byte>(), view.outer, view.extent, count, bytes, threads,
-                 [&](int64_t i) { return indices[i] < 0 ? indices[i] + view.extent : indices[i]; });
+    Indices(args.inputs[1], dtype).typed([&](const auto* indices) {
+      check_all(label, indices, count, view.extent);
+      gather_lines(args.in<std::byte>(0), args.out<std::byte>(), view.outer, view.extent, count, bytes, threads,
+                   [indices, extent = view.extent](int64_t i) {
+                     const int64_t index = indices[i];
+                     return index < 0 ? index + extent : index;
+                   });
+    });
   });
 }
 

@@ -16,6 +16,11 @@ class Indices {
   int64_t operator[](int64_t at) const {
     return wide_ ? static_cast<const int64_t*>(data_)[at] : static_cast<const int32_t*>(data_)[at];
   }
+  /// Calls visit(elements) with them as int64_t or int32_t, for loops that do not ask each time.
+  template <typename Visit>
+  void typed(const Visit& visit) const {
+    wide_ ? visit(static_cast<const int64_t*>(data_)) : visit(static_cast<const int32_t*>(data_));
+  }
 
  private:
   const void* data_;
