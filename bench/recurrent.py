@@ -5,7 +5,7 @@
     venv/bin/python bench/recurrent.py [--threads 1] [--rounds 5] [--iterations 20]
 
 It makes its models: an LSTM or GRU of as many inputs as units, in float32 and, for the LSTM, quantized dynamically by
-ONNX Runtime's own tool (a DynamicQuantizeLSTM). Of each engine, the median over all rounds counts; a ratio above 1 says
+ONNX Runtime's own tool (a DynamicQuantizeLSTM). The median over all rounds counts for each engine; a ratio above 1 says
 that tessera is faster. The floor is that of tessera bench: operators at the speed of floats, or the memory bringing
 what a run reads.
 """

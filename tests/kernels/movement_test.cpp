@@ -215,5 +215,21 @@ TEST(Movement, shape_and_size_are_those_of_the_operand) {
   EXPECT_THAT(run_ints("Size", {x}, {}), ElementsAre(24));
 }
 
+// Parts of elements that share bytes are joined and cut where they fill bytes.
+TEST(Concat, TakesElementsOfLessThanAByte) {
+  const auto codes = [](Dims dims, std::vector<uint8_t> bytes) {
+    Tensor tensor = Tensor::zeros(DType::int4, std::move(dims));
+    std::copy(bytes.begin(), bytes.end(), reinterpret_cast<uint8_t*>(tensor.mutable_data()));
+    return tensor;
+  };
+  const Tensor a = codes({2, 2}, {0x21, 0x43}), b = codes({2, 4}, {0x65, 0x87, 0xA9, 0xCB});
+  const Tensor joined = run_kernel_one("Concat", {a, b}, DType::int4, {2, 6}, {{{"axis", int64_t{1}}}});
+  const std::vector<uint8_t> expected = {0x21, 0x65, 0x87, 0x43, 0xA9, 0xCB};
+  EXPECT_TRUE(std::equal(expected.begin(), expected.end(), reinterpret_cast<const uint8_t*>(joined.data)));
+  EXPECT_THROW(
+      run_kernel_one("Concat", {codes({2, 3}, {0x21, 0x43, 0x65}), a}, DType::int4, {2, 5}, {{{"axis", int64_t{1}}}}),
+      Error);
+}
+
 }  // namespace
 }  // namespace tessera::kernels

@@ -56,8 +56,13 @@ TEST(ByteBox, counts_bytes_of_several_elements) {
   EXPECT_EQ(columns->box.offsets, (Dims{0, 1}));
   EXPECT_EQ(columns->box.extents, (Dims{4, 1}));
   EXPECT_EQ(columns->unit, 1u);
-  EXPECT_FALSE(byte_box({{4, 6}, {0, 1}, {4, 2}}, DType::int4));  // begins within a byte
-  EXPECT_FALSE(byte_box({{4, 5}, {0, 0}, {2, 5}}, DType::int4));  // ends within a byte
+  EXPECT_FALSE(byte_box({{4, 6}, {0, 1}, {4, 2}}, DType::int4));      // begins within a byte
+  EXPECT_FALSE(byte_box({{4, 5}, {0, 0}, {3, 5}}, DType::int4));      // ends within a byte
+  const auto rows = byte_box({{4, 5}, {2, 0}, {2, 5}}, DType::int4);  // two rows fill five bytes
+  ASSERT_TRUE(rows.has_value());
+  EXPECT_EQ(rows->box.dims, (Dims{10}));
+  EXPECT_EQ(rows->box.offsets, (Dims{5}));
+  EXPECT_EQ(rows->box.extents, (Dims{5}));
 }
 
 TEST(ByteBox, takes_whole_tensors_and_whole_elements_as_they_are) {

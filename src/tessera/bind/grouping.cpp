@@ -39,7 +39,10 @@ std::optional<PackedLayout> packed_weight(const Node& node, const DescOf& desc_o
 }
 
 NodeGroup single(const Node& node, const DescOf& desc_of, const Library& library) {
-  return {&node, {}, node.inputs, node.outputs, nullptr, packed_weight(node, desc_of, library)};
+  NodeGroup group{&node, {}, node.inputs, node.outputs, nullptr, packed_weight(node, desc_of, library)};
+  if (group.packed)
+    for (const size_t operand : group.packed->spared) group.inputs[operand] = nullptr;
+  return group;
 }
 
 // Whether all elements are known to be +0.

@@ -27,8 +27,4 @@ inline size_t element_bytes(DType dtype) {
   return static_cast<size_t>(bits_of(dtype)) / 8;
 }
 
-inline size_t element_bytes(const Value* value) {
-  return element_bytes(value->dtype());
-}
-
 }  // namespace tessera::bind

@@ -330,7 +330,7 @@ class Compiler {
     Sharding sharding = parse_sharding(request.for_rank(value.rank()), value.shape(), options_.mesh, name);
     if (const auto cut = cut_within_bytes(value, sharding))
       result_.warnings.push_back(
-          fmt::format("{}: '{}' has elements of {} bits, and dimension {} of {} would be cut within bytes, so that it "
+          fmt::format("{}: '{}' has elements of {} bits, and dimension {} of {} may be cut within bytes, so that it "
                       "stays whole",
                       request.by, name, bits_of(value.dtype()), *cut, to_string(value.shape())));
     else
@@ -384,9 +384,8 @@ class Compiler {
                print_place(sharding.at, options_.mesh), name, request_of(sharding.at, options_.mesh));
         if (const auto cut = cut_within_bytes(*value, sharding))
           fail("annotate",
-               "'{}' has elements of {} bits, and dimension {} of {} would be cut within bytes; split a dimension "
-               "behind "
-               "which elements fill bytes, or leave it whole",
+               "'{}' has elements of {} bits, and dimension {} of {} may be cut within bytes; leave that dimension "
+               "whole",
                name, bits_of(value->dtype()), *cut, to_string(value->shape()));
         annotations.push_back({value, std::move(sharding), request.by, request.optional});
       }

@@ -7,14 +7,14 @@
 
 /// Weights in the layout that this machine's matrix and convolution kernels read fastest.
 ///
-/// A pass rewrites a MatMul, Gemm or Conv whose operand 1 is a State, on bound extents:
+/// A pass rewrites an operator whose operand 1 is a State, on bound extents:
 ///
 ///     auto layout = packed_layout(node, weight);              // nullopt: leave the node as it is
 ///     packed = PackWeight(weight, layout->beside…)            // domain "tessera.cpu", layout->pack_attributes; gives
 ///                                                             // uint8[layout->bytes]; in `init`, or in `step` if
 ///                                                             // the State has a next value
 ///     node:    op_type = layout->op_type, domain = "tessera.cpu", operand 1 = packed, and layout->use_attributes
-///              added to its attributes. Operands 0 and 2 (C or bias) and the result stay.
+///              added to its attributes. The other operands and the results stay, but for those spared.
 ///
 /// Nodes whose layouts of one State have the same `key` share one PackWeight. The form depends neither on the
 /// activation's extents nor on the number of threads, so one form serves all sizes.
@@ -27,6 +27,7 @@ struct PackedLayout {
   std::vector<Attribute> pack_attributes;
   std::vector<Attribute> use_attributes;
   std::vector<size_t> beside = {};  ///< operands of the node that are packed with the weight
+  std::vector<size_t> spared = {};  ///< those of them that the packed operator does not take
   std::string key;
 };
 

@@ -109,11 +109,18 @@ std::optional<CopiedBox> byte_box(const Box& box, DType dtype) {
     copied.box = {bytes, {0}, bytes};
     return copied;
   }
-  for (Dims* numbers : {&copied.box.dims, &copied.box.offsets, &copied.box.extents}) {
-    int64_t& last = numbers->back();
-    if (last * bits % 8 != 0) return std::nullopt;
-    last = last * bits / 8;
+  // Dimensions at the end that are whole form one with the dimension before them.
+  Dims &dims = copied.box.dims, &offsets = copied.box.offsets, &extents = copied.box.extents;
+  const auto fills = [bits](int64_t elements) { return elements * bits % 8 == 0; };
+  while (!fills(dims.back()) || !fills(offsets.back()) || !fills(extents.back())) {
+    if (dims.size() == 1 || extents.back() != dims.back()) return std::nullopt;
+    const int64_t last = dims.back();
+    for (Dims* numbers : {&dims, &offsets, &extents}) {
+      numbers->pop_back();
+      numbers->back() *= last;
+    }
   }
+  for (Dims* numbers : {&dims, &offsets, &extents}) numbers->back() = numbers->back() * bits / 8;
   return copied;
 }
 

@@ -1,6 +1,7 @@
 #include "tessera/ops/dims.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace tessera::ops {
 
@@ -50,14 +51,11 @@ Rule rule_along(const Node& node, const std::vector<int>& dims, FactorKind kind)
 }
 
 bool fills_bytes(const Value& value, int64_t dim) {
-  return fills_bytes(value.dtype(), value.shape(), dim);
-}
-
-bool fills_bytes(DType dtype, const Shape& shape, int64_t dim) {
-  const int64_t bits = bits_of(dtype);
+  const int64_t bits = bits_of(value.dtype());
   if (bits % 8 == 0) return true;
-  const auto behind = product(Shape(shape.begin() + dim + 1, shape.end())).constant();
-  return behind && *behind * bits % 8 == 0;
+  const int64_t in_whole_bytes = 8 / std::gcd(bits, int64_t{8});  // elements
+  const Shape behind(value.shape().begin() + dim + 1, value.shape().end());
+  return Expr::exact_divide(product(behind), in_whole_bytes).has_value();
 }
 
 Expr elements_of(const Value& value) {

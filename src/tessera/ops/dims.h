@@ -33,7 +33,6 @@ Rule rule_along(const Node& node, const std::vector<int>& dims, FactorKind kind)
 /// Whether what lies behind that dimension fills whole bytes, so that the value can be cut or copied along it: elements
 /// of 4 and 2 bits may share one. Dimension -1: all elements.
 bool fills_bytes(const Value& value, int64_t dim);
-bool fills_bytes(DType dtype, const Shape& shape, int64_t dim);
 
 /// The product of all extents of an operand or result.
 Expr elements_of(const Value& value);

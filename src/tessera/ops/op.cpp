@@ -51,7 +51,7 @@ bool reads_elements(const Node& node, size_t operand) {
 }
 
 Moves moves_of(const Node& node) {
-  // Elements of less than a byte do not move.
+  // Layout steps of elements of less than a byte are not shared past a node: they may not fill bytes behind it.
   for (const auto* values : {&node.inputs, &node.outputs})
     for (const Value* value : *values)
       if (value && bits_of(value->dtype()) % 8 != 0) return Moves::nothing;

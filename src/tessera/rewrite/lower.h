@@ -41,6 +41,10 @@ std::vector<Value*> quantize_dynamically(ops::NodeBuilder& b, Value* x);
 Value* integer_product(ops::NodeBuilder& b, const Node& node, Value* left, Value* left_zero, Value* right,
                        Value* right_zero);
 
+/// Of sequences [n, t, …], the first elements of each, as many as its length, from the last to the first; the others
+/// stay.
+Value* turned_rows(ops::NodeBuilder& b, Value* x, Value* lengths);
+
 /// A matrix of codes: (codes - zero) * scale. `zero` may be null; both may be lists along a right matrix' columns.
 struct Codes {
   Value *codes, *scale, *zero;

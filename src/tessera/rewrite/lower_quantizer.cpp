@@ -23,8 +23,9 @@ Value* row_of(Lowerer& l, size_t operand, int64_t at) {
   return l.b.reshape(cut, Shape(cut->shape().begin() + 1, cut->shape().end()));
 }
 
-/// An LSTM whose weights are codes [d, i, 4·h] and [d, h, 4·h]. Its inputs are quantized together, and its hidden state
-/// at each step, as ONNX Runtime does on one thread, and for one sequence; else its threads quantize some each.
+/// An LSTM whose weights are codes [d, i, 4·h] and [d, h, 4·h]. Its inputs are quantized together, and what sequences
+/// gave at each step, as ONNX Runtime does on one thread or with one sequence. Otherwise each of its threads quantizes
+/// some sequences.
 class DynamicQuantizeLstm {
  public:
   explicit DynamicQuantizeLstm(Lowerer& l) : l_(l), lstm_(as_lstm(l.node)) {
@@ -113,6 +114,11 @@ class DynamicQuantizeLstm {
     return l_.b.where(is_before(longest), l_.in(kX), 0.0);
   }
 
+  // [t, n, …] with each sequence from its end.
+  Value* turned(Value* x) {
+    return l_.b.transpose(turned_rows(l_.b, l_.b.transpose(x, {1, 0, 2}), lengths()), {1, 0, 2});
+  }
+
   // The last hidden state, the last cell, and the hidden states of all steps.
   Values direction(const Codes& x, size_t d, bool backwards) {
     const auto at = static_cast<int64_t>(d);
@@ -124,8 +130,13 @@ class DynamicQuantizeLstm {
     const auto initial = [&](Operand operand) {
       return l_.has(operand) ? row_of(l_, operand, at) : l_.b.zeros(DType::float32, {batch_, hidden_});
     };
-    Values operands = {initial(kHidden), initial(kCell), scaled_product(l_.b, l_.node, x, weights, biases[0])};
-    if (l_.has(kLengths)) operands.push_back(is_before(lengths()));  // a step backwards reads the same row
+    Value* projected = scaled_product(l_.b, l_.node, x, weights, biases[0]);
+    const bool turns = backwards && l_.has(kLengths);  // each sequence by its own length
+    Values operands = {initial(kHidden), initial(kCell), turns ? turned(projected) : projected};
+    if (l_.has(kLengths)) {
+      operands.push_back(is_before(lengths()));
+      operands.push_back(is_before(l_.b.add(lengths(), 1)));
+    }
     Node* scan = l_.b.graph.add_node("Scan", operands, {"", "", ""}, "", &l_.node);
     scan->name = l_.node.name + (d == 0 ? "" : "/backwards");
     auto body = std::make_unique<Graph>();
@@ -135,7 +146,8 @@ class DynamicQuantizeLstm {
       const Expr width = items.size() < 2 ? hidden_ : hidden_ * 4;
       items.push_back(body->add_input(name, {DType::float32, Shape{batch_, width}}));
     }
-    if (operands.size() > items.size()) items.push_back(body->add_input("runs", {DType::boolean, Shape{batch_, 1}}));
+    for (const char* name : {"runs", "ran"})
+      if (operands.size() > items.size()) items.push_back(body->add_input(name, {DType::boolean, Shape{batch_, 1}}));
     const auto captured = [&](Value* value) -> Value* {
       if (!value) return nullptr;
       Value* inner = body->add_value(value->name, ValueKind::input, value->type);
@@ -148,8 +160,9 @@ class DynamicQuantizeLstm {
     outer.peepholes = captured(peepholes);
     body->outputs = step(*body, items, outer, d);
     scan->set("num_scan_inputs", static_cast<int64_t>(items.size()) - 2);
-    scan->set("scan_input_directions", std::vector<int64_t>(items.size() - 2, backwards ? 1 : 0));
-    scan->set("scan_output_directions", std::vector<int64_t>{backwards ? 1 : 0});
+    const int64_t direction = backwards && !turns ? 1 : 0;
+    scan->set("scan_input_directions", std::vector<int64_t>(items.size() - 2, direction));
+    scan->set("scan_output_directions", std::vector<int64_t>{direction});
     scan->set("body", Region(std::move(body)));
     const TensorType state{DType::float32, Shape{batch_, hidden_}};
     scan->outputs[0]->type = scan->outputs[1]->type = state;
@@ -157,14 +170,17 @@ class DynamicQuantizeLstm {
     std::vector<Node*> results;
     for (Value* result : scan->outputs) results.push_back(l_.b.emit("Identity", {result})->producer);
     l_.open(scan);
-    return {results[0]->outputs[0], results[1]->outputs[0], results[2]->outputs[0]};
+    Value* all = results[2]->outputs[0];
+    return {results[0]->outputs[0], results[1]->outputs[0], turns ? turned(all) : all};
   }
 
   // The state after a step, and what the sequences give there.
   Values step(Graph& body, const Values& items, const Outer& outer, size_t d) {
     ops::NodeBuilder b(body, "step");
     const RecurrentCell::State before{items[0], items[1]};
-    const Values codes = quantize_dynamically(b, before.hidden);
+    // A sequence that has ended gave zeros.
+    Value* given = items.size() > 4 ? b.where(items[4], before.hidden, 0.0) : before.hidden;
+    const Values codes = quantize_dynamically(b, given);
     Value* recurred = scaled_product(b, l_.node, {codes[0], codes[1], codes[2]}, outer.recurrence, outer.bias);
     const Values sums = RecurrentCell::parts(b, b.add(items[2], recurred), 1, RecurrentCell::gates_of(lstm_));
     const Values peepholes = outer.peepholes ? RecurrentCell::parts(b, outer.peepholes, 0, 3) : Values();

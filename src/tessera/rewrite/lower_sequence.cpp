@@ -167,17 +167,19 @@ Values reverse_sequence(Lowerer& l) {
   const int64_t batch = at("batch_axis", 1), time = at("time_axis", 0);
   if (batch == time) fail_node(l.node, "its batch_axis and its time_axis are both {}", batch);
   const auto order = front(rank, {batch, time});
-  Value* x = l.b.transpose(l.in(0), order);
-  Value* lengths = l.b.cast(l.b.reshape(l.in(1), {x->shape().at(0), 1}), DType::int64);
-  Value* place = l.b.reshape(l.b.range(x->shape().at(1)), {1, x->shape().at(1)});
-  Value* turned = l.b.sub(l.b.sub(lengths, l.b.number(lengths, 1)), place);
-  Value* from = l.b.where(l.b.emit("Less", {place, lengths}), turned, place);
-  Value* indices = l.b.reshape(from, {x->shape().at(0), x->shape().at(1), 1});
-  Value* y = l.b.emit("GatherND", {x, indices}, {attribute("batch_dims", int64_t{1})});
-  return {l.b.transpose(y, inverse(order))};
+  return {l.b.transpose(turned_rows(l.b, l.b.transpose(l.in(0), order), l.in(1)), inverse(order))};
 }
 
 }  // namespace
+
+Value* turned_rows(ops::NodeBuilder& b, Value* x, Value* lengths) {
+  const Expr n = x->shape().at(0), t = x->shape().at(1);
+  lengths = b.cast(b.reshape(lengths, {n, 1}), DType::int64);
+  Value* place = b.reshape(b.range(t), {1, t});
+  Value* turned = b.sub(b.sub(lengths, b.number(lengths, 1)), place);
+  Value* from = b.where(b.emit("Less", {place, lengths}), turned, place);
+  return b.emit("GatherND", {x, b.reshape(from, {n, t, 1})}, {attribute("batch_dims", int64_t{1})});
+}
 
 std::vector<Lowering> sequence_lowerings() {
   return {

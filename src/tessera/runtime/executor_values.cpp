@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "tessera/ir/flow.h"
 #include "tessera/runtime/executor_impl.h"
 #include "tessera/runtime/output_parts.h"
 #include "tessera/runtime/whole_states.h"
@@ -26,6 +27,13 @@ void load_part(RankState& rank, StateSlot& slot, const Box& box, const void* who
     else
       copy_from_whole(part, whole, CopiedBox(box, slot.dtype));
   });
+}
+
+// Whether a value only orders nodes, so that nothing is stored in it.
+bool is_token(const Value& value) {
+  const Node& node = *value.producer;
+  if (flow::is(node, "Next")) return &value != node.outputs[0];
+  return flow::is(node, "Again") || flow::is(node, "Branch") || flow::is(node, "Join");
 }
 
 std::string names_of(const WholeStates& states) {
@@ -170,6 +178,7 @@ std::vector<Executor::Kept> Executor::kept() {
       for (const Value* result : node->outputs) {
         auto placement = result ? program->placements.find(result) : program->placements.end();
         if (placement == program->placements.end() || placement->second.sharding.is_partial()) continue;
+        if (is_token(*result)) continue;
         if (seen.insert(result->name).second) keep(result, placement->second);
       }
   impl_->on_all([&](size_t n) {

@@ -284,8 +284,14 @@ const Tensor& RankState::packed(const RankPrograms& programs, const Value* state
     whole.dims = *dims;
     whole.bytes = bytes_of(whole.dtype, count_of(whole.dims));
   }
+  std::vector<Part> beside_only_here;
   for (size_t i = 1; i < pack.operand_count(); ++i) {
     const Value* beside = pack.inputs[i];
+    if (beside && beside->kind == ValueKind::state && beside->uses.size() == 1 &&
+        !programs.of(rank_).derived.contains(beside)) {
+      const Part& own = part_of(programs, beside);
+      if (!shards_.contains(own) && !resident_.contains(own)) beside_only_here.push_back(own);
+    }
     plain.push_back(!beside                               ? Tensor()
                     : beside->kind == ValueKind::constant ? constant(beside)
                                                           : shard(programs, beside));
@@ -320,6 +326,10 @@ const Tensor& RankState::packed(const RankPrograms& programs, const Value* state
   result = device::MemoryLimit::released_with(std::move(result), std::move(held));
   const Tensor& kept = packed_.emplace(std::pair{part, key}, std::move(result)).first->second;
   let_go_of_plain();
+  for (const Part& own : beside_only_here) {
+    resident_.erase(own);
+    shards_.erase(own);
+  }
   return kept;
 }
 

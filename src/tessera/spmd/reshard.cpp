@@ -4,12 +4,12 @@
 #include <array>
 #include <deque>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 
 #include "tessera/base/error.h"
-#include "tessera/ops/dims.h"
 #include "tessera/spmd/reshard_search.h"
 
 namespace tessera::spmd {
@@ -473,28 +473,66 @@ std::vector<ReshardStep> plan_of_any_parts(const Sharding& from, const Sharding&
   return steps;
 }
 
-// How many dimensions, the first, may be cut.
-size_t cut_between_bytes(const Sharding& sharding, DType dtype) {
-  Shape shape;
-  for (const DimSharding& dim : sharding.dims) shape.push_back(dim.size());
-  size_t dims = shape.size();
-  while (dims > 0 && !ops::fills_bytes(dtype, shape, static_cast<int64_t>(dims) - 1)) --dims;
-  return dims;
-}
+// Layouts of elements of less than a byte as layouts of bytes: without the dimensions at the end that no step may cut,
+// and with the last one of the others counted in `unit` elements.
+class InBytes {
+ public:
+  InBytes(const Sharding& from, const Sharding& to, DType dtype) : whole_(to), kept_(to.dims.size()) {
+    const int64_t bits = bits_of(dtype);
+    int64_t missing = bits % 8 == 0 ? 1 : 8 / std::gcd(bits, int64_t{8});  // elements that fill bytes
+    while (missing > 1 && kept_ > 0) {
+      const DimSharding &before = from.dims[kept_ - 1], &after = to.dims[kept_ - 1];
+      if (has_unit(before, missing) && has_unit(after, missing)) {
+        unit_ = missing;
+        return;
+      }
+      if (before.is_split() || after.is_split()) {
+        kept_ = to.dims.size();  // such a layout cuts bytes; whoever lays it out refuses it
+        return;
+      }
+      --kept_;
+      const auto size = after.size().constant();
+      if (size) missing /= std::gcd(missing, *size);
+    }
+  }
+
+  Sharding without(const Sharding& sharding) const {
+    Sharding bytes = sharding;
+    bytes.dims.resize(kept_);
+    if (unit_ == 1) return bytes;
+    std::vector<Part>& parts = bytes.dims.back().parts;
+    parts.back().size = *Expr::exact_divide(parts.back().size, unit_);
+    if (parts.size() > 1 && parts.back().size.is(1)) parts.pop_back();
+    return bytes;
+  }
+  void add_to(ReshardStep& step) const {
+    const auto splits = [&](const Sharding& layout) { return !layout.dims.back().parts.back().axes.empty(); };
+    const bool apart = unit_ != 1 && (splits(step.before) || splits(step.after));
+    for (Sharding* layout : {&step.before, &step.after}) {
+      if (apart) layout->dims.back().parts.push_back({unit_, {}});
+      if (unit_ != 1 && !apart) layout->dims.back().parts.back().size = layout->dims.back().parts.back().size * unit_;
+      layout->dims.insert(layout->dims.end(), whole_.dims.begin() + static_cast<ptrdiff_t>(kept_), whole_.dims.end());
+    }
+  }
+  bool is_all() const { return kept_ == whole_.dims.size() && unit_ == 1; }
+
+ private:
+  static bool has_unit(const DimSharding& dim, int64_t unit) {
+    return dim.parts.back().axes.empty() && Expr::exact_divide(dim.parts.back().size, unit).has_value();
+  }
+
+  const Sharding& whole_;
+  size_t kept_;
+  int64_t unit_ = 1;
+};
 
 }  // namespace
 
 std::vector<ReshardStep> plan_reshard(const Sharding& from, const Sharding& to, DType dtype) {
-  const size_t cut = cut_between_bytes(to, dtype);
-  if (cut == to.dims.size()) return plan_of_any_parts(from, to);
-  // The others are whole before and after, and stay so.
-  const auto kept = to.dims.begin() + static_cast<ptrdiff_t>(cut);
-  Sharding first = from, last = to;
-  first.dims.resize(cut);
-  last.dims.resize(cut);
-  std::vector<ReshardStep> steps = plan_of_any_parts(first, last);
-  for (ReshardStep& step : steps)
-    for (Sharding* layout : {&step.before, &step.after}) layout->dims.insert(layout->dims.end(), kept, to.dims.end());
+  const InBytes bytes(from, to, dtype);
+  if (bytes.is_all()) return plan_of_any_parts(from, to);
+  std::vector<ReshardStep> steps = plan_of_any_parts(bytes.without(from), bytes.without(to));
+  for (ReshardStep& step : steps) bytes.add_to(step);
   return steps;
 }
 

@@ -62,8 +62,7 @@ struct ReshardStep {
 /// move, if there are some:
 /// [-] at(pp=0) → [8{tp}] at(pp=1) slices first, [8{tp}] at(pp=0) → [-] at(pp=1) gathers last.
 ///
-/// Of elements of less than a byte, no step cuts a dimension behind which they do not fill bytes; without a type,
-/// elements are whole bytes.
+/// Where elements are less than a byte, steps cut between bytes only; without a type, elements are whole bytes.
 std::vector<ReshardStep> plan_reshard(const Sharding& from, const Sharding& to, DType dtype = DType::undefined);
 
 /// By member of the group, the one that gets its piece, in a permute or reorder; -1: none.

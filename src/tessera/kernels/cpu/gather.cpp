@@ -20,16 +20,6 @@ int64_t element_bytes(const PrepareContext& context) {
                        []<typename T>() { return static_cast<int64_t>(sizeof(T)); });
 }
 
-/// Of a line of so many elements. Elements of 4 or 2 bits must fill its bytes.
-int64_t line_bytes(const PrepareContext& context, int64_t elements) {
-  const int64_t bits = bits_of(context.outputs[0].dtype);
-  if (bits >= 8 || context.outputs[0].dtype == DType::string) return elements * element_bytes(context);
-  if (elements * bits % 8 != 0)
-    fail("kernel", "{}: it copies lines of {} elements of {} bits, which are no whole bytes; put a Cast before it",
-         context.node.label(), elements, bits);
-  return elements * bits / 8;
-}
-
 /// Copies lines of a table [outer, extent, bytes] to [outer, count, bytes], or the line `absent` if `place` gives -1.
 /// Lines of kBytes; 0: any number.
 template <size_t kBytes, typename Place>
@@ -84,7 +74,7 @@ std::unique_ptr<Kernel> prepare_gather(const PrepareContext& context) {
   const AxisView view(context.inputs[0].dims, axis);
   const int64_t count = context.inputs[1].count();
   check_count(context, view.outer * count * view.inner);
-  const int64_t bytes = line_bytes(context, view.inner);
+  const int64_t bytes = line_bytes(context.node, context.outputs[0].dtype, view.inner);
   return make_kernel([=, dtype = context.inputs[1].dtype, label = context.node.label(),
                       threads = context.threads](const KernelArgs& args) {
     Indices(args.inputs[1], dtype).typed([&](const auto* indices) {

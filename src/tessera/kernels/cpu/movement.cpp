@@ -23,16 +23,14 @@ Layout lay_out(const PrepareContext& context, const TensorDesc& whole, const std
   const Node& node = context.node;
   const int64_t axis = resolve_axis(node, node.get_int("axis", 0), whole.rank());
   const AxisView view(whole.dims, axis);
-  const int64_t element =
-      dispatch_size(node, whole.dtype, []<typename T>() { return static_cast<int64_t>(sizeof(T)); });
-  Layout layout{view.outer, view.extent * view.inner * element, {}};
+  Layout layout{view.outer, line_bytes(node, whole.dtype, view.extent * view.inner), {}};
   int64_t offset = 0;
   for (const TensorDesc& part : parts) {
     if (!part.present()) fail("kernel", "{}: every part must be there", node.label());
     Dims expected = whole.dims;
     if (part.rank() == whole.rank()) expected[axis] = part.dims[axis];
     if (part.dims != expected) fail("kernel", "{}: the parts differ in more than axis {}", node.label(), axis);
-    const int64_t bytes = part.dims[axis] * view.inner * element;
+    const int64_t bytes = line_bytes(node, whole.dtype, part.dims[axis] * view.inner);
     layout.parts.push_back({offset, bytes});
     offset += bytes;
   }

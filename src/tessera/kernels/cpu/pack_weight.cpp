@@ -65,7 +65,7 @@ std::optional<PackedLayout> packed_layout(const Node& node, const TensorDesc& we
     packed.beside = {2, 3};
   } else if (const auto form = node.domain.empty() ? fixed_recurrence(node, weight) : std::nullopt) {
     packed.bytes = static_cast<size_t>(form->directions) * form->direction_bytes();
-    packed.beside = {2};
+    packed.beside = packed.spared = {2};
   } else if (node.domain.empty() || ours) {
     const auto layout = weight_layout(node, node.op_type, weight);
     if (!layout) return std::nullopt;

@@ -24,8 +24,7 @@ TurnedMatrix matrix_of(DType dtype, int64_t rows, int64_t columns) {
 
 /// Copies a matrix into its packed form.
 struct Packer {
-  explicit Packer(const TurnedMatrix& matrix, int threads) : bytes(matrix.bytes) {
-    plain_bytes = bytes_of(DType::float32, matrix.count());
+  Packer(const TurnedMatrix& matrix, int threads) : plain_bytes(bytes_of(DType::float32, matrix.count())) {
     if (matrix.layout) reorder = onednn::reorder(matrix.layout->plain, matrix.layout->packed, threads);
   }
   void run(const float* plain, std::byte* packed, void* scratch) const {
@@ -36,7 +35,7 @@ struct Packer {
   }
   size_t scratch_bytes() const { return reorder ? reorder->scratch_bytes() : 0; }
 
-  size_t bytes, plain_bytes;
+  size_t plain_bytes;
   std::shared_ptr<onednn::Primitive> reorder;
 };
 
@@ -57,6 +56,10 @@ std::optional<RecurrenceForm> recurrence_form(const Node& node, std::string_view
 std::unique_ptr<Kernel> prepare_pack_recurrence(const PrepareContext& context, const RecurrenceForm& form) {
   if (context.inputs.at(1).count() != form.directions * (form.state.count() + form.last.count()))
     fail("kernel", "{}: the weights and the recurrence do not fit together", context.node.label());
+  const size_t bytes = static_cast<size_t>(form.directions) * form.direction_bytes();
+  if (context.outputs.at(0).bytes() != bytes)
+    fail("kernel", "{}: this machine packs the recurrence into {} bytes, and not {}; rewrite the program for it",
+         context.node.label(), bytes, context.outputs[0].bytes());
   const Packer input(form.input, context.threads), state(form.state, context.threads), last(form.last, context.threads);
   const size_t scratch_bytes = std::max({input.scratch_bytes(), state.scratch_bytes(), last.scratch_bytes()});
   return make_kernel(

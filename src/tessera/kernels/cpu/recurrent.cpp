@@ -318,7 +318,8 @@ class Matrices {
   Matrices(const Recurrence& r, const PrepareContext& context) : is_packed_(is_packed(context.node)) {
     if (is_packed_) {
       const std::string op_type = context.node.op_type.substr(kPacked.size());
-      form_ = *recurrence_form(context.node, op_type, packed_weight_desc(context.node), context.inputs.at(2).dtype);
+      const TensorDesc weight = packed_weight_desc(context.node);
+      form_ = *recurrence_form(context.node, op_type, weight, weight.dtype);
     } else {
       const int64_t first = r.first_gates() * r.h;
       form_ = {r.directions, {r.width(), r.i}, {first, r.h}, {r.width() - first, r.h}};
@@ -353,8 +354,10 @@ Recurrence recurrence_of(const PrepareContext& context) {
   Recurrence r;
   r.kind = node.op_type.ends_with("LSTM") ? Kind::lstm : node.op_type.ends_with("GRU") ? Kind::gru : Kind::rnn;
   r.gates = r.kind == Kind::lstm ? 4 : r.kind == Kind::gru ? 3 : 1;
-  const Dims &x = context.inputs.at(0).dims, &turn = context.inputs.at(2).dims;
-  const Dims weights = Matrices::is_packed(node) ? packed_weight_desc(node).dims : context.inputs.at(1).dims;
+  const Dims& x = context.inputs.at(0).dims;
+  const bool packed = Matrices::is_packed(node);
+  const Dims weights = packed ? packed_weight_desc(node).dims : context.inputs.at(1).dims;
+  const Dims turn = packed ? Dims{weights.at(0), weights.at(1), weights.at(1) / r.gates} : context.inputs.at(2).dims;
   r.batch_first = node.get_int("layout", 0) != 0;
   const std::string direction = node.get_string("direction", "forward");
   if (direction != "forward" && direction != "reverse" && direction != "bidirectional")

@@ -111,10 +111,16 @@ void check_extents(const PrepareContext& context, const Dims& expected) {
          fmt::join(context.outputs[0].dims, ", "), fmt::join(expected, ", "));
 }
 
-// The view of elements of less than a byte as one of bytes, where its last dimension fills them.
+// The view of elements of less than a byte as one of bytes, where what lies side by side fills them.
 static std::optional<View> in_bytes(const View& view, int64_t bits) {
   if (view.dims.empty() || view.strides.back() != 1) return std::nullopt;
   View bytes = view;
+  for (size_t d = bytes.dims.size() - 1; d > 0 && bytes.strides[d - 1] == bytes.dims[d]; --d) {
+    bytes.dims[d - 1] *= bytes.dims[d];
+    bytes.strides[d - 1] = 1;
+    bytes.dims.pop_back();
+    bytes.strides.pop_back();
+  }
   bytes.dims.back() *= bits;
   bytes.offset *= bits;
   for (size_t d = 0; d + 1 < bytes.strides.size(); ++d) bytes.strides[d] *= bits;
@@ -126,6 +132,16 @@ static std::optional<View> in_bytes(const View& view, int64_t bits) {
   bool whole = to_bytes(bytes.dims.back()) && to_bytes(bytes.offset);
   for (size_t d = 0; d + 1 < bytes.strides.size(); ++d) whole = to_bytes(bytes.strides[d]) && whole;
   return whole ? std::optional(bytes) : std::nullopt;
+}
+
+int64_t line_bytes(const Node& node, DType dtype, int64_t elements) {
+  const int64_t bits = bits_of(dtype);
+  if (bits % 8 == 0)
+    return elements * dispatch_size(node, dtype, []<typename T>() { return static_cast<int64_t>(sizeof(T)); });
+  if (elements * bits % 8 != 0)
+    fail("kernel", "{}: it copies lines of {} elements of {} bits, which are no whole bytes; put a Cast before it",
+         node.label(), elements, bits);
+  return elements * bits / 8;
 }
 
 std::unique_ptr<Kernel> written_out(const PrepareContext& context, const View& view) {
