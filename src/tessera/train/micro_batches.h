@@ -26,12 +26,12 @@ class MicroBatches {
   /// How many labels one sample has along their first dimension, of extent `rows` in one part, where that is not the
   /// batch: tokens, say. Throws a user error if samples have unlike numbers.
   Expr rows_per_sample(const Expr& rows) const;
-  /// Of a tensor of all parts: every sample that leaves the remainder `part`, so that ranks that have a run of samples
-  /// each have some of every part. A sample is `each` rows.
+  /// A part's rows of a tensor that has those of all parts: every sample whose number leaves the remainder `part`, so
+  /// that ranks with a run of samples each have some of every part. A sample is `each` rows.
   Value* rows_of(ops::NodeBuilder& b, Value* whole, int part, const Expr& each) const;
 
  private:
-  /// Of the batch, or of its part in a micro-batch; nullopt if a symbol in it has no size.
+  /// The size of the batch, or of its part in a micro-batch; nullopt if a symbol in it has no size.
   std::optional<int64_t> batch_size(const Sizes& sizes) const;
 
   const Graph& model_;
