@@ -35,7 +35,9 @@ void Binding::pack_weights() {
       pack.inputs.push_back(group.root->input(index));
       if (pack.inputs.back()) key += ";" + pack.inputs.back()->name;
     }
-    const Tensor& packed = rank_->packed(weight, key, pack, layout.bytes);
+    std::vector<const Value*> spared;
+    for (const size_t index : layout.spared) spared.push_back(group.root->input(index));
+    const Tensor& packed = rank_->packed(weight, key, pack, layout.bytes, spared);
     Node node = *group.root;
     node.op_type = layout.op_type;
     node.domain = layout.domain;

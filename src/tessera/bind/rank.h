@@ -38,7 +38,8 @@ class Rank {
   virtual const Tensor& host_shard(const Value* state) = 0;
   /// The packed form of a state, made by running `pack` (a PackWeight node), whose operands are the state and what is
   /// packed with it. With an attribute "shape", it packs a tensor of that shape from element "begin" of the shard on.
-  virtual const Tensor& packed(const Value* state, const std::string& key, const Node& pack, size_t bytes) = 0;
+  virtual const Tensor& packed(const Value* state, const std::string& key, const Node& pack, size_t bytes,
+                               const std::vector<const Value*>& spared) = 0;
   /// This rank's shard of a state that changes.
   virtual StateSlot& slot(const Value* state) = 0;
   /// Gives the slot a spare.

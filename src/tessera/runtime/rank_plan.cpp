@@ -35,8 +35,9 @@ class RankOfPrograms : public bind::Rank {
   const Tensor& constant(const Value* constant) override { return rank_.constant(constant); }
   const Tensor& shard(const Value* state) override { return rank_.shard(*programs_, state); }
   const Tensor& host_shard(const Value* state) override { return rank_.host_shard(*programs_, state); }
-  const Tensor& packed(const Value* state, const std::string& key, const Node& pack, size_t bytes) override {
-    return rank_.packed(*programs_, state, key, pack, bytes);
+  const Tensor& packed(const Value* state, const std::string& key, const Node& pack, size_t bytes,
+                       const std::vector<const Value*>& spared) override {
+    return rank_.packed(*programs_, state, key, pack, bytes, spared);
   }
   StateSlot& slot(const Value* state) override { return rank_.slot(*programs_, state); }
   void need_spare(StateSlot& slot) override { rank_.need_spare(slot); }

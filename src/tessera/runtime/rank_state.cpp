@@ -257,7 +257,7 @@ void RankState::need_spare(StateSlot& slot) {
 }
 
 const Tensor& RankState::packed(const RankPrograms& programs, const Value* state, const std::string& key,
-                                const Node& pack, size_t bytes) {
+                                const Node& pack, size_t bytes, const std::vector<const Value*>& spared) {
   const Part& part = part_of(programs, state);
   auto known = packed_.find({part, key});
   if (known != packed_.end()) return known->second;
@@ -284,14 +284,15 @@ const Tensor& RankState::packed(const RankPrograms& programs, const Value* state
     whole.dims = *dims;
     whole.bytes = bytes_of(whole.dtype, count_of(whole.dims));
   }
-  std::vector<Part> beside_only_here;
+  std::vector<Part> spared_parts;
+  for (const Value* value : spared) {
+    if (value->kind != ValueKind::state || value->uses.size() != 1 || programs.of(rank_).derived.contains(value))
+      continue;
+    const Part& own = part_of(programs, value);
+    if (!shards_.contains(own) && !resident_.contains(own)) spared_parts.push_back(own);
+  }
   for (size_t i = 1; i < pack.operand_count(); ++i) {
     const Value* beside = pack.inputs[i];
-    if (beside && beside->kind == ValueKind::state && beside->uses.size() == 1 &&
-        !programs.of(rank_).derived.contains(beside)) {
-      const Part& own = part_of(programs, beside);
-      if (!shards_.contains(own) && !resident_.contains(own)) beside_only_here.push_back(own);
-    }
     plain.push_back(!beside                               ? Tensor()
                     : beside->kind == ValueKind::constant ? constant(beside)
                                                           : shard(programs, beside));
@@ -326,7 +327,7 @@ const Tensor& RankState::packed(const RankPrograms& programs, const Value* state
   result = device::MemoryLimit::released_with(std::move(result), std::move(held));
   const Tensor& kept = packed_.emplace(std::pair{part, key}, std::move(result)).first->second;
   let_go_of_plain();
-  for (const Part& own : beside_only_here) {
+  for (const Part& own : spared_parts) {
     resident_.erase(own);
     shards_.erase(own);
   }
