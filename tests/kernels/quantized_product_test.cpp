@@ -495,17 +495,5 @@ TEST(MatMulBlocks, TakesRowsOfAnyLengthWithoutBlocks) {
   }
 }
 
-TEST(QuantizeLinear, RoundsRowsOfFloatsAsSingleElements) {
-  const std::vector<float> x = {0, 0.5F, 1.5F, -0.5F, 2.5F, 300, -300, infinity, -infinity, std::nanf(""), 1e30F};
-  const auto count = static_cast<int64_t>(x.size());
-  const Tensor one = run_kernel_one("QuantizeLinear",
-                                    {floats({count}, x), floats({}, {1}), Tensor::of<uint8_t>(DType::uint8, {}, {3})},
-                                    DType::uint8, {count});
-  EXPECT_THAT(values_of<uint8_t>(one), ElementsAre(3, 3, 5, 3, 5, 255, 0, 255, 0, 0, 255));
-  const Tensor with_sign = run_kernel_one("QuantizeLinear", {floats({count}, x), floats({}, {0.5F})}, DType::int8,
-                                          {count}, {.attributes = {{"output_dtype", int64_t{3}}}});
-  EXPECT_THAT(values_of<int8_t>(with_sign), ElementsAre(0, 1, 3, -1, 5, 127, -128, 127, -128, 0, 127));
-}
-
 }  // namespace
 }  // namespace tessera::kernels

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "property/cases.h"
 
 namespace tessera::property {
@@ -51,6 +53,14 @@ void add_quantization(CaseList& list) {
   }
 }
 
+void add_dynamic_quantization(CaseList& list) {
+  for (const DType dtype : {DType::float32, DType::float16, DType::float64})
+    for (const char* shape : {"5", "4 6", "b 3 2", "2 1 7", ""})
+      list.add(
+          "DynamicQuantizeLinear", fmt::format("{} [{}]", name_of(dtype), shape),
+          [&](Builder& b) -> Operands { return {b.bind("b", 5).input(shape, Fill::reals, dtype)}; }, {}, kExact, 3);
+}
+
 void add_grid_samples(CaseList& list) {
   for (const char* mode : {"nearest", "linear", "cubic"})
     for (const char* padding : {"zeros", "border", "reflection"})
@@ -71,6 +81,7 @@ void add_grid_samples(CaseList& list) {
 std::vector<Subject> sampling_cases() {
   CaseList list;
   add_quantization(list);
+  add_dynamic_quantization(list);
   add_grid_samples(list);
   for (const char* mode : {"avg", "max"})
     list.add("RoiAlign", mode,

@@ -547,7 +547,7 @@ const std::map<OperatorKey, std::string>& without_gradient() {
     add("", {"And", "Or", "Xor", "Not", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "IsNaN", "IsInf"},
         "results are booleans");
     add("", {"BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"}, "of integers alone");
-    add("", {"BitCast", "QuantizeLinear"}, "results are integers, or bits");
+    add("", {"BitCast", "DynamicQuantizeLinear", "QuantizeLinear"}, "results are integers, or bits");
     add("", {"ConvInteger", "DequantizeLinear", "MatMulInteger"}, "its operands are integers");
     add("tessera", {"MatMulBlocks"}, "its weights are codes");
     add("com.microsoft", {"MatMulNBits"}, "its weights are codes");

@@ -32,6 +32,17 @@ Value* halves_of_bytes(NodeBuilder& b, Value* bytes) {
                    flat);
 }
 
+std::vector<Value*> codes_by_range(NodeBuilder& b, Value* x, Value* greatest, Value* smallest) {
+  Value* zero = b.number(x, 0);
+  Value* least = b.emit("Min", {smallest, zero});
+  Value* range = b.sub(b.emit("Max", {greatest, zero}), least);
+  Value* flat = b.emit("Equal", {range, zero});
+  Value* scale = b.where(flat, b.number(x, 1), b.div(range, b.number(x, 255)));
+  Value* place = b.emit("Round", {b.sub(zero, b.div(least, scale))});
+  Value* zero_point = b.cast(b.emit("Clip", {place, zero, b.number(x, 255)}), DType::uint8);
+  return {b.emit("QuantizeLinear", {x, scale, zero_point}), scale, zero_point};
+}
+
 bool is_list_of_zero_points(const Node& node, size_t index) {
   return has_operand(node, index) && shape_of(node, index).size() == 1 && !shape_of(node, index)[0].is(1);
 }

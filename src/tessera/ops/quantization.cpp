@@ -1,6 +1,10 @@
+#include <numeric>
+
+#include "tessera/ops/codes.h"
 #include "tessera/ops/dims.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
+#include "tessera/ops/split_form.h"
 
 namespace tessera::ops {
 namespace {
@@ -95,10 +99,47 @@ Rule quantization_rule(const Node& node) {
   return rule;
 }
 
+void infer_dynamic(Node& node) {
+  const Value& x = operand(node, 0);
+  if (!is_float(x.dtype())) fail_node(node, "it quantizes floats, not {}; Cast it", name_of(x.dtype()));
+  set_result(node, 0, DType::uint8, x.shape());
+  set_result(node, 1, x.dtype(), {});
+  set_result(node, 2, DType::uint8, {});
+}
+
+/// All elements count for the range, so that every dimension is combined.
+Rule dynamic_rule(const Node& node) {
+  std::vector<int> all(shape_of(node, 0).size());
+  std::iota(all.begin(), all.end(), 0);
+  return rule_along(node, all, FactorKind::moment);
+}
+
+/// The standard has it of float32 only.
+std::vector<Value*> dynamic_body(NodeBuilder& b, const Node& node) {
+  Value* x = node.inputs[0];
+  if (x->dtype() == DType::float32) return {};
+  const auto of_all = [&](std::string_view type) {
+    return b.emit(type, {x, b.graph.constant_int64(all_axes(x->rank()))}, {{"keepdims", int64_t{0}}});
+  };
+  Value* greatest = of_all("ReduceMax");
+  return codes_by_range(b, x, greatest, of_all("ReduceMin"));
+}
+
+/// Two comparisons, a division, a rounding and an addition.
+Expr dynamic_flops(const Node& node) {
+  return 5 * elements_of(*node.input(0));
+}
+
 }  // namespace
 
 std::vector<OpDef> quantization_ops() {
   return {
+      {.type = "DynamicQuantizeLinear",
+       .infer = infer_dynamic,
+       .rule = dynamic_rule,
+       .flops = dynamic_flops,
+       .localize = localize_dynamic_quantization,
+       .body = dynamic_body},
       {.type = "QuantizeLinear", .infer = infer_quantize, .rule = quantization_rule},
       {.type = "DequantizeLinear", .infer = infer_dequantize, .rule = quantization_rule},
   };

@@ -24,7 +24,7 @@ std::vector<OpDef> recurrent_ops();      // recurrent.cpp: RNN, GRU, LSTM
 std::vector<OpDef> attention_ops();      // attention.cpp: Attention, RotaryEmbedding
 std::vector<OpDef> experts_ops();        // experts.cpp: mixtures of experts
 std::vector<OpDef> flow_ops();           // flow.cpp: where branches and loops begin and end
-std::vector<OpDef> quantization_ops();   // quantization.cpp: QuantizeLinear, DequantizeLinear
+std::vector<OpDef> quantization_ops();   // quantization.cpp: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear
 std::vector<OpDef> quantized_ops();      // quantized_product.cpp: MatMulInteger, MatMulNBits
 std::vector<OpDef> sampling_ops();       // sampling.cpp: GridSample, RoiAlign, DeformConv, Det
 std::vector<OpDef> random_ops();         // random.cpp: keyed Dropout, RandomUniform, RandomNormal

@@ -47,6 +47,7 @@ std::vector<Value*> localize_softmax(Localizer& local);
 std::vector<Value*> localize_root_or_log(Localizer& local);
 std::vector<Value*> localize_log_sum_exp(Localizer& local);
 std::vector<Value*> localize_product(Localizer& local);
+std::vector<Value*> localize_dynamic_quantization(Localizer& local);
 
 // split_choice.cpp
 std::vector<Value*> localize_arg(Localizer& local);

@@ -1,5 +1,6 @@
 #include <limits>
 
+#include "tessera/ops/codes.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/split_form.h"
 
@@ -52,6 +53,19 @@ std::vector<Value*> localize_log_sum_exp(Localizer& local) {
   Value* beside = keep ? shift : form.emit("Unsqueeze", {shift, form.axes()});
   Value* sum = form.reduced("ReduceSum", form.unary("Exp", form.sub(x, beside)), Reduction::sum, "sum", keep);
   return {form.cast(form.add(form.unary("Log", sum), shift), local.outputs[0].dtype)};
+}
+
+// DynamicQuantizeLinear: codes by the range of all ranks' elements.
+std::vector<Value*> localize_dynamic_quantization(Localizer& local) {
+  SplitForm form(local, combined_dims(local.node));
+  if (!form.is_split()) return local.same();
+  Value* x = local.inputs[0];
+  const auto of_all = [&](std::string_view type, Reduction reduction, std::string_view name) {
+    return form.reshape(form.reduced(type, x, reduction, name), {});
+  };
+  Value* greatest = of_all("ReduceMax", Reduction::max, "max");
+  Value* smallest = of_all("ReduceMin", Reduction::min, "min");
+  return codes_by_range(form, x, greatest, smallest);
 }
 
 // ReduceProd: the ranks' products lie side by side, in the order of their parts, and each rank multiplies them.

@@ -34,7 +34,7 @@ struct Lowering {
   std::string_view domain = "";
 };
 
-/// DynamicQuantizeLinear: x as uint8 by the range of its elements, 0 included; its scale, and its zero point.
+/// x as uint8 by the range of its elements, 0 included; its scale, and its zero point.
 std::vector<Value*> quantize_dynamically(ops::NodeBuilder& b, Value* x);
 /// MatMulInteger of operands of any rank, with zero points of any form that the standard has; null: none. `node` is
 /// named in errors.

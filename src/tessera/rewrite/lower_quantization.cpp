@@ -10,10 +10,6 @@ namespace {
 using ops::fail_node;
 using Values = std::vector<Value*>;
 
-Values dynamic_quantize(Lowerer& l) {
-  return quantize_dynamically(l.b, l.in(0));
-}
-
 // A list as one of [rank] dimensions, along `axis`; a number as it is.
 Value* along(ops::NodeBuilder& b, Value* list, size_t rank, size_t axis) {
   list = b.as_number(list);
@@ -116,23 +112,11 @@ Value* integer_product(ops::NodeBuilder& b, const Node& node, Value* left, Value
 }
 
 std::vector<Value*> quantize_dynamically(ops::NodeBuilder& b, Value* x) {
-  Value* zero = b.number(x, 0);
-  const auto all = [&](std::string_view type) {
-    return b.emit(type, {x, b.graph.constant_int64(ops::all_axes(x->rank()))}, {attribute("keepdims", int64_t{0})});
-  };
-  Value* most = b.emit("Max", {all("ReduceMax"), zero});
-  Value* least = b.emit("Min", {all("ReduceMin"), zero});
-  Value* range = b.sub(most, least);
-  Value* flat = b.emit("Equal", {range, zero});
-  Value* scale = b.where(flat, b.number(x, 1), b.div(range, b.number(x, 255)));
-  Value* place = b.emit("Round", {b.sub(zero, b.div(least, scale))});
-  Value* zero_point = b.cast(b.emit("Clip", {place, zero, b.number(x, 255)}), DType::uint8);
-  return {b.emit("QuantizeLinear", {x, scale, zero_point}), scale, zero_point};
+  return b.emit_all("", "DynamicQuantizeLinear", {x}, {}, 3);
 }
 
 std::vector<Lowering> quantization_lowerings() {
   return {
-      {"DynamicQuantizeLinear", 1, dynamic_quantize},
       {.op_type = "MatMulInteger", .operands = 2, .lower = matmul_integer, .applies = is_unusual_product},
       {.op_type = "MatMulNBits",
        .operands = 3,

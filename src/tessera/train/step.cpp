@@ -5,19 +5,12 @@
 #include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/base/float16.h"
-#include "tessera/ir/aligned.h"
 #include "tessera/ir/glob.h"
 #include "tessera/ir/set_sizes.h"
 #include "tessera/ops/op.h"
-#include "tessera/rewrite/edit.h"
-#include "tessera/rewrite/literal.h"
-#include "tessera/rewrite/pipeline.h"
-#include "tessera/rewrite/precision.h"
-#include "tessera/rewrite/random.h"
 #include "tessera/train/autodiff.h"
 #include "tessera/train/copy.h"
-#include "tessera/train/initialize.h"
+#include "tessera/train/forward.h"
 #include "tessera/train/loss.h"
 #include "tessera/train/micro_batches.h"
 #include "tessera/train/names.h"
@@ -27,11 +20,6 @@
 
 namespace tessera::train {
 namespace {
-
-bool any_matches(const std::vector<std::string>& patterns, const std::string& name) {
-  return std::any_of(patterns.begin(), patterns.end(),
-                     [&](const std::string& pattern) { return glob_matches(pattern, name); });
-}
 
 std::string output_of_term(std::string_view what, const Loss& loss) {
   return fmt::format("{}.{}", what, loss.label());
@@ -43,18 +31,17 @@ class StepMaker {
       : model_(model),
         options_(options),
         optimizer_(optimizer_named(options.optimizer)),
-        dropout_(options.dropout),
-        batch_norm_(options.batch_norm),
         batches_(*model.graph, options.micro_batches, options.sizes),
         build_(*step_.model.graph, "step") {
     for (Loss& loss : losses_of(options.loss)) terms_.push_back({std::move(loss)});
   }
 
   Step evaluate() {
-    dropout_ = Dropout::off;
-    const std::set<std::string> stepped = statistics_that_step();
-    batch_norm_ = BatchNorm::frozen;
-    OnnxModel forward = forward_model();
+    const std::set<std::string> stepped = statistics_that_step(model_, options_);
+    StepOptions still = options_;
+    still.dropout = Dropout::off;
+    still.batch_norm = BatchNorm::frozen;
+    const OnnxModel forward = forward_model(still);
     start(forward);
     std::map<const Value*, Value*> known;
     const std::vector<Value*> sums = forward_part(forward, 0, known);
@@ -80,7 +67,7 @@ class StepMaker {
   }
 
   Step run() {
-    OnnxModel forward = forward_model();
+    const OnnxModel forward = forward_model(options_);
     if (!statistics_.empty() && bits_of(options_.compute) < 32)
       fail("train",
            "BatchNormalizations that train compute in float32, and --dtype is {}; leave it out, or give "
@@ -113,45 +100,25 @@ class StepMaker {
       if (!value->uses.empty() && !trained.contains(value->name)) step_.frozen.emplace(value->name, value->data);
   }
 
-  // The model at some sizes, raised, in the precision that it computes in; what trains changes from step to step.
-  OnnxModel forward_model() {
-    OnnxModel forward = model_.clone();
-    Graph& own = *forward.graph;
+  // The model at the sizes of a part, with the outputs that the terms take, made ready; what moves its statistics is
+  // known afterwards.
+  OnnxModel forward_model(const StepOptions& options) {
+    OnnxModel taking = model_.clone();
+    Graph& own = *taking.graph;
     set_sizes(own, batches_.part_sizes());
     std::vector<Value*> taken;
     for (Term& term : terms_) {
-      Value* output = taken_by(term.loss, own, options_.output);
+      Value* output = taken_by(term.loss, own, options.output);
       const auto found = std::find(taken.begin(), taken.end(), output);
       term.output = static_cast<size_t>(found - taken.begin());
       if (found == taken.end()) taken.push_back(output);
     }
     own.outputs = std::move(taken);
     own.erase_dead();
-    for (const std::string& pattern : options_.freeze) require_match("--freeze", pattern);
-    for (const std::string& pattern : options_.no_decay)
-      if (pattern != "vectors") require_match("--no-decay", pattern);
-    for (const auto& [pattern, factor] : options_.rate_factors) require_match("--lr-factor", pattern);
-    for (const std::string& pattern : options_.train) require_match("--train", pattern);
-    for (std::string_view name : {kStep, kScale, kGood}) claim_name(own, name);
-    free_literals(own);
-    free_single_elements(own);
-    rewrite::RewriteOptions rewriting;
-    for (Value* state : own.values_of(ValueKind::state)) {
-      if (state->uses.empty() || !is_float(state->dtype()) || any_matches(options_.freeze, state->name)) continue;
-      if (bits_of(state->dtype()) < 16) continue;
-      if (bits_of(state->dtype()) == 16) keep_in_float32(own, *state);
-      state->changing = true;
-      rewriting.barriers.insert(state->name);
-    }
-    settle_dropout(forward);
-    settle_batch_norm(own);
-    rewrite::rewrite_model(forward, rewriting);
-    std::set<std::string> given;
-    for (const auto& [name, statistic] : statistics_) given.insert(name);
-    initialize(*forward.graph, options_.init, options_.seed, given);
-    rewrite::lower_precision(forward, options_.compute);
-    rewrite::seed_random(*forward.graph, options_.seed);
-    return forward;
+    Forward forward = make_forward(std::move(taking), model_, options);
+    for (const auto& [name, output] : forward.statistics) statistics_[name] = Statistic{output};
+    step_.notes.insert(step_.notes.end(), forward.notes.begin(), forward.notes.end());
+    return std::move(forward.model);
   }
 
   static Value* taken_by(const Loss& loss, const Graph& graph, const std::string& otherwise) {
@@ -163,129 +130,6 @@ class StepMaker {
     for (const Value* result : graph.values_of(ValueKind::result)) results.push_back(result->name);
     fail("loss", "no node of the model makes a tensor '{}'{}; name the tensor that the loss takes {}", name,
          nearest_names(results, name), loss.tensor().empty() ? "with --output" : "after ':'");
-  }
-
-  void require_match(std::string_view option, const std::string& pattern) const {
-    std::vector<std::string_view> names;
-    for (const auto& value : model_.graph->values())
-      if (value->has_data() || (value->producer && value->producer->is("Constant"))) names.push_back(value->name);
-    if (std::none_of(names.begin(), names.end(), [&](std::string_view name) { return glob_matches(pattern, name); }))
-      fail("train", "{} '{}' matches no parameter of the model{}", option, pattern, nearest_names(names, pattern));
-  }
-
-  // Numbers that Constants give become initializers if they are to train.
-  void free_literals(Graph& graph) const {
-    if (options_.train.empty()) return;
-    for (Value* value : graph.values_of(ValueKind::result)) {
-      if (!value->producer->is("Constant") || !any_matches(options_.train, value->name)) continue;
-      const std::optional<Tensor> number = rewrite::literal(*value->producer);
-      if (!number || !is_float(number->dtype)) continue;
-      const std::string name = value->name;
-      graph.rename(value, name + ".constant");
-      graph.replace_uses(value, graph.add_constant(name, *number));
-      graph.erase(value->producer);
-    }
-  }
-
-  // Initializers of one element count as constants where nothing trains. Those of rank 0 stay so, but for those that a
-  // person names: exporters write numbers of the model's formulas as such.
-  void free_single_elements(Graph& graph) const {
-    for (Value* value : graph.values_of(ValueKind::constant)) {
-      const bool is_named = any_matches(options_.train, value->name);
-      if (value->data.count() != 1 || !is_float(value->dtype()) || (value->rank() == 0 && !is_named)) continue;
-      const auto known = std::find_if(value->uses.begin(), value->uses.end(),
-                                      [](const Use& use) { return ops::reads_values(*use.node, use.index); });
-      if (known != value->uses.end()) {
-        if (!is_named) continue;
-        fail("train", "--train names '{}', which {} reads before the run; leave it out", value->name,
-             known->node->label());
-      }
-      value->kind = ValueKind::state;
-      value->content.reset();
-    }
-  }
-
-  // A parameter that the file holds in 16 bits is kept in float32, and cast for its uses.
-  static void keep_in_float32(Graph& graph, Value& state) {
-    const DType narrow = state.dtype();
-    const Tensor data = aligned(state.data);
-    std::vector<float> wide(static_cast<size_t>(data.count()));
-    for (size_t i = 0; i < wide.size(); ++i)
-      wide[i] = narrow == DType::bfloat16 ? static_cast<float>(data.as<BFloat16>()[i])
-                                          : static_cast<float>(data.as<Float16>()[i]);
-    state.data = Tensor::of(DType::float32, data.dims, wide);
-    state.type.dtype = DType::float32;
-    state.data_extra.clear();
-    const std::vector<Use> uses = state.uses;
-    Node* cast = graph.add_node("Cast", {&state}, {state.name + ".narrow"}, "", graph.nodes().front().get());
-    cast->set("to", static_cast<int64_t>(narrow));
-    cast->outputs[0]->type = {narrow, state.type.shape};
-    for (const Use& use : uses) graph.set_input(use.node, use.index, cast->outputs[0]);
-  }
-
-  void settle_dropout(OnnxModel& forward) {
-    if (dropout_ != Dropout::as_stated) return rewrite::switch_dropouts(forward, dropout_ == Dropout::on);
-    if (const int idle = rewrite::count_dropouts(forward, false))
-      step_.notes.push_back(fmt::format(
-          "{} of the model's Dropouts say that they drop nothing (no training_mode); --dropout=on makes them "
-          "drop, --dropout=off is silent",
-          idle));
-  }
-
-  bool trains(const Node& batch_normalization) const {
-    return batch_norm_ == BatchNorm::as_stated ? batch_normalization.get_int("training_mode", 0) != 0
-                                               : batch_norm_ == BatchNorm::train;
-  }
-
-  // The running statistics that the step moves: those that a BatchNormalization reads from an initializer.
-  template <typename Visit>
-  void for_each_statistic(Graph& graph, const Visit& visit) const {
-    for (Node* node : rewrite::nodes_of(graph)) {
-      if (!node->is("BatchNormalization") || !trains(*node)) continue;
-      for (size_t operand : {3, 4})
-        if (Value* value = node->input(operand);
-            value && value->kind == ValueKind::state && !any_matches(options_.freeze, value->name))
-          visit(node, operand, value);
-    }
-  }
-
-  std::set<std::string> statistics_that_step() const {
-    std::set<std::string> names;
-    for_each_statistic(*model_.graph, [&](Node*, size_t, const Value* value) { names.insert(value->name); });
-    return names;
-  }
-
-  // The next values of running statistics become outputs of the forward model, after those that the loss takes.
-  void settle_batch_norm(Graph& graph) {
-    statistics_.clear();
-    for_each_statistic(graph, [&](Node* node, size_t operand, Value* value) {
-      if (!statistics_.emplace(value->name, Statistic{graph.outputs.size()}).second)
-        fail("train",
-             "two BatchNormalizations share the running statistics '{}' ({} is one); give each its own, or give "
-             "--batch-norm=frozen",
-             value->name, node->label());
-      const size_t result = operand - 2;
-      if (node->outputs.size() <= result) node->outputs.resize(result + 1, nullptr);
-      Value*& next = node->outputs[result];
-      if (!next) {
-        next = graph.add_value(value->name + ".moved", ValueKind::result, value->type);
-        next->producer = node;
-      }
-      graph.outputs.push_back(next);
-    });
-    bool any = false;
-    for (Node* node : rewrite::nodes_of(graph)) {
-      if (!node->is("BatchNormalization")) continue;
-      any = true;
-      const bool train = trains(*node);
-      if (train) node->set("training_mode", int64_t{1});
-      if (!train) node->remove_attribute("training_mode");
-    }
-    if (batch_norm_ == BatchNorm::train && !any)
-      fail(
-          "train",
-          "--batch-norm=train: the model has no BatchNormalization; exporters fold them into convolutions, unless they "
-          "are told to keep them (torch.onnx.export with training=TrainingMode.PRESERVE or do_constant_folding=False)");
   }
 
   // Random numbers differ from step to step and from part to part.
@@ -554,8 +398,6 @@ class StepMaker {
   const StepOptions& options_;
   std::vector<Term> terms_;
   std::unique_ptr<Optimizer> optimizer_;
-  Dropout dropout_;
-  BatchNorm batch_norm_;
   MicroBatches batches_;
   Step step_;
   ops::NodeBuilder build_;

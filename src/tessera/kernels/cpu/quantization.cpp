@@ -1,15 +1,19 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <type_traits>
+#include <utility>
 
 #include "tessera/kernels/axes.h"
 #include "tessera/kernels/cpu/narrow.h"
 #include "tessera/kernels/cpu/parallel.h"
 #include "tessera/kernels/cpu/quantize_row.h"
+#include "tessera/kernels/cpu/reduce_loops.h"
 #include "tessera/kernels/registry.h"
 
-// QuantizeLinear and DequantizeLinear: y = round (x / scale) + zero point, and back. Results of 4 and 2 bits are
-// written a byte at a time.
+// QuantizeLinear and DequantizeLinear: y = round (x / scale) + zero point, and back; DynamicQuantizeLinear. Results of
+// 4 and 2 bits are written a byte at a time.
 namespace tessera::kernels {
 namespace {
 
@@ -237,10 +241,65 @@ std::unique_ptr<Kernel> prepare_quantize(const PrepareContext& context) {
   });
 }
 
+/// The greatest and the smallest of all elements and 0, by several threads.
+template <typename T>
+std::pair<Compute<T>, Compute<T>> range_with_zero(const T* x, int64_t count, int threads) {
+  using C = Compute<T>;
+  constexpr int64_t kMostParts = 64;
+  const int64_t part = (count / (kMostParts * reduce_block) + 1) * reduce_block;
+  const int64_t parts = (count + part - 1) / part;
+  std::array<C, kMostParts> greatest, smallest;
+  for_ranges(parts, count, threads, [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p) {
+      greatest[p] = smallest[p] = 0;
+      for (int64_t i = p * part; i < std::min(count, (p + 1) * part); i += reduce_block) {
+        const int64_t n = std::min(reduce_block, count - i);  // in the first cache the second time
+        reduce_row<GreatestOf, T, C>(x + i, n, 0, greatest[p]);
+        reduce_row<LeastOf, T, C>(x + i, n, 0, smallest[p]);
+      }
+    }
+  });
+  C most = 0, least = 0;
+  for (int64_t p = 0; p < parts; ++p) {
+    most = GreatestOf::combine(most, greatest[p]);
+    least = LeastOf::combine(least, smallest[p]);
+  }
+  return {most, least};
+}
+
+/// DynamicQuantizeLinear, with the roundings of the operators that it stands for (ops/codes.h).
+std::unique_ptr<Kernel> prepare_dynamic(const PrepareContext& context) {
+  const int64_t count = context.inputs[0].count();
+  return dispatch(FloatTypes(), context.node, context.inputs[0].dtype, [&]<typename T>() {
+    return make_kernel([=, threads = context.threads](const KernelArgs& args) {
+      using C = Compute<T>;
+      const auto rounded = [](C value) { return load(store<T>(value)); };
+      const T* x = args.in<T>(0);
+      const auto [most, least] = range_with_zero(x, count, threads);
+      const C range = rounded(most - least), scale = range == 0 ? C{1} : rounded(range / 255);
+      const C place = std::nearbyint(rounded(0 - rounded(least / scale)));
+      const auto zero = std::isnan(place) ? uint8_t{0} : static_cast<uint8_t>(std::clamp<C>(place, 0, 255));
+      if (args.outputs[1]) *args.out<T>(1) = store<T>(scale);
+      if (args.outputs[2]) *args.out<uint8_t>(2) = zero;
+      std::byte* codes = args.out<std::byte>();
+      for_ranges(count, count, threads, [&](int64_t begin, int64_t end) {
+        if constexpr (std::is_same_v<T, float>)
+          quantize_row(DType::uint8, x + begin, scale, zero, codes + begin, end - begin);
+        else
+          for (int64_t i = begin; i < end; ++i) {
+            const C code = std::nearbyint(rounded(load(x[i]) / scale)) + zero;
+            codes[i] = static_cast<std::byte>(std::isnan(code) ? 0 : std::clamp<C>(code, 0, 255));
+          }
+      });
+    });
+  });
+}
+
 }  // namespace
 
 std::vector<KernelEntry> quantization_kernels() {
   return {
+      {.op_type = "DynamicQuantizeLinear", .domain = "", .prepare = prepare_dynamic},
       {.op_type = "QuantizeLinear", .domain = "", .prepare = prepare_quantize, .elementwise = true},
       {.op_type = "DequantizeLinear", .domain = "", .prepare = prepare_dequantize, .elementwise = true},
   };
