@@ -10,7 +10,7 @@
 namespace tessera {
 inline namespace v1 {
 
-/// One operator of one rank in one run, in microseconds since the run began.
+/// One operator of one rank in one run, or in one iteration of a loop, in microseconds since the run began.
 struct ProfileEvent {
   std::string name;  ///< as in the model
   std::string op;    ///< "MatMul", "AllReduce"

@@ -28,8 +28,13 @@ struct Meeting {
   auto operator<=>(const Meeting&) const = default;
 };
 
-TimePoint begin_of(const runtime::RankTimes& times, size_t step) {
-  return step == 0 ? times.inputs : times.end[step - 1];
+// Below, `e` is the number of a step among those that ran.
+TimePoint begin_of(const runtime::RankTimes& times, size_t e) {
+  return e == 0 ? times.inputs : times.done[e - 1].end;
+}
+
+const runtime::StepInfo& step_of(const runtime::RankTimes& times, size_t e) {
+  return (*times.steps)[times.done[e].step];
 }
 
 bool is_wait(const runtime::StepInfo& step) {
@@ -37,20 +42,21 @@ bool is_wait(const runtime::StepInfo& step) {
 }
 
 // A wait that directly follows its start is one event with it.
-bool is_at_once(const std::vector<runtime::StepInfo>& steps, size_t wait) {
-  return steps[wait].started == static_cast<int>(wait) - 1;
+bool is_wait_at_once(const runtime::RankTimes& times, size_t e) {
+  return e > 0 && e < times.done.size() && is_wait(step_of(times, e)) &&
+         step_of(times, e).started == static_cast<int>(times.done[e - 1].step);
 }
 
-// By rank and step: the meeting to which a communication's start belongs.
+// By rank: the meetings to which the starts of communications belong.
 using Meetings = std::vector<std::map<size_t, Meeting>>;
 Meetings meetings_of(const Times& times) {
   Meetings meetings(times.size());
   for (size_t r = 0; r < times.size(); ++r) {
     std::map<std::pair<std::vector<std::string>, int>, int64_t> met;
-    for (size_t s = 0; s < times[r].steps->size(); ++s) {
-      const runtime::StepInfo& step = (*times[r].steps)[s];
+    for (size_t e = 0; e < times[r].done.size(); ++e) {
+      const runtime::StepInfo& step = step_of(times[r], e);
       if (!step.communication || is_wait(step)) continue;
-      meetings[r].emplace(s, Meeting{step.axes, step.leader, met[{step.axes, step.leader}]++});
+      meetings[r].emplace(e, Meeting{step.axes, step.leader, met[{step.axes, step.leader}]++});
     }
   }
   return meetings;
@@ -60,9 +66,9 @@ Meetings meetings_of(const Times& times) {
 std::map<Meeting, TimePoint> complete_times(const Times& times, const Meetings& meetings) {
   std::map<Meeting, TimePoint> complete;
   for (size_t r = 0; r < times.size(); ++r)
-    for (const auto& [step, meeting] : meetings[r]) {
-      TimePoint& last = complete.emplace(meeting, begin_of(times[r], step)).first->second;
-      last = std::max(last, begin_of(times[r], step));
+    for (const auto& [e, meeting] : meetings[r]) {
+      TimePoint& last = complete.emplace(meeting, begin_of(times[r], e)).first->second;
+      last = std::max(last, begin_of(times[r], e));
     }
   return complete;
 }
@@ -70,33 +76,38 @@ std::map<Meeting, TimePoint> complete_times(const Times& times, const Meetings& 
 RankProfile profile_of(const runtime::RankTimes& times, const std::map<size_t, Meeting>& meetings,
                        const std::map<Meeting, TimePoint>& complete, TimePoint start) {
   RankProfile result;
-  const std::vector<runtime::StepInfo>& steps = *times.steps;
-  std::map<size_t, double> under_way;  // by start: the time of operators since
-  for (size_t s = 0; s < steps.size(); ++s) {
-    const runtime::StepInfo& step = steps[s];
+  struct Started {
+    size_t e;
+    double time = 0;  // of operators since
+  };
+  std::map<size_t, Started> under_way;  // by the step that starts it
+  for (size_t e = 0; e < times.done.size(); ++e) {
+    const runtime::StepInfo& step = step_of(times, e);
+    const TimePoint end = times.done[e].end;
     ProfileEvent event{step.name,
                        step.op,
                        step.communication,
                        step.axes,
-                       microseconds(start, begin_of(times, s)),
-                       microseconds(begin_of(times, s), times.end[s]),
+                       microseconds(start, begin_of(times, e)),
+                       microseconds(begin_of(times, e), end),
                        0,
                        0};
     if (!step.communication) {
       if (!under_way.empty()) result.overlapped += event.duration;
-      for (auto& [other, time] : under_way) time += event.duration;
+      for (auto& [other, started] : under_way) started.time += event.duration;
     } else if (!is_wait(step)) {
-      under_way[s] = 0;
-      if (s + 1 < steps.size() && is_wait(steps[s + 1]) && is_at_once(steps, s + 1)) continue;
+      under_way[times.done[e].step] = {e};
+      if (is_wait_at_once(times, e + 1)) continue;
     } else {
-      const auto started = under_way.find(static_cast<size_t>(step.started));
-      const TimePoint begin = begin_of(times, is_at_once(steps, s) ? started->first : s);
+      const auto at = under_way.find(static_cast<size_t>(step.started));
+      const Started& started = at->second;
+      const TimePoint begin = begin_of(times, is_wait_at_once(times, e) ? started.e : e);
       event.begin = microseconds(start, begin);
-      event.duration = microseconds(begin, times.end[s]);
-      const double missing = microseconds(begin, complete.at(meetings.at(started->first)));
+      event.duration = microseconds(begin, end);
+      const double missing = microseconds(begin, complete.at(meetings.at(started.e)));
       event.waiting = std::clamp(missing, 0.0, event.duration);
-      event.under_way = started->second;
-      under_way.erase(started);
+      event.under_way = started.time;
+      under_way.erase(at);
     }
     result.exposed += event.communication ? event.duration - event.waiting : 0;
     result.idle += event.waiting;

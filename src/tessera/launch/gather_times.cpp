@@ -20,14 +20,14 @@ Clock::time_point time_of(int64_t nanoseconds) {
 }
 
 std::string encode(const runtime::RankTimes& times) {
-  Json steps = Json::array(), end = Json::array();
+  Json steps = Json::array(), done = Json::array();
   for (const runtime::StepInfo& step : *times.steps)
     steps.push_back({step.name, step.op, step.communication, step.axes, step.leader, step.started});
-  for (Clock::time_point time : times.end) end.push_back(number_of(time));
+  for (const auto& [step, end] : times.done) done.push_back({step, number_of(end)});
   return Json({{"steps", steps},
                {"begin", number_of(times.begin)},
                {"inputs", number_of(times.inputs)},
-               {"end", end},
+               {"done", done},
                {"outputs", number_of(times.outputs)}})
       .dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -42,7 +42,7 @@ runtime::RankTimes decode(std::string_view text, int64_t shift) {
   times.steps = std::move(steps);
   times.begin = time(object["begin"]);
   times.inputs = time(object["inputs"]);
-  for (const Json& value : object["end"]) times.end.push_back(time(value));
+  for (const Json& value : object["done"]) times.done.push_back({value[0].get<size_t>(), time(value[1])});
   times.outputs = time(object["outputs"]);
   return times;
 }

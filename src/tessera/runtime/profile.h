@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -16,8 +17,14 @@ struct RankTimes {
   std::shared_ptr<const std::vector<StepInfo>> steps;  ///< of the plan that ran
   Clock::time_point begin;                             ///< the rank begins the run
   Clock::time_point inputs;                            ///< its parts of the inputs are ready
-  std::vector<Clock::time_point> end;                  ///< of each step
-  Clock::time_point outputs;                           ///< its parts of the outputs are stored
+  /// A step that ran, and when it ended; it began when the one before it ended.
+  struct Done {
+    size_t step = 0;
+    Clock::time_point end;
+  };
+  std::deque<Done>
+      done;  ///< in running order; steps of a loop once for each iteration, those of a branch if it is taken
+  Clock::time_point outputs;  ///< its parts of the outputs are stored
 };
 
 }  // namespace tessera::runtime

@@ -103,7 +103,7 @@ void RankPlan::run(const std::vector<const void*>& inputs, const std::vector<voi
   const std::vector<bind::Enqueued>& actions = *machine.actions;
   if (times) {
     times->steps = machine.infos;
-    times->end.resize(actions.size());
+    times->done.clear();
     times->begin = RankTimes::Clock::now();
   }
   inputs_ = inputs;
@@ -145,10 +145,10 @@ void RankPlan::act(size_t action, RankTimes* times) {
   enqueue(enqueued, queue);
   if (enqueued.signals) events_[action] = queue.record();
   // What communications do beside it shows at their waits.
-  if (times) rank_.queue(QueueKind::compute).note_time(times->end[action]);
+  if (times) rank_.queue(QueueKind::compute).note_time(times->done.emplace_back(RankTimes::Done{action}).end);
 }
 
-// The host decides where to go on, so that it waits for what decides. Steps that are left out end with the one before.
+// The host decides where to go on, so that it waits for what decides.
 void RankPlan::follow_controls(RankTimes* times) {
   using Kind = bind::Control::Kind;
   struct Loop {
@@ -163,12 +163,6 @@ void RankPlan::follow_controls(RankTimes* times) {
     rank_.queue(QueueKind::compute)
         .run([number = loops[index].iteration](const KernelArgs& args) { *args.out<int64_t>() = number; },
              {{}, std::array{static_cast<void*>(resolve(place))}, nullptr});
-  };
-  const auto go_on_at = [&](int& at, int target) {
-    for (; at < target; ++at)
-      if (times && machine.controls[at].kind == Kind::act)
-        rank_.queue(QueueKind::compute).note_time(times->end[machine.controls[at].index]);
-    at = target - 1;
   };
   for (int at = 0; at < static_cast<int>(machine.controls.size()); ++at) {
     const bind::Control& control = machine.controls[at];
@@ -188,7 +182,7 @@ void RankPlan::follow_controls(RankTimes* times) {
         if (has_another(loops[control.index]))
           begin_iteration(control.index);
         else
-          go_on_at(at, control.target);
+          at = control.target - 1;
         break;
       case Kind::ask:
         if (const Location& place = machine.loops[control.index].again; place.where != Location::Where::none)
@@ -206,7 +200,7 @@ void RankPlan::follow_controls(RankTimes* times) {
       case Kind::branch:
         join_queues();
         if (read<bool>(machine.branches[control.index].condition) != machine.branches[control.index].taken)
-          go_on_at(at, control.target);
+          at = control.target - 1;
         break;
     }
   }

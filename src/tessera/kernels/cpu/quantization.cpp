@@ -241,6 +241,17 @@ std::unique_ptr<Kernel> prepare_quantize(const PrepareContext& context) {
   });
 }
 
+/// Widens a range by a block of elements.
+template <typename T, typename C>
+void widen_by_block(const T* x, int64_t n, C& least, C& most) {
+  if constexpr (std::is_same_v<T, float>) {
+    widen_range(x, n, least, most);
+  } else {
+    reduce_row<LeastOf, T, C>(x, n, 0, least);
+    reduce_row<GreatestOf, T, C>(x, n, 0, most);
+  }
+}
+
 /// The greatest and the smallest of all elements and 0, by several threads.
 template <typename T>
 std::pair<Compute<T>, Compute<T>> range_with_zero(const T* x, int64_t count, int threads) {
@@ -252,11 +263,8 @@ std::pair<Compute<T>, Compute<T>> range_with_zero(const T* x, int64_t count, int
   for_ranges(parts, count, threads, [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) {
       greatest[p] = smallest[p] = 0;
-      for (int64_t i = p * part; i < std::min(count, (p + 1) * part); i += reduce_block) {
-        const int64_t n = std::min(reduce_block, count - i);  // in the first cache the second time
-        reduce_row<GreatestOf, T, C>(x + i, n, 0, greatest[p]);
-        reduce_row<LeastOf, T, C>(x + i, n, 0, smallest[p]);
-      }
+      for (int64_t i = p * part; i < std::min(count, (p + 1) * part); i += reduce_block)
+        widen_by_block(x + i, std::min(reduce_block, count - i), smallest[p], greatest[p]);
     }
   });
   C most = 0, least = 0;

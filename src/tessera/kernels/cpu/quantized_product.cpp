@@ -1,7 +1,11 @@
+#include <array>
+#include <map>
+
 #include "tessera/base/error.h"
 #include "tessera/kernels/cpu/block_form.h"
 #include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/integer_form.h"
+#include "tessera/kernels/cpu/integer_product.h"
 #include "tessera/kernels/cpu/matmul_shape.h"
 #include "tessera/kernels/cpu/parallel.h"
 #include "tessera/kernels/cpu/scratch.h"
@@ -33,6 +37,85 @@ std::vector<MatrixPlace> places_of(const MatmulShape& shape) {
   return places;
 }
 
+/// A product in blocks of rows and columns, each of which one thread computes and finishes while its sums are in the
+/// second cache, as its part of the weight is. A few rows are one block, which all threads compute together.
+class ProductInBlocks {
+ public:
+  ProductInBlocks(const MatmulShape& shape, DType a_type, int64_t a_zeros, DType b_type, int threads)
+      : m_(shape.m), weight_{shape.k, shape.n}, rows_(shape.m), columns_(shape.n), threads_(threads) {
+    const bool whole = m_ <= most_integer_rows || weight_.k == 0 || weight_.n == 0;
+    if (!whole) divide(a_zeros == 1);
+    members_ = whole ? 1 : threads;
+    const int team = whole ? threads : 1;
+    size_t inner = 0;
+    for (const int64_t rows : {rows_, m_ % std::max<int64_t>(rows_, 1)})
+      for (const int64_t columns : {columns_, weight_.n % std::max<int64_t>(columns_, 1)})
+        for (int64_t member = 0; member < members_ && rows > 0 && columns > 0; ++member) {
+          auto& product = products_[{member, rows, columns}];
+          if (!product) product = make_integer_product({rows, a_type}, {weight_.k, columns}, b_type, team);
+          inner = std::max(inner, product->scratch_bytes());
+        }
+    for (int64_t member = 0; member < members_; ++member)
+      own_.push_back({plan_.add(bytes_of(DType::int32, rows_ * columns_)), plan_.add(inner)});
+  }
+
+  size_t scratch_bytes() const { return plan_.bytes(); }
+
+  /// Calls finish(sums, row, column, columns) for parts of rows of sums, which are final.
+  template <typename Finish>
+  void run(const std::byte* a, ZeroPoints a_zero, const std::byte* packed, ZeroPoints b_zero, void* scratch,
+           const Finish& finish) {
+    if (products_.empty()) return;
+    const int64_t high = (m_ + rows_ - 1) / rows_, wide = (weight_.n + columns_ - 1) / columns_;
+    const auto block = [&](int64_t index, int64_t member) {
+      const int64_t row = index % high * rows_, column = index / high * columns_;
+      const int64_t rows = std::min(rows_, m_ - row), columns = std::min(columns_, weight_.n - column);
+      const auto& [sums_at, inner_at] = own_[member];
+      auto* sums = scratch_at<int32_t>(scratch, sums_at);
+      const ZeroPoints zeros =
+          b_zero.count == 1 ? b_zero : ZeroPoints{static_cast<const std::byte*>(b_zero.data) + column, columns};
+      products_.at({member, rows, columns})
+          ->run(a + row * weight_.k, a_zero, weight_.columns(packed, column / kColumnsOfStrip), zeros, sums,
+                scratch_at(scratch, inner_at));
+      const int team = members_ == 1 ? threads_ : 1;
+      for_ranges(rows, rows * columns, team, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) finish(sums + i * columns, row + i, column, columns);
+      });
+    };
+    for_stream(high * wide, m_ * weight_.n * weight_.k, threads_, block);
+  }
+
+ private:
+  static constexpr int64_t kColumnsOfStrip = 64, kBytesOfSums = 256 * 1024, kBytesOfWeight = 512 * 1024;
+  static constexpr int64_t kFewestRows = 32;
+
+  struct OwnScratch {
+    size_t sums, inner;
+  };
+
+  // Several blocks for each thread. Neighbouring ones share their part of the weight.
+  void divide(bool by_rows) {
+    const auto whole_strips = [](int64_t columns) {
+      return std::max(kColumnsOfStrip, columns / kColumnsOfStrip * kColumnsOfStrip);
+    };
+    columns_ = std::min(weight_.n, whole_strips(kBytesOfWeight / weight_.depth()));
+    if (by_rows) rows_ = std::min(m_, std::max(kFewestRows, bytes_to_rows(columns_) / kFewestRows * kFewestRows));
+    const int64_t wanted = 4 * static_cast<int64_t>(threads_), high = (m_ + rows_ - 1) / rows_;
+    if (threads_ > 1 && high * ((weight_.n + columns_ - 1) / columns_) < wanted)
+      columns_ = std::min(columns_, whole_strips((weight_.n * high + wanted - 1) / wanted + kColumnsOfStrip - 1));
+  }
+
+  static int64_t bytes_to_rows(int64_t columns) { return kBytesOfSums / (columns * 4); }
+
+  int64_t m_;
+  IntegerWeight weight_;
+  int64_t rows_, columns_, members_ = 1;
+  int threads_;
+  std::map<std::array<int64_t, 3>, std::unique_ptr<IntegerProduct>> products_;  // by member, rows and columns
+  ScratchPlan plan_;
+  std::vector<OwnScratch> own_;
+};
+
 /// MatMulInteger, and its form with a packed weight: other operands are packed at each run.
 std::unique_ptr<Kernel> prepare_matmul_integer(const PrepareContext& context) {
   const TensorDesc& a = context.inputs.at(0);
@@ -52,19 +135,18 @@ std::unique_ptr<Kernel> prepare_matmul_integer(const PrepareContext& context) {
   if ((a_zeros != 1 && a_zeros != rows) || (b_zeros != 1 && b_zeros != shape.n))
     fail("kernel", "{}: {} and {} zero points do not fit {} rows and {} columns", context.node.label(), a_zeros,
          b_zeros, rows, shape.n);
-  std::shared_ptr<IntegerProduct> product = make_integer_product({shape.m, a.dtype}, weight, b.dtype, context.threads);
+  auto product = std::make_shared<ProductInBlocks>(shape, a.dtype, a_zeros, b.dtype, context.threads);
   const SumsEpilogue epilogue(context);
   ScratchPlan plan;
   const size_t inner_at = plan.add(product->scratch_bytes());
   const size_t packed_at = plan.add(is_packed ? 0 : static_cast<size_t>(weight.bytes()));
-  const size_t sums_at = plan.add(epilogue.is_empty() ? 0 : bytes_of(DType::int32, shape.m * shape.n));
   const size_t columns_at = plan.add(epilogue.scratch_bytes(shape.n));
   return make_kernel(
-      [=, m = shape.m, places = places_of(shape), type = b.dtype, threads = context.threads](const KernelArgs& args) {
+      [=, places = places_of(shape), type = b.dtype, threads = context.threads](const KernelArgs& args) {
         const auto zeros = [&](size_t index, int64_t number) {
           return ZeroPoints{index < args.inputs.size() ? args.inputs[index] : nullptr, number};
         };
-        const SumsEpilogue::Columns columns =
+        const SumsEpilogue::Columns of_results =
             epilogue.columns(args, weight.n, nullptr, scratch_at(args.scratch, columns_at));
         for (const MatrixPlace& place : places) {
           const auto* packed = args.in<std::byte>(1);
@@ -73,16 +155,13 @@ std::unique_ptr<Kernel> prepare_matmul_integer(const PrepareContext& context) {
             pack_integers(weight, type, packed + place.b, target, threads);
             packed = target;
           }
-          auto* sums = epilogue.is_empty() ? args.out<int32_t>() + place.c : scratch_at<int32_t>(args.scratch, sums_at);
-          product->run(args.in<std::byte>(0) + place.a, zeros(2, a_zeros), weight.columns(packed), zeros(3, b_zeros),
-                       sums, scratch_at(args.scratch, inner_at));
-          if (epilogue.is_empty()) continue;
           std::byte* out = args.out<std::byte>() + place.c * epilogue.element_bytes();
-          for_ranges(m, m * weight.n, threads, [&](int64_t begin, int64_t end) {
-            for (int64_t i = begin; i < end; ++i)
-              epilogue.run(args, columns, {}, sums + i * weight.n, 0, weight.n,
-                           out + i * weight.n * epilogue.element_bytes());
-          });
+          product->run(args.in<std::byte>(0) + place.a, zeros(2, a_zeros), packed, zeros(3, b_zeros),
+                       scratch_at(args.scratch, inner_at),
+                       [&](const int32_t* sums, int64_t row, int64_t column, int64_t columns) {
+                         epilogue.run(args, of_results, {}, sums, column, columns,
+                                      out + (row * weight.n + column) * epilogue.element_bytes());
+                       });
         }
       },
       plan.bytes());
