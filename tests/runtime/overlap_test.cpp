@@ -205,13 +205,15 @@ TEST(OverlapProfile, says_how_much_was_computed_meanwhile) {
   Executor executor(program_on_mesh(kSum), options_on(comm::make_local_world(2), true));
   executor.run(inputs());
   for (const RankTimes& rank : executor.times()) {
-    ASSERT_EQ(rank.end.size(), rank.steps->size());
-    for (size_t s = 0; s < rank.steps->size(); ++s)
+    ASSERT_EQ(rank.done.size(), rank.steps->size());
+    for (size_t s = 0; s < rank.steps->size(); ++s) {
+      EXPECT_EQ(rank.done[s].step, s) << "without loops, each step runs once";
       if (const StepInfo& step = (*rank.steps)[s]; step.started >= 0) {
         EXPECT_EQ((*rank.steps)[step.started].name, step.name);
         EXPECT_LT(step.started, static_cast<int>(s));
-        EXPECT_LE(rank.end[step.started], rank.end[s]);
+        EXPECT_LE(rank.done[step.started].end, rank.done[s].end);
       }
+    }
   }
 }
 

@@ -80,7 +80,7 @@ TEST(SimulatedDevice, notes_times_in_order) {
   for (const RankTimes& times : run.times()) {
     EXPECT_LE(times.begin, times.inputs);
     RankTimes::Clock::time_point last = times.inputs;
-    for (const auto& end : times.end) {
+    for (const auto& [step, end] : times.done) {
       EXPECT_LE(last, end);
       last = end;
     }

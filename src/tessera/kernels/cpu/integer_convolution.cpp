@@ -260,7 +260,7 @@ class WindowProducts : public ImageKernel {
     }
     Run run{x, packed, plain, columns_of_results(args, plain ? corrections : nullptr), false};
     run.plain = plain && run.columns.addend;
-    run.in_tiles = run.plain && tile_sums_;
+    run.in_tiles = run.plain && epilogue_.gives_codes() && tile_sums_;
     if (const auto& sum = epilogue_.sum_of_codes(); sum && shape_.y_last()) {
       run.added = {nullptr, shape_.results, sum->numbers(args)};
       run.in_tiles = run.in_tiles && are_moderate(run.added->numbers);

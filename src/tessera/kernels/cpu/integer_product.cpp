@@ -42,6 +42,11 @@ TESSERA_MULTIVERSION void correct_row(int32_t* c, uint32_t zero, const uint32_t*
   for (int64_t j = 0; j < n; ++j) c[j] = static_cast<int32_t>(static_cast<uint32_t>(c[j]) - column_zeros[j] * row_sum);
 }
 
+TESSERA_MULTIVERSION void multiply_row(const uint32_t* row, uint32_t by, int32_t* out, int64_t n) {
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) out[j] = static_cast<int32_t>(row[j] * by);
+}
+
 TESSERA_MULTIVERSION uint32_t sum_of_row(const uint8_t* row, int64_t n) {
   uint32_t sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -243,8 +248,7 @@ bool plain_correction(DType a_type, ZeroPoints a_zero, DType b_type, ZeroPoints 
                       int64_t columns, int32_t* addend) {
   if (a_zero.count != 1 || !are_packed_zeros(b_type, b_zero)) return false;
   const uint32_t zero = shifted(a_type, a_zero.data, 0, DType::uint8);
-  const auto* sums = reinterpret_cast<const uint32_t*>(b.sums);
-  for (int64_t j = 0; j < columns; ++j) addend[j] = static_cast<int32_t>(0U - zero * sums[j]);
+  multiply_row(reinterpret_cast<const uint32_t*>(b.sums), 0U - zero, addend, columns);
   return true;
 }
 

@@ -61,9 +61,9 @@ class ProductInBlocks {
 
   size_t scratch_bytes() const { return plan_.bytes(); }
 
-  /// Calls finish(sums, row, column, columns) for parts of rows of sums, which are final.
+  /// Calls finish(sums, row, rows, column, columns) for parts of the result. `plain`: as IntegerProduct::run_plain().
   template <typename Finish>
-  void run(const std::byte* a, ZeroPoints a_zero, const std::byte* packed, ZeroPoints b_zero, void* scratch,
+  void run(const std::byte* a, ZeroPoints a_zero, const std::byte* packed, ZeroPoints b_zero, bool plain, void* scratch,
            const Finish& finish) {
     if (products_.empty()) return;
     const int64_t high = (m_ + rows_ - 1) / rows_, wide = (weight_.n + columns_ - 1) / columns_;
@@ -74,12 +74,15 @@ class ProductInBlocks {
       auto* sums = scratch_at<int32_t>(scratch, sums_at);
       const ZeroPoints zeros =
           b_zero.count == 1 ? b_zero : ZeroPoints{static_cast<const std::byte*>(b_zero.data) + column, columns};
-      products_.at({member, rows, columns})
-          ->run(a + row * weight_.k, a_zero, weight_.columns(packed, column / kColumnsOfStrip), zeros, sums,
-                scratch_at(scratch, inner_at));
+      IntegerProduct& product = *products_.at({member, rows, columns});
+      const PackedColumns b = weight_.columns(packed, column / kColumnsOfStrip);
+      if (plain)
+        product.run_plain(a + row * weight_.k, b, sums, scratch_at(scratch, inner_at));
+      else
+        product.run(a + row * weight_.k, a_zero, b, zeros, sums, scratch_at(scratch, inner_at));
       const int team = members_ == 1 ? threads_ : 1;
       for_ranges(rows, rows * columns, team, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) finish(sums + i * columns, row + i, column, columns);
+        finish(sums + begin * columns, row + begin, end - begin, column, columns);
       });
     };
     for_stream(high * wide, m_ * weight_.n * weight_.k, threads_, block);
@@ -141,25 +144,32 @@ std::unique_ptr<Kernel> prepare_matmul_integer(const PrepareContext& context) {
   const size_t inner_at = plan.add(product->scratch_bytes());
   const size_t packed_at = plan.add(is_packed ? 0 : static_cast<size_t>(weight.bytes()));
   const size_t columns_at = plan.add(epilogue.scratch_bytes(shape.n));
+  const size_t corrections_at = plan.add(epilogue.has_columns() ? bytes_of(DType::int32, shape.n) : 0);
   return make_kernel(
-      [=, places = places_of(shape), type = b.dtype, threads = context.threads](const KernelArgs& args) {
+      [=, places = places_of(shape), a_type = a.dtype, b_type = b.dtype,
+       threads = context.threads](const KernelArgs& args) {
         const auto zeros = [&](size_t index, int64_t number) {
           return ZeroPoints{index < args.inputs.size() ? args.inputs[index] : nullptr, number};
         };
-        const SumsEpilogue::Columns of_results =
-            epilogue.columns(args, weight.n, nullptr, scratch_at(args.scratch, columns_at));
         for (const MatrixPlace& place : places) {
           const auto* packed = args.in<std::byte>(1);
           if (!is_packed) {
             auto* target = scratch_at<std::byte>(args.scratch, packed_at);
-            pack_integers(weight, type, packed + place.b, target, threads);
+            pack_integers(weight, b_type, packed + place.b, target, threads);
             packed = target;
           }
+          // What zero points change about all rows alike is added with the columns' other numbers.
+          auto* corrections = scratch_at<int32_t>(args.scratch, corrections_at);
+          const bool alike =
+              epilogue.has_columns() && plain_correction(a_type, zeros(2, a_zeros), b_type, zeros(3, b_zeros),
+                                                         weight.columns(packed), weight.n, corrections);
+          const SumsEpilogue::Columns of_results =
+              epilogue.columns(args, weight.n, alike ? corrections : nullptr, scratch_at(args.scratch, columns_at));
           std::byte* out = args.out<std::byte>() + place.c * epilogue.element_bytes();
           product->run(args.in<std::byte>(0) + place.a, zeros(2, a_zeros), packed, zeros(3, b_zeros),
-                       scratch_at(args.scratch, inner_at),
-                       [&](const int32_t* sums, int64_t row, int64_t column, int64_t columns) {
-                         epilogue.run(args, of_results, {}, sums, column, columns,
+                       alike && of_results.addend, scratch_at(args.scratch, inner_at),
+                       [&](const int32_t* sums, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+                         epilogue.run(args, of_results, {rows, columns, weight.n}, sums, column, columns,
                                       out + (row * weight.n + column) * epilogue.element_bytes());
                        });
         }

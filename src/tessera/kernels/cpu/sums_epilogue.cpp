@@ -76,6 +76,31 @@ TESSERA_MULTIVERSION void finish_signed(const SumsEpilogue::Columns& columns, co
   finish(columns, rows, first, sums, out, n);
 }
 
+template <bool cuts>
+[[gnu::always_inline]] inline void finish_rows(const SumsEpilogue::Columns& columns, const SumsEpilogue::Rows& rows,
+                                               int64_t first, const int32_t* sums, float* out, int64_t n) {
+  const int32_t* addends = columns.addend + first;
+  const float *factors = columns.factor + first, *biases = columns.bias + first;
+  for (int64_t i = 0; i < rows.count; ++i, sums += rows.sums_stride, out += rows.out_stride)
+#pragma omp simd
+    for (int64_t j = 0; j < n; ++j) {
+      const auto sum = static_cast<int32_t>(static_cast<uint32_t>(sums[j]) + static_cast<uint32_t>(addends[j]));
+      const float y = static_cast<float>(sum) * factors[j] + biases[j];
+      out[j] = cuts ? Relu()(y) : y;
+    }
+}
+TESSERA_MULTIVERSION void finish_floats(const SumsEpilogue::Columns& columns, const SumsEpilogue::Rows& rows,
+                                        int64_t first, const int32_t* sums, float* out, int64_t n) {
+  columns.cuts ? finish_rows<true>(columns, rows, first, sums, out, n)
+               : finish_rows<false>(columns, rows, first, sums, out, n);
+}
+
+TESSERA_MULTIVERSION void add_sums(const int32_t* a, const int32_t* b, int32_t* out, int64_t n) {
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j)
+    out[j] = static_cast<int32_t>(static_cast<uint32_t>(a[j]) + static_cast<uint32_t>(b[j]));
+}
+
 /// An operand for each column: the list itself, or the number again and again.
 template <typename T>
 const T* for_columns(const void* operand, bool is_list, T otherwise, int64_t count, T* scratch) {
@@ -135,7 +160,7 @@ SumsEpilogue::SumsEpilogue(const PrepareContext& context) : result_(context.outp
     stages_.push_back(stage);
   }
   const auto is_late = [](const Stage& a, const Stage& b) { return a.kind >= b.kind; };
-  in_one_loop_ = stage(Kind::to_float) && stage(Kind::quantize) &&
+  in_one_loop_ = stage(Kind::to_float) && !stages_.empty() &&
                  std::adjacent_find(stages_.begin(), stages_.end(), is_late) == stages_.end();
 }
 
@@ -151,16 +176,17 @@ size_t SumsEpilogue::scratch_bytes(int64_t columns) const {
 SumsEpilogue::Columns SumsEpilogue::columns(const KernelArgs& args, int64_t count, const int32_t* corrections,
                                             std::byte* scratch) const {
   if (!in_one_loop_) return {};
-  const Stage& quantize = *stage(Kind::quantize);
-  Columns columns{.scale = *args.in<float>(quantize.operand),
-                  .zero = quantize.zero < 0 ? 0 : byte_at(result_, args.inputs[quantize.zero], 0)};
-  if (!(columns.scale > 0)) return {};  // Relu and a scale below zero do not change places
-  const auto cut_by = [&](const auto& coder) { columns.least = coder.least(), columns.most = coder.most(); };
-  const bool cuts = stage(Kind::relu) != nullptr;
-  if (result_ == DType::uint8)
-    cut_by(Coder<uint8_t>(columns.zero, cuts));
-  else
-    cut_by(Coder<int8_t>(columns.zero, cuts));
+  Columns columns{.cuts = stage(Kind::relu) != nullptr};
+  if (const Stage* quantize = stage(Kind::quantize)) {
+    columns.scale = *args.in<float>(quantize->operand);
+    columns.zero = quantize->zero < 0 ? 0 : byte_at(result_, args.inputs[quantize->zero], 0);
+    if (!(columns.scale > 0)) return {};  // Relu and a scale below zero do not change places
+    const auto cut_by = [&](const auto& coder) { columns.least = coder.least(), columns.most = coder.most(); };
+    if (result_ == DType::uint8)
+      cut_by(Coder<uint8_t>(columns.zero, columns.cuts));
+    else
+      cut_by(Coder<int8_t>(columns.zero, columns.cuts));
+  }
   const auto list_of = [&]<typename T>(Kind kind, T otherwise, int64_t place) {
     const Stage* found = stage(kind);
     return for_columns<T>(found ? args.inputs[found->operand] : nullptr, found && found->is_list, otherwise, count,
@@ -168,12 +194,11 @@ SumsEpilogue::Columns SumsEpilogue::columns(const KernelArgs& args, int64_t coun
   };
   columns.addend = list_of(Kind::add_integers, int32_t{0}, 0);
   columns.factor = list_of(Kind::mul, 1.0F, 1);
-  columns.bias = list_of(Kind::add, 0.0F, 2);
-  if (!are_moderate(columns, count)) return {};
+  columns.bias = list_of(Kind::add, -0.0F, 2);  // which keeps the sign of zero
+  if (gives_codes() && !are_moderate(columns, count)) return {};
   if (!corrections) return columns;
   auto* own = reinterpret_cast<int32_t*>(scratch);
-  for (int64_t j = 0; j < count; ++j)
-    own[j] = static_cast<int32_t>(static_cast<uint32_t>(columns.addend[j]) + static_cast<uint32_t>(corrections[j]));
+  add_sums(columns.addend, corrections, own, count);
   columns.addend = own;
   return columns;
 }
@@ -183,6 +208,8 @@ void SumsEpilogue::run(const KernelArgs& args, const Columns& columns, const Row
   if (!columns.addend)
     for (int64_t i = 0; i < rows.count; ++i)
       run_stages(args, sums + i * rows.sums_stride, first, count, out + i * rows.out_stride * element_bytes_);
+  else if (!gives_codes())
+    finish_floats(columns, rows, first, sums, reinterpret_cast<float*>(out), count);
   else if (result_ == DType::uint8)
     finish_unsigned(columns, rows, first, sums, reinterpret_cast<uint8_t*>(out), count);
   else

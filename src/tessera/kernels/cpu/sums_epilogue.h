@@ -21,19 +21,23 @@ class SumsEpilogue {
   bool is_empty() const { return stages_.empty(); }
   /// The sum of codes by which it ends, if there is one. It is not among what run() does.
   const std::optional<CodeSum>& sum_of_codes() const { return sum_; }
-  /// Whether what it does is of the form that columns() describes: from sums to codes, each stage once at most.
+  /// Whether what it does is of the form that columns() describes: from sums to floats or to codes, each stage once at
+  /// most.
   bool has_columns() const { return in_one_loop_; }
+  /// Whether it ends in codes.
+  bool gives_codes() const { return stage(Kind::quantize) != nullptr; }
   /// Of scratch memory for columns() of a result of so many columns.
   size_t scratch_bytes(int64_t columns) const;
   /// Bytes of an element of the result.
   int64_t element_bytes() const { return element_bytes_; }
 
-  /// Codes of ((sum + addend) · factor + bias) / scale, of one run, with numbers as moderate as CodesOfSums wants them.
-  /// Without lists: it is of another form.
+  /// What it makes of sums in one run: (sum + addend) · factor + bias, perhaps cut below zero; or the codes of that
+  /// over a scale, with numbers as moderate as CodesOfSums wants them. Without lists: it is of another form.
   struct Columns {
     const int32_t* addend = nullptr;
     const float *factor = nullptr, *bias = nullptr;
-    float scale = 1;
+    bool cuts = false;  ///< of floats
+    float scale = 1;    ///< of codes, as what follows
     int zero = 0;
     float least = 0, most = 0;  ///< to which ratios are cut before they are codes
   };
