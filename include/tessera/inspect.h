@@ -33,7 +33,8 @@ struct Inspection {
   int64_t parameter_bytes = 0;
   std::vector<WeightInfo> weights;        ///< in the file's order; annotations use these names
   int64_t parameter_bytes_read = 0;       ///< by one step; of a table that only Gather uses, just the rows it takes
-  int64_t flops = 0;                      ///< of one step on one device, after rewriting
+  /// Of one step on one device, after rewriting; a loop's body counts as often as its trip count says, if that is known.
+  int64_t flops = 0;
   DType compute = DType::float32;         ///< the float type of most of these FLOPs
   int64_t moved_bytes = 0;                ///< operands and results of all operators, once each
   std::vector<OperatorCount> read;        ///< as in the file, most frequent first

@@ -201,7 +201,7 @@ struct ConfiguredModel {
 struct CollectiveSummary {
   std::string kind;               ///< "all_reduce", "all_gather", "reduce_scatter", "all_to_all", …
   std::vector<std::string> axes;  ///< the group: ranks that differ only along these
-  int64_t count = 0;              ///< operations
+  int64_t count = 0;              ///< operations of a run; in a loop, as often as its trip count says, if that is known
   int64_t starts = 0;             ///< those of a bucket start as one
   int64_t bytes = 0;              ///< that rank 0 receives, all operations together
 };

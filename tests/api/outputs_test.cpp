@@ -1,9 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "api/small_model.h"
 #include "tessera/compare.h"
 #include "tessera/inspect.h"
+#include "tessera/profile.h"
 
 namespace tessera {
 namespace {
@@ -47,6 +50,38 @@ TEST(Outputs, that_cannot_be_are_refused) {
   EXPECT_THAT(error_of(model, {"x"}), HasSubstr("no node of the model makes a tensor 'x'"));
   EXPECT_THAT(error_of(model, {"y", "y"}), HasSubstr("named twice"));
   EXPECT_THAT(error_of(model, {}), HasSubstr("name a tensor at least"));
+}
+
+TEST(Figures, count_a_body_once_for_each_iteration) {
+  TemporaryFolder folder;
+  const Model model = Model::load(write_model(folder, R"(<ir_version: 10, opset_import: ["" : 21]>
+g (float[b, 8] s, float[t, b, 8] x) => (float[b, 8] y) <float[8, 8] w> {
+  y = Scan <num_scan_inputs = 1, body = step (float[b, 8] h, float[b, 8] v) => (float[b, 8] h2) {
+    p = MatMul (h, w)
+    h2 = Add (p, v)
+  }> (s, x)
+})"));
+  Plan plan;
+  plan.annotations = {{"w=[tp, -]"}};
+  const Program one = compile(model, Mesh()), two = compile(model, Mesh::parse("tp=2"), plan);
+  for (const int64_t t : {1, 9}) {
+    const SymbolSizes sizes = {{"b", 6}, {"t", t}};
+    EXPECT_EQ(one.figures(0, sizes).flops, t * (2 * 6 * 8 * 8 + 6 * 8));
+    EXPECT_EQ(inspect(model, sizes).flops, one.figures(0, sizes).flops);
+    SessionOptions options;
+    options.profile = true;
+    Session session(two, options);
+    session.run({{"s", test::ramp({6, 8})}, {"x", test::ramp({t, 6, 8})}});
+    for (const RankProfile& rank : session.profile().ranks)
+      for (const char* op : {"MatMul", "Add"}) {
+        const auto is_op = [&](const ProfileEvent& event) { return event.op == op; };
+        EXPECT_EQ(std::count_if(rank.events.begin(), rank.events.end(), is_op), t) << op;
+      }
+  }
+  plan.shapes = {{"b", 6}, {"t", 9}};
+  const Program sized = compile(model, Mesh::parse("tp=2"), plan);
+  ASSERT_EQ(sized.summary().collectives.size(), 1u);
+  EXPECT_EQ(sized.summary().collectives[0].count, 9);
 }
 
 TEST(Figures, of_ranks_add_up_to_those_of_one) {

@@ -107,6 +107,13 @@ TEST(DynamicQuantizeLinear, TakesRangesOfAnyKind) {
   for (const DType type : kFloats) check_dynamic(type, {}, {-1.5F});
 }
 
+TEST(DynamicQuantizeLinear, GivesCodesAlone) {
+  const Tensor x = floats({4}, {-1, 0, 1, 4});
+  const std::vector<Tensor> all =
+      run_kernel("DynamicQuantizeLinear", {x}, {{DType::uint8, {4}}, {DType::float32, {}}, {DType::uint8, {}}});
+  EXPECT_TRUE(are_same(run_kernel_one("DynamicQuantizeLinear", {x}, DType::uint8, {4}), all[0]));
+}
+
 TEST(DynamicQuantizeLinear, GivesNoElementsAScaleOfOne) {
   const std::vector<Tensor> results = run_kernel("DynamicQuantizeLinear", {floats({0, 3}, {})},
                                                  {{DType::uint8, {0, 3}}, {DType::float32, {}}, {DType::uint8, {}}});

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -62,6 +63,36 @@ TEST(MatMulInteger, SumsEveryPairOfTypesExactly) {
           EXPECT_EQ(values_of<int32_t>(run_packed_product("MatMulInteger", "", inputs, DType::int32, {m, n})),
                     expected);
         }
+}
+
+// A product is divided into blocks of rows and columns, each by one thread.
+TEST(MatMulInteger, GivesRowsOfAllBlocksTheirZeroPoints) {
+  for (const auto& [m, k, n] : {std::array<int64_t, 3>{700, 9, 70}, {333, 12, 1}, {90, 700, 1400}, {2, 3, 1030}})
+    for (const DType left : {DType::uint8, DType::int8}) {
+      SCOPED_TRACE(fmt::format("{}, {} {} {}", name_of(left), m, k, n));
+      const std::vector<Tensor> inputs = {
+          random_bytes(left, {m, k}, kBytesSeed), random_bytes(DType::int8, {k, n}, kBytesSeed + 1),
+          random_bytes(left, {m}, kBytesSeed + 2), random_bytes(DType::int8, {n}, kBytesSeed + 3)};
+      const auto expected = exact_product(inputs[0], inputs[1], inputs[2], inputs[3]);
+      for (const int threads : {1, 2, 5})
+        EXPECT_EQ(
+            values_of<int32_t>(run_kernel_one("MatMulInteger", inputs, DType::int32, {m, n}, {.threads = threads})),
+            expected);
+      // The same rows again and again.
+      const Tensor& rows = inputs[0];
+      std::vector<uint8_t> repeated;
+      std::vector<int32_t> expected_again;
+      for (int again = 0; again < 3; ++again) {
+        const auto* bytes = reinterpret_cast<const uint8_t*>(rows.data);
+        repeated.insert(repeated.end(), bytes, bytes + rows.bytes);
+        expected_again.insert(expected_again.end(), expected.begin(), expected.end());
+      }
+      Tensor all = Tensor::zeros(left, {3, m, k});
+      std::memcpy(all.mutable_data(), repeated.data(), repeated.size());
+      EXPECT_EQ(values_of<int32_t>(run_kernel_one("MatMulInteger", {all, inputs[1], inputs[2], inputs[3]}, DType::int32,
+                                                  {3, m, n}, {.threads = 2})),
+                expected_again);
+    }
 }
 
 // Pairs of products of the largest numbers do not fit in 16 bits.

@@ -30,5 +30,32 @@ TEST(DequantizeLinear, wants_a_scale_for_each_block_of_a_list) {
   EXPECT_THAT(error_of("1"), testing::HasSubstr("in blocks of 16 along dimension 0"));
 }
 
+TEST(DynamicQuantizeLinear, takes_one_operand_of_floats) {
+  OneNode two("DynamicQuantizeLinear");
+  two.operand("4 6").operand("1");
+  EXPECT_THAT(two.error(), testing::HasSubstr("it has 2 operands; it takes 1"));
+  OneNode codes("DynamicQuantizeLinear");
+  codes.operand("4 6", DType::int8);
+  EXPECT_THAT(codes.error(), testing::HasSubstr("it quantizes floats, not int8; Cast it"));
+}
+
+// Elements of 4 bits are split where bytes are not cut, and zero points of 4 bits with them, or not at all.
+TEST(DequantizeLinear, splits_elements_of_less_than_a_byte_between_bytes) {
+  const auto rule_of = [](const char* x, const char* scale, const char* zero, int64_t axis, int64_t block = 0) {
+    OneNode node("DequantizeLinear");
+    node.operand(x, DType::int4).operand(scale).set("axis", axis).set("block_size", block);
+    if (zero) node.operand(zero, DType::int4);
+    return node.rule();
+  };
+  EXPECT_EQ(rule_of("4 6", "", nullptr, 0), "a 1,  -> a 1");
+  EXPECT_EQ(rule_of("4 3", "", nullptr, 0), "1 1,  -> 1 1");
+  EXPECT_EQ(rule_of("4 2 3", "", nullptr, 0), "a 1 1,  -> a 1 1");
+  EXPECT_EQ(rule_of("4 6", "4", nullptr, 0), "a 1, a -> a 1");
+  EXPECT_EQ(rule_of("4 6", "4", "4", 0), "1 1, 1, 1 -> 1 1") << "zero points of neighbours share bytes";
+  EXPECT_EQ(rule_of("4 6", "6", "6", 1), "a 1, 1, 1 -> a 1");
+  EXPECT_EQ(rule_of("4 64", "4 2", "4 2", 1, 32), "a 1, a 1, a 1 -> a 1");
+  EXPECT_EQ(rule_of("4 96", "4 3", "4 3", 1, 32), "1 1, 1 1, 1 1 -> 1 1");
+}
+
 }  // namespace
 }  // namespace tessera::ops

@@ -53,12 +53,41 @@ void add_quantization(CaseList& list) {
   }
 }
 
+// Codes of 4 bits, rows of which fill whole bytes.
+void add_narrow_quantization(CaseList& list) {
+  const Attribute to_int4{"output_dtype", static_cast<int64_t>(DType::int4)};
+  const auto codes = [](Builder& b) {
+    Tensor tensor = Tensor::zeros(DType::int4, {4, 6});
+    for (size_t i = 0; i < tensor.bytes; ++i) tensor.mutable_data()[i] = static_cast<std::byte>(37 * i + 11);
+    return b.constant(tensor);
+  };
+  list.add("QuantizeLinear", "a scale per row, int4",
+           [](Builder& b) -> Operands {
+             return {b.input("4 6", Fill::reals), b.weight("4", Fill::positive)};
+           },
+           {axis(0), to_int4});
+  list.add("QuantizeLinear", "a scale per column, int4",
+           [](Builder& b) -> Operands {
+             return {b.input("4 6", Fill::reals), b.weight("6", Fill::positive)};
+           },
+           {axis(1), to_int4});
+  list.add("DequantizeLinear", "a scale per row, int4",
+           [&](Builder& b) -> Operands {
+             return {codes(b), b.weight("4", Fill::positive)};
+           },
+           {axis(0)});
+}
+
 void add_dynamic_quantization(CaseList& list) {
   for (const DType dtype : {DType::float32, DType::float16, DType::float64})
     for (const char* shape : {"5", "4 6", "b 3 2", "2 1 7", ""})
       list.add(
           "DynamicQuantizeLinear", fmt::format("{} [{}]", name_of(dtype), shape),
           [&](Builder& b) -> Operands { return {b.bind("b", 5).input(shape, Fill::reals, dtype)}; }, {}, kExact, 3);
+  for (const size_t results : {1, 2})
+    list.add(
+        "DynamicQuantizeLinear", fmt::format("{} of its results", results),
+        [](Builder& b) -> Operands { return {b.input("4 6", Fill::reals)}; }, {}, kExact, results);
 }
 
 void add_grid_samples(CaseList& list) {
@@ -81,6 +110,7 @@ void add_grid_samples(CaseList& list) {
 std::vector<Subject> sampling_cases() {
   CaseList list;
   add_quantization(list);
+  add_narrow_quantization(list);
   add_dynamic_quantization(list);
   add_grid_samples(list);
   for (const char* mode : {"avg", "max"})

@@ -8,6 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/saturated.h"
 #include "tessera/compiler/tensor_info.h"
+#include "tessera/ir/flow.h"
 #include "tessera/kernels/kernel.h"
 #include "tessera/onnx/device_annotations.h"
 #include "tessera/onnx/file_facts.h"
@@ -69,13 +70,16 @@ double bytes_read(const Value* state, const SymbolSizes& sizes) {
 void add_costs(Inspection& result, const Graph& graph) {
   double flops = 0, bytes = 0, read = 0;
   std::map<DType, double> flops_in;
+  const flow::Flow flow = flow::has_flow(graph) ? flow::flow_of(graph) : flow::Flow();
   for (const auto& node : graph.nodes()) {
-    const double of_node = spmd::hinted(ops::flops_of(*node), result.sizes);
+    const double runs = spmd::hinted(flow::runs_of(flow, node.get()), result.sizes);
+    const double moves = node->domain == flow::kDomain ? 1 : runs;  // an iteration takes an item of the whole
+    const double of_node = runs * spmd::hinted(ops::flops_of(*node), result.sizes);
     flops += of_node;
     if (const Value* operand = node->input(0); operand && is_float(operand->dtype()))
       flops_in[operand->dtype()] += of_node;
-    for (const Value* operand : node->inputs) bytes += value_bytes(operand, result.sizes);
-    for (const Value* made : node->outputs) bytes += value_bytes(made, result.sizes);
+    for (const Value* operand : node->inputs) bytes += moves * value_bytes(operand, result.sizes);
+    for (const Value* made : node->outputs) bytes += moves * value_bytes(made, result.sizes);
   }
   for (const Value* state : graph.values_of(ValueKind::state)) read += bytes_read(state, result.sizes);
   double most = 0;

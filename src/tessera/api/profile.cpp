@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "tessera/api/session.h"
+#include "tessera/base/error.h"
 #include "tessera/kernels/peak.h"
 #include "tessera/launch/engines.h"
 #include "tessera/launch/gather_times.h"
@@ -100,6 +101,7 @@ RankProfile profile_of(const runtime::RankTimes& times, const std::map<size_t, M
       if (is_wait_at_once(times, e + 1)) continue;
     } else {
       const auto at = under_way.find(static_cast<size_t>(step.started));
+      check(at != under_way.end(), "a step waits for a communication that has started");
       const Started& started = at->second;
       const TimePoint begin = begin_of(times, is_wait_at_once(times, e) ? started.e : e);
       event.begin = microseconds(start, begin);

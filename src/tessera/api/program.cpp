@@ -11,6 +11,7 @@
 #include "tessera/compiler/explain.h"
 #include "tessera/compiler/summary.h"
 #include "tessera/compiler/tensor_info.h"
+#include "tessera/ir/flow.h"
 #include "tessera/join.h"
 #include "tessera/ops/op.h"
 #include "tessera/passes/pipeline.h"
@@ -380,7 +381,9 @@ struct OfRank {
 RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {
   const OfRank of(*impl_, rank, sizes);
   double flops = 0;
-  for (const auto& node : of.program().graph->nodes()) flops += of.at(ops::flops_of(*node));
+  const Graph& graph = *of.program().graph;
+  const flow::Flow flow = flow::has_flow(graph) ? flow::flow_of(graph) : flow::Flow();
+  for (const auto& node : graph.nodes()) flops += of.at(flow::runs_of(flow, node.get())) * of.at(ops::flops_of(*node));
   const runtime::MemoryUse use = runtime::memory_of_rank(of.programs, of.rank, of.sizes, impl_->sizing);
   return {static_cast<int64_t>(use.peak),        of.state_bytes(),
           static_cast<int64_t>(use.activations), static_cast<int64_t>(use.gradients),

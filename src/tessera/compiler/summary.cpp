@@ -8,6 +8,7 @@
 #include "tessera/base/saturated.h"
 #include "tessera/dialect/buckets.h"
 #include "tessera/ir/collective.h"
+#include "tessera/ir/flow.h"
 #include "tessera/mesh/group.h"
 
 namespace tessera::compiler {
@@ -53,6 +54,7 @@ ProgramSummary summarize(const spmd::Program& program) {
   summary.shapes = program.hints;
   BytesOfRank0 bytes(program);
   std::set<int64_t> buckets;  // so far
+  const flow::Flow flow = flow::has_flow(*program.graph) ? flow::flow_of(*program.graph) : flow::Flow();
   for (const auto& node : program.graph->nodes()) {
     if (node->domain != spmd::kCommDomain) continue;
     const auto collective = collective_of_op(node->op_type);
@@ -66,10 +68,11 @@ ProgramSummary summarize(const spmd::Program& program) {
     auto known = std::find_if(summary.collectives.begin(), summary.collectives.end(), same);
     if (known == summary.collectives.end())
       known = summary.collectives.insert(known, CollectiveSummary{kind, axes, 0, 0, 0});
-    ++known->count;
+    const int64_t runs = bytes.of(flow::runs_of(flow, node.get()));
+    known->count += runs;
     const auto* bucket = node->get<int64_t>(dialect::kBucketAttribute);
-    if (!bucket || buckets.insert(*bucket).second) ++known->starts;
-    known->bytes += received_by_rank0(*collective, *node, members, bytes);
+    if (!bucket || buckets.insert(*bucket).second) known->starts += runs;
+    known->bytes += runs * received_by_rank0(*collective, *node, members, bytes);
   }
   for (const spmd::ExtentEquality& equality : program.equal_extents)
     summary.equal_sizes.push_back(fmt::format("{} = {} ({})", equality.a.str(), equality.b.str(), equality.node));

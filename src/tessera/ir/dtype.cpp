@@ -1,6 +1,7 @@
 #include "tessera/ir/dtype.h"
 
 #include <array>
+#include <numeric>
 
 #include "tessera/base/checked.h"
 
@@ -56,6 +57,10 @@ const Row* find(DType dtype) {
 int bits_of(DType dtype) {
   const Row* row = find(dtype);
   return row ? row->bits : 0;
+}
+
+int64_t elements_of_whole_bytes(DType dtype) {
+  return 8 / std::gcd(bits_of(dtype), 8);
 }
 
 size_t bytes_of(DType dtype, int64_t count) {

@@ -42,6 +42,9 @@ enum class DType : int32_t {
 /// Bits of one element (4 for int4, 1 byte = 8 for bool); 0 for string and undefined.
 int bits_of(DType dtype);
 
+/// The fewest elements that fill whole bytes: 2 of int4, 4 of float6e2m3, 1 of what has whole bytes itself.
+int64_t elements_of_whole_bytes(DType dtype);
+
 /// Bytes that `count` packed elements take, rounded up to whole bytes. A user error if no memory holds them.
 size_t bytes_of(DType dtype, int64_t count);
 

@@ -185,6 +185,16 @@ int Flow::of(const Node* node) const {
   return found == region_of.end() ? -1 : found->second;
 }
 
+Expr runs_of(const Flow& flow, const Node* node) {
+  Expr runs = 1;
+  for (int region = flow.of(node); region >= 0; region = flow.regions[region].parent) {
+    const FlowRegion& around = flow.regions[region];
+    const Value* trips = around.is_loop() ? around.begin->input(0) : nullptr;
+    if (trips && trips->content && trips->content->size() == 1) runs = runs * trips->content->front();
+  }
+  return runs;
+}
+
 bool Flow::is_within(int inner, int outer) const {
   while (inner != outer && inner >= 0) inner = regions[inner].parent;
   return inner == outer;

@@ -60,6 +60,10 @@ Flow flow_of(const Graph& graph);
 
 bool has_flow(const Graph& graph);
 
+/// How often a run comes to a node: the product of the trip counts of the loops around it. Loops whose trip count is not
+/// known before the run count once.
+Expr runs_of(const Flow& flow, const Node* node);
+
 /// Puts the nodes in an order where each region's are together: its first node, Carries, the others. Where that allows
 /// it, keeps the present order.
 void arrange_regions(Graph& graph);

@@ -22,7 +22,14 @@ Clock::time_point time_of(int64_t nanoseconds) {
 std::string encode(const runtime::RankTimes& times) {
   Json steps = Json::array(), done = Json::array();
   for (const runtime::StepInfo& step : *times.steps)
-    steps.push_back({step.name, step.op, step.communication, step.axes, step.leader, step.started});
+    steps.push_back({{"name", step.name},
+                     {"op", step.op},
+                     {"communication", step.communication},
+                     {"axes", step.axes},
+                     {"leader", step.leader},
+                     {"members", step.members},
+                     {"is_root", step.is_root},
+                     {"started", step.started}});
   for (const auto& [step, end] : times.done) done.push_back({step, number_of(end)});
   return Json({{"steps", steps},
                {"begin", number_of(times.begin)},
@@ -36,7 +43,14 @@ runtime::RankTimes decode(std::string_view text, int64_t shift) {
   const Json object = Json::parse(text);
   auto steps = std::make_shared<std::vector<runtime::StepInfo>>();
   for (const Json& step : object["steps"])
-    steps->push_back({step[0], step[1], step[2], step[3].get<std::vector<std::string>>(), step[4], step[5]});
+    steps->push_back({.name = step["name"],
+                      .op = step["op"],
+                      .communication = step["communication"],
+                      .axes = step["axes"].get<std::vector<std::string>>(),
+                      .leader = step["leader"],
+                      .members = step["members"],
+                      .is_root = step["is_root"],
+                      .started = step["started"]});
   auto time = [shift](const Json& value) { return time_of(value.get<int64_t>() + shift); };
   runtime::RankTimes times;
   times.steps = std::move(steps);

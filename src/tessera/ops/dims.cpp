@@ -1,7 +1,6 @@
 #include "tessera/ops/dims.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace tessera::ops {
 
@@ -51,11 +50,10 @@ Rule rule_along(const Node& node, const std::vector<int>& dims, FactorKind kind)
 }
 
 bool fills_bytes(const Value& value, int64_t dim) {
-  const int64_t bits = bits_of(value.dtype());
-  if (bits % 8 == 0) return true;
-  const int64_t in_whole_bytes = 8 / std::gcd(bits, int64_t{8});  // elements
+  const int64_t needed = elements_of_whole_bytes(value.dtype());
+  if (needed == 1) return true;
   const Shape behind(value.shape().begin() + dim + 1, value.shape().end());
-  return Expr::exact_divide(product(behind), in_whole_bytes).has_value();
+  return Expr::exact_divide(product(behind), needed).has_value();
 }
 
 Expr elements_of(const Value& value) {

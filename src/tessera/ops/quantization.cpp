@@ -62,21 +62,22 @@ void infer_dequantize(Node& node) {
   set_result(node, 0, stated_type(node, operand(node, 1).dtype()), x.shape());
 }
 
-/// Every dimension passes; scales and zero points are split with their dimension, and a block stays together. Of
-/// elements of less than a byte, the last dimension stays whole, and all of them do if it does not fill its bytes.
+/// Every dimension passes; scales and zero points are split with their dimension, and a block stays together. Elements
+/// of less than a byte are split where that cuts no byte.
 Rule quantization_rule(const Node& node) {
   const Shape& x = shape_of(node, 0);
   const Scales scales = scales_of(node);
   Rule rule;
   std::vector<DimFactors> own(x.size()), beside(shape_of(node, 1).size());
-  const bool packed = bits_of(node.input(0)->dtype()) % 8 != 0 || bits_of(node.output()->dtype()) % 8 != 0;
-  const auto has_rows = [](const Value* value) {
-    return !value || value->rank() == 0 || fills_bytes(*value, static_cast<int64_t>(value->rank()) - 2);
+  const auto cuts_bytes = [&](size_t d) {
+    const auto dim = static_cast<int64_t>(d);
+    if (!fills_bytes(*node.input(0), dim) || !fills_bytes(*node.output(), dim)) return true;
+    if (!has_operand(node, 2)) return false;
+    if (scales.kind == Scales::Kind::per_block) return !fills_bytes(*node.input(2), dim);
+    return scales.kind == Scales::Kind::per_axis && d == scales.axis && !fills_bytes(*node.input(2), 0);
   };
-  const bool whole = !has_rows(node.input(0)) || !has_rows(node.output()) || !has_rows(node.input(2)) ||
-                     (packed && scales.kind == Scales::Kind::per_axis);
-  for (size_t d = 0; d + (packed ? 1 : 0) < x.size() && !whole; ++d) {
-    if (x[d].is(1)) continue;
+  for (size_t d = 0; d < x.size(); ++d) {
+    if (x[d].is(1) || cuts_bytes(d)) continue;
     const bool blocks = scales.kind == Scales::Kind::per_block && d == scales.axis;
     if (blocks) {
       const auto count = Expr::exact_divide(x[d], scales.block);
@@ -101,7 +102,9 @@ Rule quantization_rule(const Node& node) {
 
 void infer_dynamic(Node& node) {
   const Value& x = operand(node, 0);
+  if (node.inputs.size() != 1) fail_node(node, "it has {} operands; it takes 1", node.inputs.size());
   if (!is_float(x.dtype())) fail_node(node, "it quantizes floats, not {}; Cast it", name_of(x.dtype()));
+  if (!node.output()) fail_node(node, "its first result, the codes, has no name; it must have one");
   set_result(node, 0, DType::uint8, x.shape());
   set_result(node, 1, x.dtype(), {});
   set_result(node, 2, DType::uint8, {});

@@ -1,4 +1,5 @@
 #include <limits>
+#include <numeric>
 
 #include "tessera/ops/codes.h"
 #include "tessera/ops/infer.h"
@@ -57,7 +58,9 @@ std::vector<Value*> localize_log_sum_exp(Localizer& local) {
 
 // DynamicQuantizeLinear: codes by the range of all ranks' elements.
 std::vector<Value*> localize_dynamic_quantization(Localizer& local) {
-  SplitForm form(local, combined_dims(local.node));
+  std::vector<size_t> all(local.node.input(0)->rank());
+  std::iota(all.begin(), all.end(), size_t{0});
+  SplitForm form(local, std::move(all));
   if (!form.is_split()) return local.same();
   Value* x = local.inputs[0];
   const auto of_all = [&](std::string_view type, Reduction reduction, std::string_view name) {
@@ -65,7 +68,11 @@ std::vector<Value*> localize_dynamic_quantization(Localizer& local) {
   };
   Value* greatest = of_all("ReduceMax", Reduction::max, "max");
   Value* smallest = of_all("ReduceMin", Reduction::min, "min");
-  return codes_by_range(form, x, greatest, smallest);
+  std::vector<Value*> results = codes_by_range(form, x, greatest, smallest);
+  results.resize(local.node.outputs.size());
+  for (size_t r = 0; r < results.size(); ++r)
+    if (!local.node.outputs[r]) results[r] = nullptr;
+  return results;
 }
 
 // ReduceProd: the ranks' products lie side by side, in the order of their parts, and each rank multiplies them.

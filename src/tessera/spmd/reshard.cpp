@@ -478,8 +478,7 @@ std::vector<ReshardStep> plan_of_any_parts(const Sharding& from, const Sharding&
 class InBytes {
  public:
   InBytes(const Sharding& from, const Sharding& to, DType dtype) : whole_(to), kept_(to.dims.size()) {
-    const int64_t bits = bits_of(dtype);
-    int64_t missing = bits % 8 == 0 ? 1 : 8 / std::gcd(bits, int64_t{8});  // elements that fill bytes
+    int64_t missing = elements_of_whole_bytes(dtype);
     while (missing > 1 && kept_ > 0) {
       const DimSharding &before = from.dims[kept_ - 1], &after = to.dims[kept_ - 1];
       if (has_unit(before, missing) && has_unit(after, missing)) {

@@ -159,7 +159,9 @@ class StripProduct : public IntegerProduct {
       column_zeros = zeros;
     }
 
-    uint32_t row_zero(int64_t i) const { return shifted(product.a_type_, a_zero.data, i % a_zero.count, DType::uint8); }
+    uint32_t row_zero(int64_t i) const {
+      return shifted(product.a_type_, a_zero.data, (i + a_zero.first) % a_zero.count, DType::uint8);
+    }
 
     void add_to(int32_t* row, int64_t i) const {
       correct_row(row, row_zero(i), column_sums, row_sums ? row_sums[i] : 0, column_zeros, product.weight_.n);

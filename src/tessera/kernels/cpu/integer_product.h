@@ -42,17 +42,19 @@ struct IntegerWeight {
 /// Packs a row-major b.
 void pack_integers(const IntegerWeight& weight, DType dtype, const void* b, std::byte* packed, int threads);
 
-/// The zero points of an operand: one number, or one for each row of a (each column of b); null: zero.
+/// The zero points of an operand: one number, or one for each row of a (each column of b); null: zero. Those of rows
+/// repeat, and row 0 has number `first`.
 struct ZeroPoints {
   const void* data = nullptr;
   int64_t count = 1;
+  int64_t first = 0;
 };
 
 class IntegerProduct {
  public:
   virtual ~IntegerProduct() = default;
   virtual size_t scratch_bytes() const = 0;
-  /// There are as many zero points of `a` as divide m, and they repeat. c is row-major [m, n].
+  /// c is row-major [m, n].
   virtual void run(const void* a, ZeroPoints a_zero, PackedColumns b, ZeroPoints b_zero, int32_t* c, void* scratch) = 0;
   /// The same but for what zero points change: c = Σ a·b of a as uint8 (int8 plus 128) and b as int8 (uint8 less 128).
   virtual void run_plain(const void* a, PackedColumns b, int32_t* c, void* scratch) = 0;

@@ -287,8 +287,9 @@ std::unique_ptr<Kernel> prepare_dynamic(const PrepareContext& context) {
       const C range = rounded(most - least), scale = range == 0 ? C{1} : rounded(range / 255);
       const C place = std::nearbyint(rounded(0 - rounded(least / scale)));
       const auto zero = std::isnan(place) ? uint8_t{0} : static_cast<uint8_t>(std::clamp<C>(place, 0, 255));
-      if (args.outputs[1]) *args.out<T>(1) = store<T>(scale);
-      if (args.outputs[2]) *args.out<uint8_t>(2) = zero;
+      const auto is_wanted = [&](size_t r) { return r < args.outputs.size() && args.outputs[r]; };
+      if (is_wanted(1)) *args.out<T>(1) = store<T>(scale);
+      if (is_wanted(2)) *args.out<uint8_t>(2) = zero;
       std::byte* codes = args.out<std::byte>();
       for_ranges(count, count, threads, [&](int64_t begin, int64_t end) {
         if constexpr (std::is_same_v<T, float>)

@@ -41,10 +41,10 @@ std::vector<MatrixPlace> places_of(const MatmulShape& shape) {
 /// second cache, as its part of the weight is. A few rows are one block, which all threads compute together.
 class ProductInBlocks {
  public:
-  ProductInBlocks(const MatmulShape& shape, DType a_type, int64_t a_zeros, DType b_type, int threads)
+  ProductInBlocks(const MatmulShape& shape, DType a_type, DType b_type, int threads)
       : m_(shape.m), weight_{shape.k, shape.n}, rows_(shape.m), columns_(shape.n), threads_(threads) {
     const bool whole = m_ <= most_integer_rows || weight_.k == 0 || weight_.n == 0;
-    if (!whole) divide(a_zeros == 1);
+    if (!whole) divide();
     members_ = whole ? 1 : threads;
     const int team = whole ? threads : 1;
     size_t inner = 0;
@@ -76,10 +76,11 @@ class ProductInBlocks {
           b_zero.count == 1 ? b_zero : ZeroPoints{static_cast<const std::byte*>(b_zero.data) + column, columns};
       IntegerProduct& product = *products_.at({member, rows, columns});
       const PackedColumns b = weight_.columns(packed, column / kColumnsOfStrip);
+      const ZeroPoints row_zeros{a_zero.data, a_zero.count, row};
       if (plain)
         product.run_plain(a + row * weight_.k, b, sums, scratch_at(scratch, inner_at));
       else
-        product.run(a + row * weight_.k, a_zero, b, zeros, sums, scratch_at(scratch, inner_at));
+        product.run(a + row * weight_.k, row_zeros, b, zeros, sums, scratch_at(scratch, inner_at));
       const int team = members_ == 1 ? threads_ : 1;
       for_ranges(rows, rows * columns, team, [&](int64_t begin, int64_t end) {
         finish(sums + begin * columns, row + begin, end - begin, column, columns);
@@ -97,18 +98,21 @@ class ProductInBlocks {
   };
 
   // Several blocks for each thread. Neighbouring ones share their part of the weight.
-  void divide(bool by_rows) {
-    const auto whole_strips = [](int64_t columns) {
-      return std::max(kColumnsOfStrip, columns / kColumnsOfStrip * kColumnsOfStrip);
-    };
-    columns_ = std::min(weight_.n, whole_strips(kBytesOfWeight / weight_.depth()));
-    if (by_rows) rows_ = std::min(m_, std::max(kFewestRows, bytes_to_rows(columns_) / kFewestRows * kFewestRows));
-    const int64_t wanted = 4 * static_cast<int64_t>(threads_), high = (m_ + rows_ - 1) / rows_;
-    if (threads_ > 1 && high * ((weight_.n + columns_ - 1) / columns_) < wanted)
-      columns_ = std::min(columns_, whole_strips((weight_.n * high + wanted - 1) / wanted + kColumnsOfStrip - 1));
+  void divide() {
+    columns_ = std::min(weight_.n, whole(kBytesOfWeight / weight_.depth(), kColumnsOfStrip));
+    rows_ = std::min(m_, whole(kBytesOfSums / (columns_ * 4), kFewestRows));
+    if (threads_ == 1) return;
+    const int64_t wanted = 4 * static_cast<int64_t>(threads_);
+    const auto parts = [](int64_t all, int64_t of) { return (all + of - 1) / of; };
+    if (parts(m_, rows_) * parts(weight_.n, columns_) < wanted)
+      columns_ =
+          std::min(columns_, whole(parts(weight_.n * parts(m_, rows_), wanted) + kColumnsOfStrip - 1, kColumnsOfStrip));
+    if (parts(m_, rows_) * parts(weight_.n, columns_) < wanted)
+      rows_ = std::min(rows_, whole(parts(m_ * parts(weight_.n, columns_), wanted) + kFewestRows - 1, kFewestRows));
   }
 
-  static int64_t bytes_to_rows(int64_t columns) { return kBytesOfSums / (columns * 4); }
+  // The multiple of `unit` that is next below `count`, or one unit.
+  static int64_t whole(int64_t count, int64_t unit) { return std::max(unit, count / unit * unit); }
 
   int64_t m_;
   IntegerWeight weight_;
@@ -138,7 +142,7 @@ std::unique_ptr<Kernel> prepare_matmul_integer(const PrepareContext& context) {
   if ((a_zeros != 1 && a_zeros != rows) || (b_zeros != 1 && b_zeros != shape.n))
     fail("kernel", "{}: {} and {} zero points do not fit {} rows and {} columns", context.node.label(), a_zeros,
          b_zeros, rows, shape.n);
-  auto product = std::make_shared<ProductInBlocks>(shape, a.dtype, a_zeros, b.dtype, context.threads);
+  auto product = std::make_shared<ProductInBlocks>(shape, a.dtype, b.dtype, context.threads);
   const SumsEpilogue epilogue(context);
   ScratchPlan plan;
   const size_t inner_at = plan.add(product->scratch_bytes());
