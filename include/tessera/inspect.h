@@ -31,20 +31,21 @@ struct Inspection {
   SymbolSizes sizes;  ///< the sizes to which flops and bytes refer
   int64_t parameters = 0;
   int64_t parameter_bytes = 0;
-  std::vector<WeightInfo> weights;        ///< in the file's order; annotations use these names
-  int64_t parameter_bytes_read = 0;       ///< by one step; of a table that only Gather uses, just the rows it takes
-  /// Of one step on one device, after rewriting; a loop's body counts as often as its trip count says, if that is known.
+  std::vector<WeightInfo> weights;   ///< in the file's order; annotations use these names
+  int64_t parameter_bytes_read = 0;  ///< by one step; of a table that only Gather uses, just the rows it takes
+  /// Of one step on one device, after rewriting; a loop's body counts as often as its trip count says, if that is
+  /// known.
   int64_t flops = 0;
-  DType compute = DType::float32;         ///< the float type of most of these FLOPs
-  int64_t moved_bytes = 0;                ///< operands and results of all operators, once each
-  std::vector<OperatorCount> read;        ///< as in the file, most frequent first
-  std::vector<OperatorCount> rewritten;   ///< as the partitioner sees them; empty if rewriting failed
-  std::string rewrite_error;              ///< why it failed; "" if it did not
-  std::vector<std::string> value_inputs;  ///< Model::value_inputs
-  std::vector<std::string> size_symbols;  ///< Model::size_symbols
-  bool runs_in_parts = false;             ///< Model::runs_in_parts
-  std::string why_in_parts;               ///< Model::why_in_parts
-  std::vector<std::string> uncovered;     ///< operators that stop the model from running here
+  DType compute = DType::float32;                  ///< the float type of most of these FLOPs
+  int64_t moved_bytes = 0;                         ///< operands and results of all operators, once each
+  std::vector<OperatorCount> read;                 ///< as in the file, most frequent first
+  std::vector<OperatorCount> rewritten;            ///< as the partitioner sees them; empty if rewriting failed
+  std::string rewrite_error;                       ///< why it failed; "" if it did not
+  std::vector<std::string> value_inputs;           ///< Model::value_inputs
+  std::vector<std::string> size_symbols;           ///< Model::size_symbols
+  bool runs_in_parts = false;                      ///< Model::runs_in_parts
+  std::string why_in_parts;                        ///< Model::why_in_parts
+  std::vector<std::string> uncovered;              ///< operators that stop the model from running here
   std::vector<std::string> device_configurations;  ///< "NAME: 4 devices", as the file declares them
   int64_t annotated_nodes = 0;                     ///< nodes for which the file has a device configuration
 };

@@ -231,8 +231,8 @@ class Grouper : public Regrouping {
     while (desc.count() > 0 && group.followers.size() < kMostAfterSums) {
       const Value* value = last->outputs[0];
       if (value->uses.size() != 1 || kept_.contains(value)) break;
-      const auto [user, index] = value->uses[0];
-      const Node& node = *user;
+      const Node& node = *value->uses[0].node;
+      const size_t index = value->uses[0].index;
       if (!library_.can_follow_sums(node, index) || is_taken(node) || !run_together(root, node)) break;
       if (desc_of_(node.outputs[0]).dims != desc.dims) break;
       const auto goes_along = [&](size_t i) {

@@ -119,8 +119,7 @@ namespace {
 class Exchange {
  public:
   Exchange(Program& program, Value* value, const Halo& halo, const HaloPlace& place)
-      : program_(program),
-        graph_(*program.graph),
+      : graph_(*program.graph),
         value_(value),
         halo_(halo),
         place_(place),
@@ -237,7 +236,6 @@ class Exchange {
     pieces_.insert(in_front ? pieces_.begin() : pieces_.end(), node->outputs[0]);
   }
 
-  Program& program_;
   Graph& graph_;
   Value* value_;
   const Halo& halo_;

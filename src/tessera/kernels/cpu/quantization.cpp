@@ -186,59 +186,70 @@ double divided(double x, double scale, DType type) {
   }
 }
 
-std::unique_ptr<Kernel> prepare_quantize(const PrepareContext& context) {
-  require_scale(context);
-  const DType precision = static_cast<DType>(context.node.get_int("precision", 0));
-  if (is_common(context, context.inputs[0].dtype, context.outputs[0].dtype) &&
-      (precision == DType::undefined || precision == DType::float32))
-    return quantize_to_bytes(context);
+/// Codes of 4 and 2 bits, and narrow floats. number(args, i): what element i becomes, before it is cut to the range.
+template <typename Number>
+std::unique_ptr<Kernel> quantize_to_narrow(const PrepareContext& context, DType to, Number number) {
+  const int64_t count = context.outputs[0].count();
+  const NarrowWriter writer(to, context.node.get_int("saturate", 1) != 0);
+  const int bits = bits_of(to);
+  const bool has_sign = to == DType::int4 || to == DType::int2;
+  const double least = has_sign ? -std::ldexp(1, bits - 1) : 0, most = least + std::ldexp(1, bits) - 1;
+  return make_kernel([=, threads = context.threads](const KernelArgs& args) {
+    const int64_t bytes = (count + writer.per_byte() - 1) / writer.per_byte();
+    uint8_t* out = args.out<uint8_t>();
+    for_ranges(bytes, count, threads, [&](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; ++b)
+        out[b] = writer.byte(b, count, [&](int64_t i) {
+          const double x = number(args, i);
+          return writer.code_of(is_float(to) ? x : std::isnan(x) ? 0 : std::clamp(x, least, most));
+        });
+    });
+  });
+}
+
+/// Codes of whole bytes.
+template <typename To, typename Number>
+std::unique_ptr<Kernel> quantize_to(const PrepareContext& context, Number number) {
+  const int64_t count = context.outputs[0].count();
+  return make_kernel([=, threads = context.threads](const KernelArgs& args) {
+    To* out = args.out<To>();
+    for_ranges(count, count, threads, [&](int64_t begin, int64_t end) {
+      constexpr double least = std::numeric_limits<To>::min(), most = std::numeric_limits<To>::max();
+      for (int64_t i = begin; i < end; ++i) {
+        const double x = number(args, i);
+        out[i] = std::isnan(x) ? To(0) : static_cast<To>(std::clamp(x, least, most));
+      }
+    });
+  });
+}
+
+/// read(operand, i): element i as a double.
+template <typename Read>
+std::unique_ptr<Kernel> quantize_elements(const PrepareContext& context, Read read) {
   const ScalePlaces places(context);
   const Numbers scales(context.inputs[1]);
   const bool has_zero = context.has_input(2);
   const Numbers zeros(context.inputs[has_zero ? 2 : 1]);
   const DType to = context.outputs[0].dtype, stated = static_cast<DType>(context.node.get_int("precision", 0));
   const DType type = stated != DType::undefined ? stated : context.inputs[0].dtype;
-  const int64_t count = context.outputs[0].count();
-  const int threads = context.threads;
-  return with_numbers(context, 0, [&](auto read) -> std::unique_ptr<Kernel> {
-    // The number that element i becomes, before it is cut to the range of its type.
-    const auto number = [=](const KernelArgs& args, int64_t i) {
-      const int64_t place = places.at(i);
-      const double x = divided(read(args.inputs[0], i), scales.at(args.inputs[1], place), type);
-      const double zero = has_zero ? zeros.at(args.inputs[2], place) : 0;
-      return is_float(to) ? x + zero : std::nearbyint(x) + zero;
-    };
-    if (is_narrow_storage(to)) {
-      const NarrowWriter writer(to, context.node.get_int("saturate", 1) != 0);
-      const int bits = bits_of(to);
-      const bool has_sign = to == DType::int4 || to == DType::int2;
-      const double least = has_sign ? -std::ldexp(1, bits - 1) : 0, most = least + std::ldexp(1, bits) - 1;
-      return make_kernel([=](const KernelArgs& args) {
-        const int64_t bytes = (count + writer.per_byte() - 1) / writer.per_byte();
-        uint8_t* out = args.out<uint8_t>();
-        for_ranges(bytes, count, threads, [&](int64_t begin, int64_t end) {
-          for (int64_t b = begin; b < end; ++b)
-            out[b] = writer.byte(b, count, [&](int64_t i) {
-              const double x = number(args, i);
-              return writer.code_of(is_float(to) ? x : std::isnan(x) ? 0 : std::clamp(x, least, most));
-            });
-        });
-      });
-    }
-    return dispatch(
-        Types<uint8_t, int8_t, uint16_t, int16_t>(), context.node, to, [&]<typename To>() -> std::unique_ptr<Kernel> {
-          return make_kernel([=](const KernelArgs& args) {
-            To* out = args.out<To>();
-            for_ranges(count, count, threads, [&](int64_t begin, int64_t end) {
-              constexpr double least = std::numeric_limits<To>::min(), most = std::numeric_limits<To>::max();
-              for (int64_t i = begin; i < end; ++i) {
-                const double x = number(args, i);
-                out[i] = std::isnan(x) ? To(0) : static_cast<To>(std::clamp(x, least, most));
-              }
-            });
-          });
-        });
-  });
+  const auto number = [=](const KernelArgs& args, int64_t i) {
+    const int64_t place = places.at(i);
+    const double x = divided(read(args.inputs[0], i), scales.at(args.inputs[1], place), type);
+    const double zero = has_zero ? zeros.at(args.inputs[2], place) : 0;
+    return is_float(to) ? x + zero : std::nearbyint(x) + zero;
+  };
+  if (is_narrow_storage(to)) return quantize_to_narrow(context, to, number);
+  return dispatch(Types<uint8_t, int8_t, uint16_t, int16_t>(), context.node, to,
+                  [&]<typename To>() { return quantize_to<To>(context, number); });
+}
+
+std::unique_ptr<Kernel> prepare_quantize(const PrepareContext& context) {
+  require_scale(context);
+  const DType precision = static_cast<DType>(context.node.get_int("precision", 0));
+  if (is_common(context, context.inputs[0].dtype, context.outputs[0].dtype) &&
+      (precision == DType::undefined || precision == DType::float32))
+    return quantize_to_bytes(context);
+  return with_numbers(context, 0, [&](auto read) { return quantize_elements(context, read); });
 }
 
 /// Widens a range by a block of elements.
