@@ -148,5 +148,29 @@ TEST(Least, supposes_symbols_to_be_positive_but_not_indices) {
   EXPECT_EQ(ops::least(Expr::symbol("batch") * 4 + Expr::axis_index("tp")), 4);
 }
 
+// A rank whose part is smaller than a window, or than what a Pad cuts off, has no elements.
+TEST(ExtentOfPart, falls_to_nothing_and_no_further) {
+  const Expr rank = Expr::symbol("@x"), size = Expr::symbol("n");
+  const auto on_rank = [](const Expr& extent, int64_t index) {
+    return extent.evaluate([index](std::string_view) { return std::optional(index); });
+  };
+  for (const int64_t index : {0, 1, 5})
+    EXPECT_EQ(on_rank(extent_of_part(3 - rank), index), std::max<int64_t>(0, 3 - index));
+  EXPECT_EQ(extent_of_part(rank + 1), rank + 1) << "which is never negative";
+  EXPECT_EQ(extent_of_part(size - 3), size - 3) << "a model's extents are what formulas say";
+  const Shape part = {1, 2, min(3, rank)};
+  const auto extent_on_rank_1 = [&](Node* node) {
+    infer_results(op_of(*node), *node);
+    return on_rank(node->output()->shape().back(), 1);
+  };
+  Graph graph;
+  Value* x = graph.add_input("x", {DType::float32, part});
+  Node* pool = graph.add_node("MaxPool", {x}, {"pooled"});
+  pool->set("kernel_shape", std::vector<int64_t>{3});
+  EXPECT_EQ(extent_on_rank_1(pool), 0);
+  Node* crop = graph.add_node("Pad", {x, graph.constant_int64({0, 0, -1, 0, 0, -1})}, {"cropped"});
+  EXPECT_EQ(extent_on_rank_1(crop), 0);
+}
+
 }  // namespace
 }  // namespace tessera::ops

@@ -60,8 +60,8 @@ Flow flow_of(const Graph& graph);
 
 bool has_flow(const Graph& graph);
 
-/// How often a run comes to a node: the product of the trip counts of the loops around it. Loops whose trip count is not
-/// known before the run count once.
+/// How often a run comes to a node: the product of the trip counts of the loops around it. Loops whose trip count is
+/// not known before the run count once.
 Expr runs_of(const Flow& flow, const Node* node);
 
 /// Puts the nodes in an order where each region's are together: its first node, Carries, the others. Where that allows

@@ -122,6 +122,7 @@ void infer_pad(Node& node) {
     if (shape[d].is_constant() && *shape[d].constant() < 0)
       fail_node(node, "dimension {} of shape {} padded by {} and {} has a negative extent", d, to_string(data.shape()),
                 (*pads)[d].first.str(), (*pads)[d].second.str());
+    shape[d] = extent_of_part(shape[d]);
   }
   set_result(node, 0, data.dtype(), std::move(shape));
 }

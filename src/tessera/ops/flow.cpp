@@ -56,10 +56,7 @@ bool may_be_one(const Expr& a, const Expr& b) {
   a.collect_symbols(in_a);
   b.collect_symbols(in_b);
   const auto is_shared = [&](const std::string& symbol) { return in_b.contains(symbol); };
-  const auto is_of_rank = [](const std::string& symbol) { return symbol.starts_with('@'); };
-  // A rank's extents may be written in two ways.
-  const bool local =
-      std::any_of(in_a.begin(), in_a.end(), is_of_rank) || std::any_of(in_b.begin(), in_b.end(), is_of_rank);
+  const bool local = depends_on_rank(a) || depends_on_rank(b);  // a rank's extents may be written in two ways
   return same_extent(a, b) && (local || std::none_of(in_a.begin(), in_a.end(), is_shared));
 }
 

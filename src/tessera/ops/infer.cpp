@@ -1,6 +1,7 @@
 #include "tessera/ops/infer.h"
 
 #include <algorithm>
+#include <set>
 
 namespace tessera::ops {
 namespace {
@@ -131,6 +132,16 @@ std::optional<int64_t> least(const Expr& expr) {
     return Expr::symbol(name) + 1;
   };
   return expr.substitute(positive).lower_bound();
+}
+
+bool depends_on_rank(const Expr& expr) {
+  std::set<std::string> symbols;
+  expr.collect_symbols(symbols);
+  return std::any_of(symbols.begin(), symbols.end(), [](const std::string& name) { return name.starts_with('@'); });
+}
+
+Expr extent_of_part(const Expr& formula) {
+  return depends_on_rank(formula) && least(formula).value_or(-1) < 0 ? max(0, formula) : formula;
 }
 
 std::optional<Expr> same_extent(const Expr& a, const Expr& b) {

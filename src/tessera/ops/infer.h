@@ -83,6 +83,12 @@ std::optional<std::vector<size_t>> axes_operand(const Node& node, size_t index, 
 /// index at least 0. A slice [0:1] of a symbolic dimension then has extent 1; kernels check their bound extents.
 std::optional<int64_t> least(const Expr& expr);
 
+/// Whether it differs from rank to rank.
+bool depends_on_rank(const Expr& expr);
+
+/// An extent by an operator's formula, which may fall below zero for a rank whose part has no elements: there it is 0.
+Expr extent_of_part(const Expr& formula);
+
 /// Chooses one of two extents that must be equal: a constant before a symbol, a symbol before an expression with min,
 /// max, floordiv or mod. Nullopt if both are constant and differ.
 std::optional<Expr> same_extent(const Expr& a, const Expr& b);

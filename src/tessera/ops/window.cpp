@@ -64,7 +64,7 @@ Expr windows_along(const Node& node, const Windows& windows, size_t d, const Exp
   if (auto known = count.constant(); known && *known < 1)
     fail_node(node, "a window that reaches over {} elements does not fit in spatial dimension {} of {} elements",
               windows.reach(d), d, padded.str());
-  return count;
+  return extent_of_part(count);
 }
 
 std::optional<std::vector<Padding>> paddings_of(const Windows& windows, const Shape& extents) {
