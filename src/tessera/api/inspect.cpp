@@ -70,7 +70,7 @@ double bytes_read(const Value* state, const SymbolSizes& sizes) {
 void add_costs(Inspection& result, const Graph& graph) {
   double flops = 0, bytes = 0, read = 0;
   std::map<DType, double> flops_in;
-  const flow::Flow flow = flow::has_flow(graph) ? flow::flow_of(graph) : flow::Flow();
+  const flow::Flow flow = flow::flow_of(graph);
   for (const auto& node : graph.nodes()) {
     const double runs = spmd::hinted(flow::runs_of(flow, node.get()), result.sizes);
     const double moves = node->domain == flow::kDomain ? 1 : runs;  // an iteration takes an item of the whole

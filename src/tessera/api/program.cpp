@@ -382,7 +382,7 @@ RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {
   const OfRank of(*impl_, rank, sizes);
   double flops = 0;
   const Graph& graph = *of.program().graph;
-  const flow::Flow flow = flow::has_flow(graph) ? flow::flow_of(graph) : flow::Flow();
+  const flow::Flow flow = flow::flow_of(graph);
   for (const auto& node : graph.nodes()) flops += of.at(flow::runs_of(flow, node.get())) * of.at(ops::flops_of(*node));
   const runtime::MemoryUse use = runtime::memory_of_rank(of.programs, of.rank, of.sizes, impl_->sizing);
   return {static_cast<int64_t>(use.peak),        of.state_bytes(),

@@ -54,7 +54,7 @@ ProgramSummary summarize(const spmd::Program& program) {
   summary.shapes = program.hints;
   BytesOfRank0 bytes(program);
   std::set<int64_t> buckets;  // so far
-  const flow::Flow flow = flow::has_flow(*program.graph) ? flow::flow_of(*program.graph) : flow::Flow();
+  const flow::Flow flow = flow::flow_of(*program.graph);
   for (const auto& node : program.graph->nodes()) {
     if (node->domain != spmd::kCommDomain) continue;
     const auto collective = collective_of_op(node->op_type);

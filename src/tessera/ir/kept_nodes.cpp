@@ -9,7 +9,7 @@ namespace tessera {
 
 KeptNodes::KeptNodes(Graph& graph, const std::function<bool(const Node&)>& stays)
     : graph_(graph), own_(graph.outputs.size()) {
-  const flow::Flow flow = flow::has_flow(graph) ? flow::flow_of(graph) : flow::Flow();
+  const flow::Flow flow = flow::flow_of(graph);
   std::set<const Node*> staying;
   for (const auto& node : graph.nodes()) {
     if (!stays(*node)) continue;

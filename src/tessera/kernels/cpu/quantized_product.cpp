@@ -66,7 +66,7 @@ class ProductInBlocks {
   void run(const std::byte* a, ZeroPoints a_zero, const std::byte* packed, ZeroPoints b_zero, bool plain, void* scratch,
            const Finish& finish) {
     if (products_.empty()) return;
-    const int64_t high = (m_ + rows_ - 1) / rows_, wide = (weight_.n + columns_ - 1) / columns_;
+    const int64_t high = blocks_of_rows();
     const auto block = [&](int64_t index, int64_t member) {
       const int64_t row = index % high * rows_, column = index / high * columns_;
       const int64_t rows = std::min(rows_, m_ - row), columns = std::min(columns_, weight_.n - column);
@@ -86,7 +86,7 @@ class ProductInBlocks {
         finish(sums + begin * columns, row + begin, end - begin, column, columns);
       });
     };
-    for_stream(high * wide, m_ * weight_.n * weight_.k, threads_, block);
+    for_stream(blocks(), m_ * weight_.n * weight_.k, threads_, block);
   }
 
  private:
@@ -97,22 +97,26 @@ class ProductInBlocks {
     size_t sums, inner;
   };
 
+  int64_t blocks_of_rows() const { return pieces(m_, rows_); }
+  int64_t blocks() const { return blocks_of_rows() * pieces(weight_.n, columns_); }
+
   // Several blocks for each thread. Neighbouring ones share their part of the weight.
   void divide() {
-    columns_ = std::min(weight_.n, whole(kBytesOfWeight / weight_.depth(), kColumnsOfStrip));
-    rows_ = std::min(m_, whole(kBytesOfSums / (columns_ * 4), kFewestRows));
+    columns_ = std::min(weight_.n, multiple_in(kBytesOfWeight / weight_.depth(), kColumnsOfStrip));
+    rows_ = std::min(m_, multiple_in(kBytesOfSums / (columns_ * 4), kFewestRows));
     if (threads_ == 1) return;
     const int64_t wanted = 4 * static_cast<int64_t>(threads_);
-    const auto parts = [](int64_t all, int64_t of) { return (all + of - 1) / of; };
-    if (parts(m_, rows_) * parts(weight_.n, columns_) < wanted)
-      columns_ =
-          std::min(columns_, whole(parts(weight_.n * parts(m_, rows_), wanted) + kColumnsOfStrip - 1, kColumnsOfStrip));
-    if (parts(m_, rows_) * parts(weight_.n, columns_) < wanted)
-      rows_ = std::min(rows_, whole(parts(m_ * parts(weight_.n, columns_), wanted) + kFewestRows - 1, kFewestRows));
+    if (blocks() < wanted)
+      columns_ = std::min(columns_, multiple_over(pieces(weight_.n * blocks_of_rows(), wanted), kColumnsOfStrip));
+    if (blocks() < wanted)
+      rows_ = std::min(rows_, multiple_over(pieces(m_ * pieces(weight_.n, columns_), wanted), kFewestRows));
   }
 
-  // The multiple of `unit` that is next below `count`, or one unit.
-  static int64_t whole(int64_t count, int64_t unit) { return std::max(unit, count / unit * unit); }
+  // So many pieces of that size hold all.
+  static int64_t pieces(int64_t all, int64_t size) { return (all + size - 1) / size; }
+  // The largest multiple of `unit` that is no more than `count`, one unit at least; the smallest that is no less.
+  static int64_t multiple_in(int64_t count, int64_t unit) { return std::max(unit, count / unit * unit); }
+  static int64_t multiple_over(int64_t count, int64_t unit) { return pieces(count, unit) * unit; }
 
   int64_t m_;
   IntegerWeight weight_;
