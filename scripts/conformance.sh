@@ -127,7 +127,7 @@ cat "$work/sweep"
 
 echo "Models that onnx-ir has annotated for devices, and annotations of ours in other tools:"
 $venv/bin/python tests/conformance/annotated_models.py build/tessera tests/models/mlp examples/tiny tests/models/gpt2 \
-  tests/models/resnet
+  tests/models/resnet tests/models/moe-masks
 
 echo "Operators of com.microsoft beside ONNX Runtime's:"
 $venv/bin/python tests/conformance/microsoft_cases.py build/tessera

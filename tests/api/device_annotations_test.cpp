@@ -681,6 +681,9 @@ INSTANTIATE_TEST_SUITE_P(Models, WrittenAnnotations,
 INSTANTIATE_TEST_SUITE_P(BodiesAndExperts, WrittenAnnotations,
                          testing::Combine(testing::Values("control-flow", "moe-scan", "moe-stacks"),
                                           testing::Values("tp=2")));
+INSTANTIATE_TEST_SUITE_P(ExpertsOfTheirOwn, WrittenAnnotations,
+                         testing::Combine(testing::Values("moe-masks", "moe-apart"),
+                                          testing::Values("tp=2", "ep=4", "ep=2,tp=2", "dp=2,ep=3")));
 INSTANTIATE_TEST_SUITE_P(Stages, WrittenAnnotations,
                          testing::Combine(testing::Values("gpt2"), testing::Values("pp=2,tp=2")));
 

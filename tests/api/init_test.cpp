@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "api/in_parts.h"
 #include "api/same_bits.h"
 #include "api/small_model.h"
 #include "tessera/check.h"
@@ -20,6 +21,7 @@ namespace {
 using test::ramp;
 using test::TemporaryFolder;
 using test::write_model;
+using test::in_parts::message_of;
 using testing::HasSubstr;
 
 // A weight with its adapter, a weight made of another one that is an output, too, a table, and a transposed weight.
@@ -133,15 +135,6 @@ TEST_P(Init, has_a_machine_program_of_its_own) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, Init, testing::Values("tp=1", "tp=2", "tp=3", "dp=2", "dp=2,tp=2"));
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 // A written program's init, saved by a tool that keeps no metadata, with an edit.
 class EditedInit : public testing::Test {

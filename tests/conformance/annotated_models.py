@@ -1,6 +1,6 @@
 """Annotates models with onnx-ir as its users do, and compares what tessera makes of them with one device's answers.
 
-    annotated_models.py BUILD/tessera MLP TINY GPT2 RESNET    the models' folders
+    annotated_models.py BUILD/tessera MLP TINY GPT2 RESNET MOE    the models' folders
 
 Then it lets tessera write annotations, and holds that onnx and onnx-ir load them and write them back unchanged, and that
 what onnx-ir wrote is the same program.
@@ -125,6 +125,16 @@ def listed_nowhere(model, configuration, devices):
         node.shard(node.outputs[0], configuration=configuration, axis=-1, num_shards=len(devices))
 
 
+def experts(model, configuration, devices):
+    """The last products of the model are six experts', three for each; a device has as many experts as another."""
+    for i, node in enumerate(list(products(model))[-18:]):
+        device = i // 3 * len(devices) // 6
+        for reader in (node, *node.outputs[0].consumers()):
+            for value in reader.inputs:
+                if value is not None and value.is_initializer():
+                    shard(reader, value, configuration, 0, [device])
+
+
 WAYS = {
     "pairs": (pairs, 2),
     "pairs-of-3": (pairs, 3),
@@ -136,12 +146,17 @@ WAYS = {
     "staged-pairs": (staged_pairs, 4),
     "unlisted": (listed_nowhere, 2),
 }
+WAYS_OF_EXPERTS = {"experts": (experts, 2), "experts-of-3": (experts, 3)}
+
+
+def is_mixture(folder):
+    return folder.name.startswith("moe")
 
 
 def annotate(folder, way, path):
     model = load(folder)
     model.ir_version = 11
-    mark, count = WAYS[way]
+    mark, count = (WAYS | WAYS_OF_EXPERTS)[way]
     configuration = model.add_device_configuration(way, num_devices=count)
     devices = count if mark is stages else list(range(count))
     mark(model, configuration, devices)
@@ -190,11 +205,12 @@ def main():
         work = pathlib.Path(made)
         for folder in folders:
             print(f"{folder.name}:", end=" ")
-            for way in WAYS:
+            ways = WAYS | (WAYS_OF_EXPERTS if is_mixture(folder) else {})
+            for way in ways:
                 print(way, end=" ", flush=True)
                 annotate(folder, way, work / "model.onnx")
-                run(folder, work / "model.onnx", WAYS[way][1])
-            for mesh_text in ("tp=2", "dp=2,tp=2"):
+                run(folder, work / "model.onnx", ways[way][1])
+            for mesh_text in ("tp=2", "dp=2,tp=2", *(["ep=2,tp=2"] if is_mixture(folder) else [])):
                 print(mesh_text, end=" ", flush=True)
                 comes_back(folder, mesh_text, work)
             print()

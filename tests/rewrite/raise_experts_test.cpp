@@ -174,7 +174,7 @@ TEST(RaiseExpertSums, stacks_their_parameters) {
     state->data = Tensor::of<float>(DType::float32, state->data.dims,
                                     std::vector<float>(20, static_cast<float>(state->name[2] - '0')));
   rewrite_model(source);
-  const Value* up = source.graph->find("e.*.up");
+  const Value* up = source.graph->find("e.#.up");
   ASSERT_TRUE(up) << print_text(source);
   EXPECT_EQ(up->data.dims, (Dims{3, 5, 4}));
   EXPECT_EQ(up->data.data, nullptr) << "no memory holds it twice";
@@ -329,6 +329,27 @@ TEST(RaiseExpertSums, keeps_parameters_by_name_where_they_are_asked_for) {
   EXPECT_TRUE(source.graph->find("e.1.up"));
 }
 
+// What is computed on the way stays, if something else needs it; then the mixture would be computed twice.
+TEST(RaiseExperts, keeps_results_on_the_way_where_something_else_needs_them) {
+  const std::string by_choice = gathered("float[3, 4, 5] w1, float[3, 5, 4] w2", "  h = Relu (g)\n");
+  const std::string of_all =
+      stacked("  rs = Shape (r)\n  z = ConstantOfShape (rs)\n  m = ScatterElements <axis = 1> (z, i, w)\n");
+  for (const auto& [text, names] : std::initializer_list<std::pair<std::string, std::vector<const char*>>>{
+           {by_choice, {"g", "h", "o", "ow"}}, {of_all, {"g", "h", "o", "ow"}}, {summed(), {"g1", "h1", "o1", "t1"}}})
+    for (const char* name : names) {
+      SCOPED_TRACE(name);
+      OnnxModel asked = parse_text(text), used = parse_text(text);
+      RewriteOptions options;
+      options.barriers = {name};
+      rewrite_model(asked, options);
+      EXPECT_EQ(histogram(*asked.graph)["Experts"], 0);
+      used.graph->outputs.push_back(
+          used.graph->add_node("Abs", {used.graph->find(name)}, {"elsewhere"}, "")->outputs[0]);
+      rewrite_model(used);
+      EXPECT_EQ(histogram(*used.graph)["Experts"], 0);
+    }
+}
+
 // A loop over experts, unrolled, in which NonZero finds the tokens of each.
 std::string looped(std::string_view of_rows = "") {
   std::string nodes =
@@ -357,7 +378,7 @@ TEST(SpreadRoutedRows, makes_one_mixture_of_a_loop_over_experts) {
   EXPECT_THAT(raised.text, Not(HasSubstr("NonZero")));
   EXPECT_EQ(raised.operand(ExpertsOperand::tokens), "x");
   EXPECT_EQ(raised.operand(ExpertsOperand::choices), "i");
-  EXPECT_EQ(raised.operand(ExpertsOperand::down), "e.*.down");
+  EXPECT_EQ(raised.operand(ExpertsOperand::down), "e.#.down");
 }
 
 TEST(SpreadRoutedRows, takes_rows_of_stacks) {

@@ -75,8 +75,9 @@ Model Model::completed(const std::string& configuration) const {
   OnnxModel labelled = impl_->model.clone();
   CompileOptions options;
   options.keep = compiler::label_inner_tensors(labelled);
-  compiler::DevicePlan followed = compiler::device_plan(labelled, configuration);
-  for (std::string& name : results_of(followed.model)) options.keep.push_back(std::move(name));  // nothing is merged
+  const std::vector<std::string> results = results_of(labelled);  // nothing is merged
+  compiler::DevicePlan followed = compiler::device_plan(labelled, configuration, {results.begin(), results.end()});
+  for (std::string& name : results_of(followed.model)) options.keep.push_back(std::move(name));
   const ConfiguredModel configured = configured_by(*this, followed);
   const Program program = compile(configured.model, Mesh::parse(configured.plan.mesh), configured.plan, options);
   OnnxModel model = impl_->model.clone();

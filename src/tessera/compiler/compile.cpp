@@ -113,7 +113,12 @@ PlaceRequest PlaceRequest::parse(std::string_view text, std::string_view by) {
 
 namespace {
 
-// The names that each request means, in the model as it was read.
+[[noreturn]] void refuse_unknown(const OnnxModel& model, const AnnotationRequest& request) {
+  fail("annotate", "'{}' matches no tensor of the model{} (tessera inspect --weights lists the parameters)",
+       request.pattern, nearest_names(tensor_names(*model.graph), request.pattern));
+}
+
+// The names that each request means, in the model as it was read; none if it may name a stack that rewriting makes.
 std::vector<std::vector<std::string>> expand(const OnnxModel& model, const std::vector<AnnotationRequest>& requests) {
   std::vector<std::vector<std::string>> names;
   for (const AnnotationRequest& request : requests) {
@@ -126,16 +131,17 @@ std::vector<std::vector<std::string>> expand(const OnnxModel& model, const std::
       for (const auto& value : model.graph->values())
         if (glob_matches(request.pattern, value->name)) names.back().push_back(value->name);
     }
-    if (names.back().empty())
-      fail("annotate", "'{}' matches no tensor of the model{} (tessera inspect --weights lists the parameters)",
-           request.pattern, nearest_names(tensor_names(*model.graph), request.pattern));
+    if (names.back().empty() && request.pattern.find(rewrite::kStackMark) == std::string::npos)
+      refuse_unknown(model, request);
   }
   return names;
 }
 
-// States that a request names stay whole; of those that a wildcard reaches, it may reach the pieces as well.
+// States that a request names stay whole. A wildcard means those that it fits, or the pieces that it reaches as well.
 bool keeps_whole(const AnnotationRequest& request, const Value& state) {
-  return glob_matches(request.pattern, state.name) && !glob_matches(request.pattern, state.name + ".0");
+  if (request.pattern == state.name) return true;
+  return glob_matches(request.pattern, state.name) && !glob_matches(request.pattern, state.name + ".0") &&
+         request.fits(state.rank());
 }
 
 class Compiler {
@@ -361,7 +367,16 @@ class Compiler {
           if (*rewrite::label_of(*value) == request.pattern) read_labelled(*value, request, annotations);
         continue;
       }
-      for (const std::string& name : names[r]) {
+      std::vector<std::string> meant = names[r];
+      for (const Value* state : graph().values_of(ValueKind::state))
+        if (!state->rows.empty() && glob_matches(request.pattern, state->name)) meant.push_back(state->name);
+      if (meant.empty() && !request.optional) refuse_unknown(read_, request);
+      if (meant.empty())
+        result_.warnings.push_back(fmt::format(
+            "{}: what '{}' stands for is not stacked, since something else names one of the parameters; propagation "
+            "decides how they lie",
+            request.by, request.pattern));
+      for (const std::string& name : meant) {
         const Value* value = graph().find(name);
         bool exact = request.pattern == name;
         if (!value || !value->has_shape() || value->kind == ValueKind::expression) {
@@ -524,15 +539,17 @@ Compiled compile(const OnnxModel& model, const CompileOptions& options) {
   return Compiler(labelled, nullptr, own).run();
 }
 
-bool names_divided_state(const OnnxModel& model, const OnnxModel& rewritten,
+bool names_rewritten_state(const OnnxModel& model, const OnnxModel& rewritten,
                          const std::vector<AnnotationRequest>& storage) {
-  std::set<std::string_view> divided;
-  for (const Value* state : rewritten.graph->values_of(ValueKind::state))
-    if (state->origin) divided.insert(state->origin->name);
-  if (divided.empty()) return false;
+  std::set<std::string_view> gone;
+  for (const Value* state : rewritten.graph->values_of(ValueKind::state)) {
+    if (state->origin) gone.insert(state->origin->name);
+    gone.insert(state->rows.begin(), state->rows.end());
+  }
+  if (gone.empty()) return false;
   for (const Value* state : model.graph->values_of(ValueKind::state))
     for (const AnnotationRequest& request : storage)
-      if (divided.contains(state->name) && keeps_whole(request, *state)) return true;
+      if (gone.contains(state->name) && keeps_whole(request, *state)) return true;
   return false;
 }
 

@@ -9,6 +9,7 @@
 #include "tessera/compiler/inline_annotated.h"
 #include "tessera/compiler/labels.h"
 #include "tessera/compiler/places.h"
+#include "tessera/compiler/stacks.h"
 #include "tessera/ir/text.h"
 #include "tessera/onnx/metadata.h"
 #include "tessera/rewrite/edit.h"
@@ -56,8 +57,10 @@ std::vector<PlacedAxis> common_place(std::vector<PlacedAxis> a, const std::vecto
 
 class Follower {
  public:
-  Follower(const OnnxModel& model, DeviceConfiguration configuration)
-      : configuration_(std::move(configuration)), by_(fmt::format("device configuration '{}'", configuration_.name)) {
+  Follower(const OnnxModel& model, DeviceConfiguration configuration, std::set<std::string> kept)
+      : configuration_(std::move(configuration)),
+        by_(fmt::format("device configuration '{}'", configuration_.name)),
+        kept_(std::move(kept)) {
     plan_.model = model.clone();
     inlined_ = inline_annotated(plan_.model, configuration_.name);
     for (const auto& node : graph().nodes()) {
@@ -70,6 +73,8 @@ class Follower {
   DevicePlan run() {
     gather();
     find_mesh();
+    find_forms();
+    lay_out_stacks();
     place_nodes();
     lay_out_values();
     lay_out_bodies();
@@ -204,12 +209,70 @@ class Follower {
     return found == places_.end() ? everywhere : found->second;
   }
 
+  void find_forms() {
+    for (Node* node : nodes_)
+      if (const auto said = said_.find(node); said != said_.end())
+        for (const ShardingSpec& spec : said->second.specs)
+          forms_[node].emplace(spec.tensor, form_of(*node, said->second, spec));
+  }
+
+  // Parameters that rewriting stacks, as those of experts, are laid out as their stack. A device that has some of them
+  // holds some rows of it: no node has to run there for that.
+  void lay_out_stacks() {
+    std::set<std::string> parameters;
+    for (const auto& [node, forms] : forms_)
+      for (const auto& [tensor, form] : forms)
+        if (const Value* value = graph().find(tensor); value && value->kind == ValueKind::state)
+          parameters.insert(tensor);
+        else
+          kept_.insert(tensor);
+    // Annotations keep other parameters as they are, on which depends in turn what is stacked.
+    std::map<std::string, std::string> layouts;  // of stacks
+    std::set<std::string> stacked = parameters;
+    while (stacked.size() > 1) {
+      std::set<std::string> kept = kept_, found, both;
+      std::set_difference(parameters.begin(), parameters.end(), stacked.begin(), stacked.end(),
+                          std::inserter(kept, kept.end()));
+      layouts.clear();
+      for (const auto& [stack, names] : stacks_of(plan_.model, kept))
+        if (const auto layout = layout_of_rows(names)) {
+          layouts.emplace(stack, *layout);
+          found.insert(names.begin(), names.end());
+        }
+      if (found == stacked) break;
+      std::set_intersection(found.begin(), found.end(), stacked.begin(), stacked.end(),
+                            std::inserter(both, both.end()));
+      stacked = std::move(both);
+    }
+    if (stacked.size() < 2) return;
+    for (const auto& [stack, layout] : layouts) plan_.annotations.push_back({stack, layout, by_, true});
+    for (auto& [node, forms] : forms_)
+      std::erase_if(forms, [&](const auto& form) { return stacked.contains(form.first); });
+  }
+
+  // The layout of a stack of these parameters. Nullopt if nodes do not say how all of them lie, or if no split of rows
+  // puts them where they are.
+  std::optional<std::string> layout_of_rows(const std::vector<std::string>& names) const {
+    const std::string* common = nullptr;
+    std::vector<std::vector<PlacedAxis>> places;
+    for (const std::string& name : names) {
+      const Value* row = graph().find(name);
+      const Form* own = row && row->uses.size() == 1 ? form(row->uses.front().node, row) : nullptr;
+      if (!own || own->layout.empty() || (common && *common != own->layout)) return std::nullopt;
+      common = &own->layout;
+      places.push_back(own->at);
+    }
+    const auto axes = axes_of_rows(std::move(places));
+    if (!axes) return std::nullopt;
+    std::vector<std::string> split;
+    for (const AxisRef& axis : *axes) split.push_back(axis.str(plan_.mesh));
+    return fmt::format("[{}, {}", split.empty() ? "-" : fmt::format("{{{}}}", fmt::join(split, ",")),
+                       common->substr(1));
+  }
+
   void place_nodes() {
     for (Node* node : nodes_) {
       const auto said = said_.find(node);
-      if (said != said_.end())
-        for (const ShardingSpec& spec : said->second.specs)
-          forms_[node].emplace(spec.tensor, form_of(*node, said->second, spec));
       places_[node] = place_for(node, said == said_.end() ? nullptr : &said->second);
     }
     // What is made of nothing runs where it is needed.
@@ -435,6 +498,7 @@ class Follower {
   DevicePlan plan_;
   const DeviceConfiguration configuration_;
   const std::string by_;
+  std::set<std::string> kept_;              // names that must survive rewriting
   std::vector<Node*> nodes_;                // of the model as read, in order
   std::map<const Node*, size_t> position_;  // in nodes_
   std::vector<Node*> made_;
@@ -459,7 +523,7 @@ std::string mesh_key(const std::string& name) {
   return "tessera.mesh:" + name;
 }
 
-DevicePlan device_plan(const OnnxModel& model, const std::string& name) {
+DevicePlan device_plan(const OnnxModel& model, const std::string& name, const std::set<std::string>& kept) {
   std::vector<std::string> names;
   std::optional<DeviceConfiguration> configuration;
   for (DeviceConfiguration& known : device_configurations(model)) {
@@ -470,7 +534,7 @@ DevicePlan device_plan(const OnnxModel& model, const std::string& name) {
     fail(kStage, "the model has no device configuration '{}'; {}", name,
          names.empty() ? "it has none" : fmt::format("it has {}", fmt::join(names, ", ")));
   refuse_faults(model, name);
-  return Follower(model, std::move(*configuration)).run();
+  return Follower(model, std::move(*configuration), kept).run();
 }
 
 }  // namespace tessera::compiler

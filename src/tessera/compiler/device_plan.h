@@ -31,7 +31,8 @@ struct DevicePlan {
 /// Follows the annotations for configuration `name`. Operands and results are laid out as their nodes say. A node runs
 /// on the devices that hold its operands; one that says nothing, where its operands are. What no node lays out is left
 /// to propagation. Lists of devices that no layout over a mesh has are followed as nearly as can be, with a warning.
-/// Throws a user error for the first fault (device_faults.h), and if the model has no such configuration.
-DevicePlan device_plan(const OnnxModel& model, const std::string& name);
+/// `kept`: tensors that will survive rewriting by name, since whoever compiles the plan asks for them. Throws a user
+/// error for the first fault (device_faults.h), and if the model has no such configuration.
+DevicePlan device_plan(const OnnxModel& model, const std::string& name, const std::set<std::string>& kept = {});
 
 }  // namespace tessera::compiler

@@ -5,6 +5,7 @@
 
 #include "tessera/compiler/device_faults.h"
 #include "tessera/compiler/inner_tensors.h"
+#include "tessera/compiler/stacks.h"
 #include "tessera/mesh/device_lists.h"
 #include "tessera/ops/op.h"
 
@@ -38,13 +39,15 @@ class Writer {
       if (compiled_value(value->name)) names.insert(value->name);
     shapes_ = shapes_of(model, names);
     for (const auto& [value, label] : compiled.labels) labelled_[label].push_back(value);
+    for (const Value* state : compiled.model->graph->values_of(ValueKind::state))
+      for (size_t row = 0; row < state->rows.size(); ++row) rows_.emplace(state->rows[row], std::pair(state, row));
   }
 
   void run() {
     for (const auto& node : graph_.nodes()) {
       annotate(*node, [&](const std::string& tensor, InnerRole role) {
-        const bool is_result = role == InnerRole::result;
-        return spec_of(tensor, is_result ? result_layout(tensor) : operand_layout(*node, tensor));
+        if (role == InnerRole::result) return spec_of(tensor, result_layout(tensor));
+        return rows_.contains(tensor) ? spec_of_row(tensor) : spec_of(tensor, operand_layout(*node, tensor));
       });
     }
     for_each_inner_node(model_, [&](Graph&, Node& node, size_t index) {
@@ -86,6 +89,21 @@ class Writer {
   std::optional<ShardingSpec> spec_of(const std::string& tensor, const Sharding* layout) const {
     if (!layout || layout->is_partial() || !is_like(tensor)) return std::nullopt;
     return compiler::spec_of(tensor, *layout, mesh(), devices_);
+  }
+
+  // A parameter that is a row of a stack is where this row is.
+  std::optional<ShardingSpec> spec_of_row(const std::string& name) const {
+    const auto& [stack, row] = rows_.at(name);
+    const Sharding* whole = source_layout(stack->name);
+    if (!whole || whole->is_partial()) return std::nullopt;
+    const DimSharding rows = canonical(whole->dims[0]);
+    if (rows.parts.size() != 1) return std::nullopt;
+    Sharding own = *whole;
+    own.dims.erase(own.dims.begin());
+    for (PlacedAxis& entry :
+         place_of_row(rows.parts[0].axes, static_cast<int64_t>(row), static_cast<int64_t>(stack->rows.size())))
+      own.at.push_back(std::move(entry));
+    return compiler::spec_of(name, own, mesh(), devices_);
   }
 
   // Iterations that are written out, and calls of a function, may lay a tensor out in different ways: then nothing is
@@ -199,8 +217,9 @@ class Writer {
   const std::string& configuration_;
   const std::map<std::string, std::string>& copies_;
   std::set<std::string> results_;
-  std::map<std::string, Shape> shapes_;                        // of the model as read
-  std::map<std::string, std::vector<const Value*>> labelled_;  // of the compiled model
+  std::map<std::string, std::pair<const Value*, size_t>> rows_;  // parameters, and the stack in whose row each is
+  std::map<std::string, Shape> shapes_;                          // of the model as read
+  std::map<std::string, std::vector<const Value*>> labelled_;    // of the compiled model
 };
 
 }  // namespace

@@ -105,6 +105,7 @@ struct Value {
   /// shares it does. Its initial data say nothing about a run.
   bool changing = false;
   std::optional<StateOrigin> origin;  ///< a state's, if it is not a whole parameter of the model
+  std::vector<std::string> rows;      ///< a state's, if rewriting has stacked parameters: their names, in order
   std::string extra;  ///< what the file said beyond name and type (doc string, metadata, unknown fields), serialized
   std::string data_extra;  ///< the same of its initializer (storage form, external location), serialized
 

@@ -28,6 +28,7 @@ Value* Transplant::source(const Value& value) {
     same->content = value.content;
     same->changing = value.changing;
     same->origin = value.origin;
+    same->rows = value.rows;
     same->extra = value.extra;
     same->data_extra = value.data_extra;
     if (value.kind == ValueKind::input) to_.inputs.push_back(same);

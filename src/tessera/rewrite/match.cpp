@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <map>
 
 #include "tessera/rewrite/edit.h"
 
@@ -76,6 +78,30 @@ bool used_only_by(const Graph& graph, const Value* value, std::initializer_list<
   return !graph.is_output(value) && std::all_of(value->uses.begin(), value->uses.end(), [&](const Use& use) {
     return std::find(nodes.begin(), nodes.end(), use.node) != nodes.end();
   });
+}
+
+bool used_only_between(const Graph& graph, const Value* from, const Value* to, const std::set<const Value*>& stops) {
+  // The nodes behind each node, and whether they lead to `from`.
+  std::map<const Node*, bool> leads;
+  const std::function<bool(const Value*)> reaches = [&](const Value* value) {
+    if (value == from) return true;
+    if (!value || !value->producer || stops.contains(value)) return false;
+    const auto [known, fresh] = leads.emplace(value->producer, false);
+    if (fresh)
+      for (const Value* operand : value->producer->inputs)
+        if (reaches(operand)) known->second = true;
+    return known->second;
+  };
+  reaches(to);
+  for (const auto& [node, is_between] : leads)
+    for (const Value* result : node->outputs)
+      if (is_between && result && result != to &&
+          (graph.is_output(result) || std::any_of(result->uses.begin(), result->uses.end(), [&](const Use& use) {
+             const auto user = leads.find(use.node);
+             return user == leads.end() || !user->second;
+           })))
+        return false;
+  return true;
 }
 
 Node* only_user(const Graph& graph, const Value* value) {

@@ -20,6 +20,9 @@ inline constexpr std::string_view kLabelPrefix = "tessera.label:";
 const std::string* label_of(const Value& value);
 std::vector<Value*> labelled_results(const Graph& graph);
 
+/// The name of a state in which rewriting has stacked parameters has this where their names differ.
+inline constexpr std::string_view kStackMark = "#";
+
 /// Replaces calls of model-local functions by the functions' bodies, except for operators that we know ourselves. Comes
 /// first, because until then attributes may be references whose values only the calls know.
 void inline_functions(OnnxModel& model);

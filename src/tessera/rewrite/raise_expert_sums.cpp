@@ -159,6 +159,7 @@ std::optional<Expert> expert(const Graph& graph, Value* term) {
     if (!has_own(*gate) || !has_own(*down) || (found.up && !has_own(*found.up))) continue;
     const Shape tokens = tokens_of(*at->routing.choices);
     if (tokens_of(*gate->x) != tokens || tokens_of(*product->inputs[1 - i]) != tokens) continue;
+    if (!used_only_between(graph, gate->x, term, {product->inputs[1 - i]})) continue;
     return found;
   }
   return std::nullopt;
@@ -189,7 +190,7 @@ class Stack : public ElementMaker {
   int64_t each_;
 };
 
-/// "experts.*.w1" for "experts.0.w1" and "experts.1.w1".
+/// "experts.#.w1" for "experts.0.w1" and "experts.1.w1". No wildcard, which would mean these as well.
 std::string common_name(const std::vector<Value*>& pieces) {
   const std::string& first = pieces.front()->name;
   size_t front = first.size(), back = first.size();
@@ -203,7 +204,7 @@ std::string common_name(const std::vector<Value*>& pieces) {
     back = same;
   }
   back = std::min(back, first.size() - std::min(front, first.size()));
-  return first.substr(0, front) + "*" + first.substr(first.size() - back);
+  return first.substr(0, front).append(kStackMark) + first.substr(first.size() - back);
 }
 
 /// The stack of all experts' parameters.
@@ -216,7 +217,9 @@ Value* stacked(Graph& graph, const std::vector<Parameter>& parameters) {
   Dims dims = data.front().dims;
   dims.insert(dims.begin(), static_cast<int64_t>(data.size()));
   const DType dtype = data.front().dtype;
-  return graph.add_state(common_name(pieces), on_demand(dtype, dims, std::make_shared<Stack>(std::move(data))));
+  Value* stack = graph.add_state(common_name(pieces), on_demand(dtype, dims, std::make_shared<Stack>(std::move(data))));
+  for (const Value* piece : pieces) stack->rows.push_back(piece->name);
+  return stack;
 }
 
 /// The terms of a sum through sums that nothing else uses.

@@ -86,7 +86,9 @@ class Mixture {
       const auto unit = down ? hidden_unit(graph_, hidden.value) : std::nullopt;
       if (!unit || !read_hidden(hidden, *unit, down->along[0])) continue;
       const auto bias = results->bias ? read_stack(*results->bias, {out}) : std::nullopt;
-      return (bias || !results->bias) && emit(result, down, bias, *unit);
+      return (bias || !results->bias) &&
+             used_only_between(graph_, x_, result.value, {weights_, routing_.weights, routing_.choices}) &&
+             emit(result, down, bias, *unit);
     }
     return false;
   }
