@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -167,18 +168,16 @@ TEST(MatMulInteger, HasOneSumByAllInstructionsForDotProducts) {
   }
 }
 
-// Rows in three pieces; the first column's sums are beyond all codes, and the second's are small.
-TEST(IntegerTile, GivesTheSumsOfStripsAndTheirCodes) {
-  const IntegerTile* tile = integer_tile();
-  if (!tile) GTEST_SKIP() << "the library has faster products here, or there are no dot products of vectors";
-  constexpr int64_t kPieces = 3, kBytes = 300, k = kPieces * kBytes;
+// Rows in so many pieces of so many bytes; the first column's sums are beyond all codes, and the second's are small.
+void expect_sums_and_codes(const IntegerTile& tile, int64_t pieces_of_row, int64_t bytes) {
+  const int64_t k = pieces_of_row * bytes;
+  SCOPED_TRACE(fmt::format("{} rows of {} pieces of {} bytes", tile.rows, pieces_of_row, bytes));
   const IntegerWeight weight{k, 64};
-  const Tensor a = random_bytes(DType::uint8, {most_tile_rows, k}, kBytesSeed);
-  std::vector<const uint8_t*> pieces(kPieces * most_tile_rows);
-  for (int64_t p = 0; p < kPieces; ++p)
-    for (int64_t i = 0; i < most_tile_rows; ++i)
-      pieces[p * most_tile_rows + i] = a.as<uint8_t>().data() + i * k + p * kBytes;
-  const IntegerPieces rows{pieces.data(), most_tile_rows, kPieces, kBytes};
+  const Tensor a = random_bytes(DType::uint8, {tile.rows, k}, kBytesSeed);
+  std::vector<const uint8_t*> pieces(pieces_of_row * tile.rows);
+  for (int64_t p = 0; p < pieces_of_row; ++p)
+    for (int64_t i = 0; i < tile.rows; ++i) pieces[p * tile.rows + i] = a.as<uint8_t>().data() + i * k + p * bytes;
+  const IntegerPieces rows{pieces.data(), tile.rows, pieces_of_row, bytes};
   std::vector<int32_t> addend(64, -700);
   std::vector<float> factor(64, 0.0021F), bias(64, 1.5F);
   factor[0] = 1e12F;
@@ -187,34 +186,41 @@ TEST(IntegerTile, GivesTheSumsOfStripsAndTheirCodes) {
     std::vector<std::byte> packed(static_cast<size_t>(weight.bytes()));
     pack_integers(weight, DType::int8, b.data, packed.data(), 1);
     const IntegerStrip strip = weight.strip(weight.columns(packed.data()));
-    for (int64_t count = 1; count <= most_tile_rows; ++count) {
+    for (int64_t count = 1; count <= tile.rows; ++count) {
       std::vector<int32_t> sums(count * 64), expected(count * 64);
-      tile->sums(count, rows, strip, sums.data());
+      tile.sums(count, rows, strip, sums.data());
       for (int64_t i = 0; i < count; ++i)
         integer_strip_sums().back()(1, a.as<uint8_t>().data() + i * k, k, strip, k, expected.data() + i * 64);
-      EXPECT_EQ(sums, expected);
+      ASSERT_EQ(sums, expected) << count;
       for (const auto& [least, most, zero] : {std::tuple(-9.0F, 246.0F, 9), {0.0F, 246.0F, 9}, {-131.0F, 124.0F, 3}}) {
         constexpr int64_t kStride = 70;
         std::vector<std::byte> codes(count * kStride, std::byte{0xAB});
-        tile->codes(count, rows, strip,
-                    {addend.data(), factor.data(), bias.data(), 0.37F, least, most, zero, least + zero < 0,
-                     codes.data(), kStride, nullptr});
+        tile.codes(count, rows, strip,
+                   {addend.data(), factor.data(), bias.data(), 0.37F, least, most, zero, least + zero < 0, codes.data(),
+                    kStride, nullptr});
         for (int64_t i = 0; i < count; ++i)
           for (int64_t j = 0; j < kStride; ++j) {
             const float ratio =
                 j < 64 ? (static_cast<float>(sums[i * 64 + j] + addend[j]) * factor[j] + bias[j]) / 0.37F : 0;
             const int code = static_cast<int>(std::nearbyint(std::clamp(ratio, least, most))) + zero;
-            EXPECT_EQ(codes[i * kStride + j], j < 64 ? static_cast<std::byte>(code) : std::byte{0xAB}) << i << " " << j;
+            ASSERT_EQ(codes[i * kStride + j], j < 64 ? static_cast<std::byte>(code) : std::byte{0xAB}) << i << " " << j;
           }
       }
     }
   }
 }
 
+TEST(IntegerTile, GivesTheSumsOfStripsAndTheirCodes) {
+  if (integer_tiles().empty()) GTEST_SKIP() << "there are no dot products of vectors here";
+  for (const IntegerTile* tile : integer_tiles()) {
+    if (tile->in_pieces) expect_sums_and_codes(*tile, 3, 300);
+    for (const int64_t bytes : {12, 64, 128, 252}) expect_sums_and_codes(*tile, 1, bytes);
+  }
+}
+
 // Ratios at and beside the borders between codes, in which a product by the reciprocal alone would err.
 TEST(IntegerTile, RoundsRatiosAsADivisionDoes) {
-  const IntegerTile* tile = integer_tile();
-  if (!tile) GTEST_SKIP() << "the library has faster products here, or there are no dot products of vectors";
+  if (integer_tiles().empty()) GTEST_SKIP() << "there are no dot products of vectors here";
   const std::vector<int8_t> zeros(64 * 4);
   const std::vector<int32_t> wide(4);
   const IntegerStrip strip{zeros.data(), wide.data()};
@@ -229,11 +235,13 @@ TEST(IntegerTile, RoundsRatiosAsADivisionDoes) {
       for (int i = 0; i < 32; ++i) border = std::nextafter(border, -std::numeric_limits<float>::infinity());
       for (float& x : bias) x = border = std::nextafter(border, std::numeric_limits<float>::infinity());
       std::vector<std::byte> codes(64);
-      tile->codes(1, {&at, 1, 1, 4}, strip,
-                  {addend.data(), factor.data(), bias.data(), scale, -128, 127, 0, true, codes.data(), 64, nullptr});
-      for (int64_t j = 0; j < 64; ++j)
-        EXPECT_EQ(static_cast<int8_t>(codes[j]), std::nearbyint(std::clamp(bias[j] / scale, -128.0F, 127.0F)))
-            << bias[j] << " / " << scale;
+      for (const IntegerTile* tile : integer_tiles()) {
+        tile->codes(1, {&at, 1, 1, 4}, strip,
+                    {addend.data(), factor.data(), bias.data(), scale, -128, 127, 0, true, codes.data(), 64, nullptr});
+        for (int64_t j = 0; j < 64; ++j)
+          EXPECT_EQ(static_cast<int8_t>(codes[j]), std::nearbyint(std::clamp(bias[j] / scale, -128.0F, 127.0F)))
+              << bias[j] << " / " << scale;
+      }
     }
 }
 

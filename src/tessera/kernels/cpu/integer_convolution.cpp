@@ -184,8 +184,9 @@ class WindowProducts : public ImageKernel {
     windows_.filling = form.filling;
     stride_ = (form.weight.k + 3) / 4 * 4;
     lies_ready_ = windows_.lies_ready() && form.filling == 0 && stride_ == form.weight.k;
-    lie_in_pieces_ = windows_.flip == 0 && windows_.count % 4 == 0;
-    lie_in_lines_ = form.filling != 0 && windows_.lies_in_lines();
+    const bool in_pieces = !tile_sums_ || tile_sums_->in_pieces;
+    lie_in_pieces_ = in_pieces && windows_.flip == 0 && windows_.count % 4 == 0;
+    lie_in_lines_ = in_pieces && form.filling != 0 && windows_.lies_in_lines();
     divide();
     corrections_at_ = plan_.add(epilogue_.has_columns() ? shape_.results * sizeof(int32_t) : 0);
     packed_at_ = plan_.add(is_packed_ ? 0 : form.bytes());
@@ -314,8 +315,8 @@ class WindowProducts : public ImageKernel {
     std::array<std::byte, most_tile_rows * kStripColumns> turned;
     for (int64_t first = 0; first < columns; first += kStripColumns) {
       const IntegerStrip strip = form_.weight.strip(weight, first / kStripColumns);
-      for (int64_t row = 0; row < rows; row += most_tile_rows) {
-        const int64_t count = std::min(most_tile_rows, rows - row);
+      for (int64_t row = 0; row < rows; row += tile_sums_->rows) {
+        const int64_t count = std::min(tile_sums_->rows, rows - row);
         IntegerPieces these = pieces;
         these.at += row;
         if (columns - first >= kStripColumns) {
@@ -362,7 +363,7 @@ class WindowProducts : public ImageKernel {
         windows.point_lines(image, at.place, at.place + rows, static_cast<uint8_t>(zeros_.x_value(args)),
                             scratch_at<uint8_t>(args.scratch, own.rows), stride_, pieces, tile_);
       } else {
-        const uint8_t* row = gathered();
+        const uint8_t* row = lies_ready_ ? image + at.place * stride_ : gathered();
         for (int64_t i = 0; i < rows; ++i) pieces[i] = row + i * stride_;
       }
       store_tiles(args, run, at, {pieces, tile_, pieces_of_window(), bytes_of_piece()}, weight, rows, channel, columns);

@@ -177,7 +177,7 @@ class StripProduct : public IntegerProduct {
     for_stream(weight_.strips(), m_ * weight_.n * weight_.k, threads_, [&](int64_t strip, int64_t) {
       const int64_t first = strip * kIntegerStrip, columns = std::min(kIntegerStrip, weight_.n - first);
       const IntegerStrip codes = weight_.strip(b, strip);
-      const int64_t most = tile_ ? most_tile_rows : most_integer_rows;
+      const int64_t most = tile_ ? tile_->rows : most_integer_rows;
       for (int64_t row = 0; row < m_; row += most) {
         alignas(64) int32_t sums[most_tile_rows * kIntegerStrip];
         const int64_t count = std::min(most, m_ - row);

@@ -39,8 +39,8 @@ struct IntegerPieces {
   int64_t step, count, bytes;
 };
 
-/// The most rows of one call of an IntegerTile.
-constexpr int64_t most_tile_rows = 6;
+/// The most rows of one call of any IntegerTile.
+constexpr int64_t most_tile_rows = 128;
 
 /// The codes to which others are added at last. Rows of them are `stride` apart.
 struct CodesAdded {
@@ -69,13 +69,18 @@ struct CodesOfSums {
   const CodesAdded* added;  ///< if are_moderate(); null: nothing is
 };
 
-/// The same sums as an IntegerStripSum's, of rows in pieces, or codes of them. All sums stay in registers.
+/// The same sums as an IntegerStripSum's, of rows in pieces, or codes of them. Sums stay in registers, or close to
+/// them.
 struct IntegerTile {
+  int64_t rows;    ///< the most of one call
+  bool in_pieces;  ///< false: each row is one piece, and they lie at equal distances
   void (*sums)(int64_t rows, const IntegerPieces& a, const IntegerStrip& strip, int32_t* sums);
   void (*codes)(int64_t rows, const IntegerPieces& a, const IntegerStrip& strip, const CodesOfSums& codes);
 };
 
-/// Null without AVX-512 (BW), and where AMX makes the library's products faster.
+/// Those that this machine has, the fastest first; none without AVX-512 (BW).
+std::vector<const IntegerTile*> integer_tiles();
+/// The fastest; null if there is none.
 const IntegerTile* integer_tile();
 
 }  // namespace tessera::kernels
