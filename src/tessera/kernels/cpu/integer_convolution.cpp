@@ -30,6 +30,7 @@ namespace {
 
 constexpr int64_t kTileBytes = 192 * 1024;  // of gathered windows
 constexpr int64_t kMostTileRows = 256, kFewestTileRows = 16;
+constexpr int64_t kRowsOfTile = 32;  // tiles are whole multiples of so many rows
 constexpr int64_t kStripColumns = 64;
 
 /// The extents of a ConvInteger, or of its form with a packed weight or with the number of groups as operand 4.
@@ -156,7 +157,7 @@ class ImageKernel : public Kernel {
       for (int64_t i = 0; i < rows; ++i) y[j * places + i] = codes[i * stride + j];
   }
 
-  /// The results of a place from channel `first` on, where channels lie last.
+  /// The results of a place from channel `first` on, where channels lie last. Places may go on into the next image.
   std::byte* results_at(const KernelArgs& args, int64_t image, int64_t place, int64_t first) const {
     const int64_t at = (image * shape_.loop.out_count() + place) * shape_.results + first;
     return args.out<std::byte>() + at * epilogue_.element_bytes();
@@ -219,7 +220,7 @@ class WindowProducts : public ImageKernel {
     }
     const Run run = begun(args, x, packed);
     const int64_t tiles = (places() + tile_ - 1) / tile_, chunks = (form_.weight.n + columns_ - 1) / columns_;
-    const int64_t tasks = shape_.images * tiles * form_.groups * chunks;
+    const int64_t tasks = rounds() * tiles * form_.groups * chunks;
     const int team = team_for(tasks * tile_ * columns_ * form_.weight.k, threads_);
 #pragma omp parallel for num_threads(team) schedule(dynamic, 1)
     for (int64_t task = 0; task < tasks; ++task) {
@@ -271,8 +272,24 @@ class WindowProducts : public ImageKernel {
     return run;
   }
 
+  // Where results lie with their channels last, those of an image follow those of another, and tiles may go on.
   int64_t places() const {
-    return shape_.loop.out_count();
+    return shape_.loop.out_count() * (shape_.y_last() ? shape_.images : 1);
+  }
+  int64_t rounds() const {
+    return shape_.y_last() ? 1 : shape_.images;
+  }
+
+  // Calls visit(image, its first place, the end of its places, the row of the first) for each image of a tile's rows.
+  template <typename Visit>
+  void for_images(const Run& run, const Task& at, int64_t rows, const Visit& visit) const {
+    const int64_t each = shape_.loop.out_count();
+    for (int64_t row = 0; row < rows;) {
+      const int64_t image = at.image + (at.place + row) / each, place = (at.place + row) % each;
+      const int64_t count = std::min(rows - row, each - place);
+      visit(run.x + image * shape_.loop.in_count() * shape_.channels, place, place + count, row);
+      row += count;
+    }
   }
 
   // Tiles of a size that fits the cache, as many as keep all threads busy; few places share out columns, too.
@@ -280,8 +297,8 @@ class WindowProducts : public ImageKernel {
     const int64_t n = form_.weight.n, strips = form_.weight.strips(), wanted = 2 * static_cast<int64_t>(threads_);
     const int64_t fit = std::clamp(kTileBytes / std::max<int64_t>(stride_, 1), kFewestTileRows, kMostTileRows);
     const int64_t tiles = (places() + fit - 1) / fit;
-    tile_ = std::min(places(), ((places() + tiles - 1) / tiles + 3) / 4 * 4);
-    const int64_t tasks = std::max<int64_t>(1, shape_.images * form_.groups * ((places() + tile_ - 1) / tile_));
+    tile_ = std::min(places(), ((places() + tiles - 1) / tiles + kRowsOfTile - 1) / kRowsOfTile * kRowsOfTile);
+    const int64_t tasks = std::max<int64_t>(1, rounds() * form_.groups * ((places() + tile_ - 1) / tile_));
     const int64_t chunks = threads_ == 1 ? 1 : std::clamp<int64_t>((wanted + tasks - 1) / tasks, 1, strips);
     columns_ = std::min(n, (strips + chunks - 1) / chunks * kStripColumns);
   }
@@ -345,31 +362,36 @@ class WindowProducts : public ImageKernel {
     const OwnScratch& own = own_at_[thread];
     const int64_t rows = std::min(tile_, places() - at.place), first = at.chunk * columns_;
     const int64_t columns = std::min(columns_, form_.weight.n - first), channel = at.group * form_.weight.n + first;
-    const uint8_t* image = run.x + at.image * shape_.loop.in_count() * shape_.channels;
     WindowRows windows = windows_;
     windows.first = at.group * windows.count;
-    const auto gathered = [&] {
-      auto* to = scratch_at<uint8_t>(args.scratch, own.rows);
-      windows.gather(image, at.place, at.place + rows, static_cast<uint8_t>(zeros_.x_value(args)), to, stride_);
-      return to;
+    const auto zero = static_cast<uint8_t>(zeros_.x_value(args));
+    auto* room = scratch_at<uint8_t>(args.scratch, own.rows);
+    const auto whole_rows = [&]() -> const uint8_t* {
+      if (lies_ready_) return run.x + (at.image * shape_.loop.in_count() + at.place) * stride_;
+      for_images(run, at, rows, [&](const uint8_t* image, int64_t begin, int64_t end, int64_t row) {
+        windows.gather(image, begin, end, zero, room + row * stride_, stride_);
+      });
+      return room;
     };
     const PackedColumns weight =
         form_.weight.columns(run.packed + at.group * form_.weight.bytes(), first / kStripColumns);
     if (run.in_tiles) {
       auto** pieces = scratch_at<const uint8_t*>(args.scratch, own.pieces);
-      if (lie_in_pieces_) {
-        windows.point(image, at.place, at.place + rows, scratch_at<uint8_t>(args.scratch, zeros_at_), pieces, tile_);
-      } else if (lie_in_lines_) {
-        windows.point_lines(image, at.place, at.place + rows, static_cast<uint8_t>(zeros_.x_value(args)),
-                            scratch_at<uint8_t>(args.scratch, own.rows), stride_, pieces, tile_);
+      if (lie_in_pieces_ || lie_in_lines_) {
+        for_images(run, at, rows, [&](const uint8_t* image, int64_t begin, int64_t end, int64_t row) {
+          if (lie_in_pieces_)
+            windows.point(image, begin, end, scratch_at<uint8_t>(args.scratch, zeros_at_), pieces + row, tile_);
+          else
+            windows.point_lines(image, begin, end, zero, room + row * stride_, stride_, pieces + row, tile_);
+        });
       } else {
-        const uint8_t* row = lies_ready_ ? image + at.place * stride_ : gathered();
+        const uint8_t* row = whole_rows();
         for (int64_t i = 0; i < rows; ++i) pieces[i] = row + i * stride_;
       }
       store_tiles(args, run, at, {pieces, tile_, pieces_of_window(), bytes_of_piece()}, weight, rows, channel, columns);
       return;
     }
-    const uint8_t* a = lies_ready_ ? image + at.place * stride_ : gathered();
+    const uint8_t* a = whole_rows();
     auto* sums = scratch_at<int32_t>(args.scratch, own.sums);
     void* inner = scratch_at(args.scratch, own.inner);
     IntegerProduct& product = *products_[thread].at({rows, columns});
