@@ -17,7 +17,7 @@ inline namespace v1 {
 struct Tolerance {
   std::optional<double> absolute = std::nullopt;
   std::optional<double> relative = std::nullopt;
-  /// Of tensors of these names: the type that decides in place of their own, as computed_in() says.
+  /// By a tensor's name, the type that decides in place of its own, as computed_in() says.
   std::map<std::string, DType> types = {};
 };
 
@@ -25,7 +25,7 @@ struct Tolerance {
 Tolerance usual_tolerance(DType dtype);
 
 /// The float tensors that depend on what the model computes in a 16-bit float type narrower than their own, and that
-/// type: float16 for an output that a Cast makes float32. Of a model that runs in parts, only types that the file
+/// type: float16 for an output that a Cast makes float32. If a model runs in parts, only types that the file
 /// states are known.
 std::map<std::string, DType> computed_in(const Model& model);
 

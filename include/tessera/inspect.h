@@ -33,7 +33,7 @@ struct Inspection {
   int64_t parameter_bytes = 0;
   std::vector<WeightInfo> weights;   ///< in the file's order; annotations use these names
   int64_t parameter_bytes_read = 0;  ///< by one step; of a table that only Gather uses, just the rows it takes
-  /// Of one step on one device, after rewriting; a loop's body counts as often as its trip count says, if that is
+  /// Those of one step on one device, after rewriting; a loop's body counts as often as its trip count says, if that is
   /// known.
   int64_t flops = 0;
   DType compute = DType::float32;                  ///< the float type of most of these FLOPs

@@ -169,8 +169,8 @@ struct Plan {
   /// What a float32 model computes in: float32, as if nothing is said, bfloat16 or float16. Its inputs and
   /// outputs stay float32.
   std::optional<DType> dtype;
-  /// "dp=2,tp=4": the mesh to use where the caller names none; empty: none. Of a plan that a model carries, sizes may
-  /// be open ("tp=?"): then somebody has to say them.
+  /// "dp=2,tp=4": the mesh to use where the caller names none; empty: none. A plan that a model carries may leave sizes
+  /// open ("tp=?"): then somebody has to say them.
   std::string mesh;
 
   /// Reads {"mesh": "tp=2", "presets": "megatron", "annotations": ["w=[-,tp]"], "places": ["h.1.*=pp:1"],

@@ -67,7 +67,7 @@ TEST_P(Resident, memory_is_the_weights_and_the_plan) {
   EXPECT_LE(static_cast<double>(growth), kSlack * static_cast<double>(weights + planned) + kRuntime);
 }
 
-// Of all ranks, whose peaks meet within a step; with activations held, and computed again.
+// The memory of all ranks, whose peaks meet within a step; with activations held, and computed again.
 TEST_P(Resident, memory_of_training_is_the_plan) {
   constexpr double kSlack = 1.03;
   constexpr int64_t kRuntime = 8 << 20;

@@ -9,7 +9,7 @@ struct OperatorCase {
   std::vector<std::string> specs;  // of the operands, then of the result
 };
 
-// Of an operator that is given the result's shape.
+// An operator that is given the result's shape.
 OperatorCase to_shape(const std::string& type, const std::string& from, const std::string& x, const std::string& to,
                       const std::string& y) {
   const auto rank = std::count(to.begin(), to.end(), ',') + 1;

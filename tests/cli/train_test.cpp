@@ -415,7 +415,7 @@ TEST_F(TrainCommand, refuses_what_does_not_fit_with_a_change_that_does) {
   EXPECT_THAT(refusal_at(1'000'000, ""), HasSubstr("needs least of what was tried"));
   EXPECT_THAT(refusal_at(peak_of("--mesh dp=4 --preset fsdp --recompute full --micro-batches 4"), "--mesh dp=4"),
               HasSubstr("; it fits with --preset="));
-  // Of a run, the limit is that of a process with all of its ranks.
+  // A run's limit is that of a process with all of its ranks.
   EXPECT_THAT(mistake("train " + gpt_ + " " + text() + "--steps 1 --mesh dp=2 --memory-limit 3M"),
               HasSubstr("more than the limit of 1.5 MiB"));
 }

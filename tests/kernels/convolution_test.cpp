@@ -306,7 +306,7 @@ TEST(AveragePool, CountsPaddingOnlyOnRequest) {
       ElementsAre(1, 5, 4));
 }
 
-// Of ranks that differ in their padding, one has no results.
+// Ranks differ in their padding, and one has no results.
 TEST(AveragePool, TakesItsPaddingAsAnOperand) {
   const auto run = [](const Tensor& x, std::vector<int64_t> pads, int64_t extent, int64_t counts_padding) {
     return values_of<float>(run_kernel_one(

@@ -80,7 +80,7 @@ Tensor part_of_resized(const Tensor& x, const std::vector<int64_t>& place) {
                         {.attributes = attributes("cubic"), .domain = "tessera"});
 }
 
-// Of 6 results of 11 elements, results 2 and 3 read elements 2 to 8.
+// Results 2 and 3 of 6 read elements 2 to 8 of 11.
 TEST(Resize, PartsAreThoseOfTheWhole) {
   const Tensor whole = floats({11}, {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5});
   const std::vector<float> all = by_size(whole, {6}, attributes("cubic"));

@@ -82,7 +82,7 @@ TEST(SameWeights, finds_every_element_that_differs) {
     }
 }
 
-// Of large weights, ranks do not read a block only to compare it if nobody else reads it.
+// Ranks do not read a block of large weights only to compare it, if nobody else reads it.
 TEST(SameWeights, of_much_compares_what_ranks_of_several_copies_read) {
   const auto program = program_of("dp=2,tp=2");
   // tp=0 has the first half of "down" and tp=1 the second; both hold the block in the middle.

@@ -17,8 +17,8 @@ inline size_t any_of(size_t count, std::mt19937_64& engine) {
   return std::uniform_int_distribution<size_t>(0, count - 1)(engine);
 }
 
-/// The n2 of every n = n1·n2 with both above 1. Of a symbolic extent those that divide it for all values of its
-/// symbols.
+/// The n2 of every n = n1·n2 with both above 1. For a symbolic extent, those that divide it whatever its
+/// symbols are.
 inline std::vector<int64_t> minor_factors(const Expr& extent) {
   constexpr int64_t kLargest = 32;
   std::vector<int64_t> factors;

@@ -228,7 +228,7 @@ TEST(SubAxes, OfDifferentRadicesOverlap) {
   EXPECT_THAT(refusal("[x:(1)2, x:(3)2]", {4, 4}, Mesh::parse("x=6")), HasSubstr("name it once"));
 }
 
-// Of expressions that mention sizes, axes, both and neither.
+// Expressions mention sizes, axes, both and neither.
 TEST(bind_rank, replaces_the_indices_of_axes_alone) {
   const Mesh mesh = Mesh::parse("x=2,y=3");
   const Expr n = Expr::symbol("n"), x = Expr::axis_index("x"), y = Expr::axis_index("y");

@@ -24,7 +24,7 @@ TEST(Gather, AlongAnyAxis) {
   EXPECT_EQ(node.rule(), "a v h,  -> a h | v: lookup");
 }
 
-// Of bools, of floats of 8 bits, and of what shares bytes.
+// Bools, floats of 8 bits, and what shares bytes have no sum.
 TEST(Gather, OfWhatHasNoSumIsWhole) {
   for (const DType dtype : {DType::boolean, DType::float8e4m3fn, DType::float8e5m2fnuz, DType::uint4, DType::int2}) {
     OneNode node("Gather");

@@ -165,7 +165,7 @@ class OneNode {
     last_attributes = local_graph.nodes().back()->attributes;
     return text;
   }
-  /// Of the last node that localized() made.
+  /// Those of the last node that localized() made.
   std::vector<Attribute> last_attributes;
 
  private:

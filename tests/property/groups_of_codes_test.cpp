@@ -43,7 +43,7 @@ TEST(Groups, ConvolutionsOfIntegersKeepTheirChannelsLast) {
   }
 }
 
-// Of all widths and kinds of convolutions, where results lie with their channels last and where they do not, and with
+// All widths and kinds of convolutions, where results lie with their channels last and where they do not, and with
 // numbers of any size.
 TEST(Groups, ConvolutionsOfIntegersAddCodes) {
   struct Form {
@@ -159,7 +159,7 @@ TEST(Groups, ConvolutionsOfIntegersLeaveOtherSums) {
   }
 }
 
-// Of any number of codes, with and without zero points, Relu, and results between that are read elsewhere.
+// Any number of codes, with and without zero points, Relu, and results between that are read elsewhere.
 TEST(Groups, SumsOfCodesAreOneLoop) {
   for (const DType type : {DType::uint8, DType::int8})
     for (const char* dims : {"3 5", "1 16", "2 70"})

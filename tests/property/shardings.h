@@ -6,8 +6,8 @@
 
 namespace tessera::property {
 
-/// The ways to split a dimension over an axis: whole, and for every n = n1·n2 the axis on n1 or on n2. Of a symbolic
-/// extent only factors that divide it for every value of the symbols. At most `factorings` pairs (n1, n2).
+/// The ways to split a dimension over an axis: whole, and for every n = n1·n2 the axis on n1 or on n2. For a symbolic
+/// extent, only factors that divide it for every value of the symbols. At most `factorings` pairs (n1, n2).
 std::vector<DimSharding> splits_of(const Expr& extent, const AxisRef& axis, size_t factorings);
 
 /// Every sharding of a tensor that splits one dimension over the axis; all dimensions are closed.

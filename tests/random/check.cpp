@@ -22,7 +22,7 @@ namespace {
 
 /// An inexact result may be off by this part of a magnitude.
 constexpr double kRelative = 2e-5;
-/// Of sums of larger numbers, some overflow on the way and some do not, as their order has it.
+/// Sums of larger numbers overflow on the way or not, as their order has it.
 constexpr double kNearOverflow = 0x1p100;
 
 /// `apart`: each node by itself, in memory of its own.

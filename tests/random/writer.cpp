@@ -200,7 +200,7 @@ Node* Writer::copy(const Node& node, const std::vector<Value*>& operands, std::m
 }
 
 void Writer::offer(Value* value, Facts facts) {
-  // Of 16-bit floats only exact ones may go on: the tolerance is that of float32.
+  // Only exact floats of 16 bits may go on: the tolerance is that of float32.
   constexpr DType kFilled[] = {DType::float32, DType::float64, DType::int8, DType::uint8,
                                DType::boolean, DType::int32,   DType::int64};
   program_.facts[value->name] = facts;

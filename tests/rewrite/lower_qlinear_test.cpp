@@ -14,7 +14,7 @@ namespace {
 using testing::HasSubstr;
 using Counts = std::map<std::string, int>;
 
-// Of one scale and zero point, s and z, and perhaps a list of them, t and u; codes are a, b and the weight w.
+// A model with one scale and zero point, s and z, and perhaps a list of them, t and u; codes are a, b and the weight w.
 OnnxModel codes_model(const std::string& node, const std::string& result = "uint8[2, 4, 6, 6] y") {
   return parse_text(
       "<ir_version: 10, opset_import: [\"\": 21, \"com.microsoft\": 1]> m (uint8[2, 4, 6, 6] a, uint8[2, 4, 6, 6] b, "

@@ -74,7 +74,7 @@ class RandomNodes {
     return all;
   }
 
-  // Of any small shape; sometimes its elements are known.
+  // An operand of any small shape; sometimes its elements are known.
   Value* operand(Graph& graph, size_t index) {
     const std::string name = "x" + std::to_string(index);
     if (draw(4) == 0) {

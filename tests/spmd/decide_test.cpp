@@ -195,7 +195,7 @@ TEST(Decisions, OperandsOfOtherPartsAreLaidOutInTheOperators) {
   EXPECT_EQ(local_shape(add.operands[0], compiled.mesh), local_shape(add.results[0], compiled.mesh));
 }
 
-// Of one value: the contraction is split though neither operand is annotated.
+// One value is annotated: the contraction is split though neither operand is.
 TEST(Decisions, APartialSumIsAskedOfWhatMakesIt) {
   const Compiled compiled(kProduct, "tp=2", {{"h", "[-, -] partial(sum:tp)"}});
   EXPECT_EQ(compiled.produced("h"), "[-, -] partial(sum:tp)");

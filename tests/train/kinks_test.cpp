@@ -57,8 +57,8 @@ std::function<std::vector<Value*>(Builder&)> along(std::vector<int64_t> axes) {
   return [axes](Builder& b) -> std::vector<Value*> { return {b.ints(axes)}; };
 }
 
-// Of a ScatterElements of four updates to the places 0, 0, 1 and 1 of three elements, weighted by 6, 8 and 5: by the
-// elements and by the updates.
+// The gradients of a ScatterElements of four updates to the places 0, 0, 1 and 1 of three elements, weighted by 6, 8
+// and 5: by the elements and by the updates.
 std::vector<Numbers> scattered_gradients_at(const std::string& reduction, const Numbers& data, const Numbers& updates) {
   Builder builder("ScatterElements");
   std::vector<Value*> operands = {

@@ -21,7 +21,7 @@ constexpr double kLeast = 8;
 /// Products near the largest float16, 65504, may overflow on the way.
 constexpr double kMost = 1e4;
 
-/// Of the largest gradient: some roundings to 8 bits of mantissa, or to 11.
+/// As a part of the largest gradient: some roundings to 8 bits of mantissa, or to 11.
 double bound_of(DType type) {
   return type == DType::bfloat16 ? 24 * 0x1p-9 : 24 * 0x1p-12;
 }

@@ -39,7 +39,7 @@ std::vector<float> floats(const Tensor& tensor, int64_t first, int64_t count) {
   }
 }
 
-/// Of logits [batch, sequence, vocabulary], the rows of token `last` of each text. Some models give those of the last
+/// The rows of token `last` of each text, in logits [batch, sequence, vocabulary]. Some models give those of the last
 /// token only, [batch, 1, vocabulary].
 Rows rows_of(const Tensor& logits, int64_t last) {
   if (logits.dims.size() != 3)

@@ -73,8 +73,9 @@ std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, co
   impl->sizing.overlap = options.run.overlap;
   impl->sizing.prefetch = options.run.prefetch;
   impl->sizing.saves = options.run.checkpoints;
-  const bool as_rewritten = asked.annotations.empty() && asked.places.empty() && asked.keep.empty() && !asked.observe &&
-                            !compiler::names_rewritten_state(model.impl().model, model.impl().rewritten(), asked.storage);
+  const bool as_rewritten =
+      asked.annotations.empty() && asked.places.empty() && asked.keep.empty() && !asked.observe &&
+      !compiler::names_rewritten_state(model.impl().model, model.impl().rewritten(), asked.storage);
   impl->compiled = as_rewritten ? compiler::compile_rewritten(model.impl().model, model.impl().rewritten(), asked)
                                 : compiler::compile(model.impl().model, asked);
   impl->program = impl->compiled->program;

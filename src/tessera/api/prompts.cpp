@@ -56,7 +56,7 @@ const Tensor* named(const Arrays& arrays, std::string_view name) {
   return nullptr;
 }
 
-// Of a row of an attention mask, how many ones it begins with; all behind must be zeros.
+// How many ones a row of an attention mask begins with; all behind must be zeros.
 int64_t shown(const std::vector<int64_t>& mask, int64_t row, int64_t length, const std::string& path) {
   const auto begin = mask.begin() + row * length, end = begin + length;
   const auto first_hidden = std::find_if(begin, end, [](int64_t element) { return element != 1; });

@@ -42,7 +42,7 @@ class Generate : public Command {
     plan_.declare(app);
     app.add_option("--prompt", prompts_,
                    "a .npz or .npy file of token ids: an array [length] is a prompt, an array [count, length] are "
-                   "several. Of a tokenizer's input_ids and attention_mask, the ids that the mask shows");
+                   "several; a tokenizer's input_ids count where its attention_mask shows them");
     app.add_option("--ids", ids_, "a prompt as token ids, 15,7,42; may be repeated")->allow_extra_args(false);
     app.add_option("--text", texts_,
                    "a prompt as text, of a byte-level model; may be repeated. The answer is text then, too")

@@ -37,7 +37,7 @@ std::string because(const Generator& generator) {
   return generator.reason().empty() ? "" : ": " + generator.reason();
 }
 
-/// Of all ranks' shares of the caches, as many bytes as hold the tokens of a text that is half made.
+/// The bytes of all ranks' caches that hold the tokens of a text that is half made.
 double bytes_held(const Generator& generator, const std::vector<std::vector<int64_t>>& prompts,
                   const Generation& made) {
   if (generator.form() != CacheForm::held || prompts.empty()) return 0;

@@ -45,7 +45,7 @@ void keep_lines_before(const std::string& path, int64_t step) {
   write_file(path, kept);
 }
 
-// Of standard error, less one for the cursor.
+// The columns of standard error, less one for the cursor.
 size_t columns_of_terminal() {
   constexpr size_t kUsual = 80;
   winsize size{};

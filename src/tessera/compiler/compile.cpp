@@ -540,7 +540,7 @@ Compiled compile(const OnnxModel& model, const CompileOptions& options) {
 }
 
 bool names_rewritten_state(const OnnxModel& model, const OnnxModel& rewritten,
-                         const std::vector<AnnotationRequest>& storage) {
+                           const std::vector<AnnotationRequest>& storage) {
   std::set<std::string_view> gone;
   for (const Value* state : rewritten.graph->values_of(ValueKind::state)) {
     if (state->origin) gone.insert(state->origin->name);

@@ -87,10 +87,10 @@ Compiled compile(const OnnxModel& model, const CompileOptions& options);
 /// stage before propagation is observed.
 Compiled compile_rewritten(const OnnxModel& model, const OnnxModel& rewritten, const CompileOptions& options);
 
-/// Whether a request names a state of the model that its rewritten form holds in pieces, or stacked with others, so that
-/// it has to be rewritten again, with the state as it is.
+/// Whether a request names a state of the model that its rewritten form holds in pieces, or stacked with others, so
+/// that it has to be rewritten again, with the state as it is.
 bool names_rewritten_state(const OnnxModel& model, const OnnxModel& rewritten,
-                         const std::vector<AnnotationRequest>& storage);
+                           const std::vector<AnnotationRequest>& storage);
 
 /// Lets states of `program` that are states of `like` too, with the same data, share its memory.
 void share_data(spmd::Program& program, const spmd::Program& like);

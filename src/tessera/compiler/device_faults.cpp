@@ -137,7 +137,7 @@ class FaultFinder {
     }
   }
 
-  // Of the tensors about which axes are said.
+  // The shapes of the tensors about which axes are said.
   void find_shapes() {
     std::set<std::string> names;
     for (const auto& node : model_.graph->nodes())

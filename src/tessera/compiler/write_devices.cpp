@@ -177,7 +177,7 @@ class Writer {
     return source_layout(operand);
   }
 
-  // Of an input or parameter of the model as read, as all nodes of the compiled model take it; null if they differ.
+  // An input or parameter of the model as read, as all nodes of the compiled model take it; null if they differ.
   const Sharding* source_layout(const std::string& name) const {
     const Value* value = compiled_value(name);
     if (!value || (value->kind != ValueKind::input && value->kind != ValueKind::state)) return nullptr;

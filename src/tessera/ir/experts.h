@@ -42,7 +42,8 @@ struct ExpertsOperand {
     up_bias,    ///< [experts, hidden], optional
     offset,     ///< of a shard: its first expert
     all,        ///< of a shard: the number of experts
-    // Of codes; [experts, columns, blocks], or [experts, columns, 1] if they belong to whole columns.
+    // Scales and zero points of codes; [experts, columns, blocks], or [experts, columns, 1] if they belong to whole
+    // columns.
     gate_scales,  ///< float32; there exactly if matrices are codes
     gate_zeros,   ///< uint8, optional
     down_scales,

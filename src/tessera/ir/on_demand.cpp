@@ -12,7 +12,7 @@ struct Making {
   void operator()(const void*) const {}
 };
 
-// Of [2, 5], elements [1, 3) of dimension 1 are the lines 1 2 and 6 7 of the whole.
+// Elements [1, 3) of dimension 1 of a [2, 5] are the lines 1 2 and 6 7 of the whole.
 class PartMaker : public ElementMaker {
  public:
   PartMaker(const Tensor& whole, std::shared_ptr<const ElementMaker> maker, size_t dim, int64_t start, int64_t size)

@@ -37,9 +37,9 @@ inline double fraction(uint32_t major, uint32_t minor, int digits) {
   return static_cast<double>(both >> (64 - digits)) / static_cast<double>(uint64_t{1} << digits);
 }
 
-/// Of the distribution N(0, 1), from a `length` in (0, 1] and an `angle` in [0, 1): √(-2 ln length) · cos(2π angle)
-/// (Box and Muller, "A note on the generation of random normal deviates", 1958). Uses only operations that IEEE 754
-/// rounds exactly, so that every machine gives the same bits.
+/// A number with the distribution N(0, 1), from a `length` in (0, 1] and an `angle` in [0, 1): √(-2 ln length) · cos(2π
+/// angle) (Box and Muller, "A note on the generation of random normal deviates", 1958). Uses only operations that IEEE
+/// 754 rounds exactly, so that every machine gives the same bits.
 double normal(double length, double angle);
 
 }  // namespace tessera::random

@@ -246,7 +246,7 @@ Rule rotary_rule(const Node& node) {
   return rule;
 }
 
-// The attribute num_heads counts all heads. Of a rank's share, the 4-D form needs none; the 3-D form says how many
+// The attribute num_heads counts all heads. A rank's 4-D form needs none; its 3-D form says how many
 // there are, or, where that differs between ranks, goes through the 4-D form.
 std::vector<Value*> localize_rotary(Localizer& local) {
   int h = local.factor("h");

@@ -109,7 +109,7 @@ void infer_experts(Node& node) {
 }
 
 // "t i, t c, t c, e i f, e f o, e f, e o, e i f, e f -> t o | c: sum, i: whole, f: sum, e: lookup". In fused columns, f
-// is beside a dimension of two. Of codes: "…, e (f f_in) -, e o (f f_bytes), …", where f are blocks.
+// is beside a dimension of two. Codes have "…, e (f f_in) -, e o (f f_bytes), …", where f are blocks.
 Rule experts_rule(const Node& node) {
   const ExpertsDims dims = experts_dims(node);
   const Gated gated = gated_of(node);

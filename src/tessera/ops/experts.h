@@ -15,7 +15,7 @@ struct ExpertsDims {
 
 /// A user error that names the node if its operands' extents do not fit together.
 ExpertsDims experts_dims(const Node& node);
-/// Of a matrix of codes: 4 or 8; a user error for other numbers.
+/// The bits of a matrix's codes, 4 or 8; a user error for other numbers.
 int64_t code_bits(const Node& node, const ExpertsCodes& matrix);
 
 inline bool is_experts_shard(const Node& node) {

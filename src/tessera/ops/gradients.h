@@ -8,7 +8,7 @@
 /// The gradients that operators' records name (OpDef::gradient), by family as the operators are.
 namespace tessera::ops {
 
-/// Of functions that are constant wherever they have a derivative: nothing is given, and 0 is meant.
+/// Gives nothing, which means 0: for functions that are constant wherever they have a derivative.
 void no_gradient(GradientBuilder& b);
 
 /// Null for an operator that has none, because its results are no real numbers.

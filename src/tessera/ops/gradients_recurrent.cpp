@@ -63,7 +63,7 @@ class Unrolled {
     return RecurrentCell::parts(b_, whole, axis, count);
   }
 
-  // Of a state [d, n, h], or [n, d, h].
+  // A direction's part of a state [d, n, h], or [n, d, h].
   Value* of_direction(Value* states, size_t d) {
     const auto at = static_cast<int64_t>(d);
     return b_.reshape(b_.slice(states, batch_first_ ? 1 : 0, at, at + 1), {batch_, width_});

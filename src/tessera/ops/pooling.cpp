@@ -93,8 +93,9 @@ Rule pool_rule(const Node& node) {
   return rule;
 }
 
-// Of a local form whose windows must tell padding from elements: gives operand 0 what they read along split dimensions,
-// and the node its padding, in our own domain. `first`: per spatial dimension, the first element of operand 0.
+// For windows that must tell padding from elements: gives a local form's operand 0 what they read along split
+// dimensions, and its node the padding, in our own domain. `first`: per spatial dimension, the first element of operand
+// 0.
 std::vector<Value*> with_own_padding(Localizer& local, const Windows& windows, std::vector<Expr>& first) {
   const Shape& data = local.node.input(0)->shape();
   const auto paddings = paddings_of(windows, Shape(data.begin() + 2, data.end()));

@@ -45,7 +45,7 @@ class RecurrentCell {
   static int64_t gates_of(const Node& node);
   /// The activations of each direction where the node names none.
   static const std::vector<std::string>& usual_activations(const Node& node);
-  /// Of each direction: whether it begins at the end.
+  /// Tells for each direction whether it begins at the end.
   static std::vector<bool> backwards_of(const Node& node);
   /// Equal parts along a dimension, all by one node.
   static std::vector<Value*> parts(NodeBuilder& b, Value* whole, int64_t axis, int64_t count);

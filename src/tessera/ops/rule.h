@@ -94,7 +94,7 @@ struct Factor {
   Expr size = 1;
   FactorKind kind = FactorKind::pass;
   Reduction reduction = Reduction::sum;  ///< of partial results
-  /// Of a halo, whose size is the result's extent: how results read an operand, by the operand's number. Any other
+  /// For a halo, whose size is the result's extent: how results read an operand, by the operand's number. Any other
   /// operand along it is split as results are.
   std::map<int, Window> windows = {};
   std::vector<int> flat = {};  ///< factors along which what the local form reduces has one element

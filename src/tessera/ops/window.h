@@ -51,7 +51,7 @@ DimFactors add_window_factor(Rule& rule, const Windows& windows, size_t d, const
 /// Whether a local form's windows along spatial dimension `d` are split over ranks, and may read others' elements.
 bool splits_windows(const Localizer& local, size_t d);
 
-/// Of a local form: gives operand 0 what its windows read along the split spatial dimensions, with padding of
+/// Gives a local form's operand 0 what its windows read along the split spatial dimensions, with padding of
 /// `fill` there, a number or a local scalar. Appends the node itself, whose padding is that of the other dimensions,
 /// and returns its results.
 std::vector<Value*> same_windows(Localizer& local, const Windows& windows, double fill);

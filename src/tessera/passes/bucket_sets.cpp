@@ -205,7 +205,7 @@ std::vector<BucketSet> bucket_sets(const Program& program, const Dependences& de
 }
 
 std::vector<Node*> in_buckets(const Dependences& dependences, const std::vector<BucketSet>& buckets) {
-  // A unit is a node or a bucket. Of the units that wait for none, the one whose turn comes first is next; before a
+  // A unit is a node or a bucket. Next comes, among the units that wait for none, the one whose turn is first; before a
   // bucket come the nodes that it wants early.
   struct Turn {
     int at = 0;

@@ -107,7 +107,7 @@ class Recomputation {
     });
   }
 
-  // Of an operand of a later node.
+  // Whether a later node's operand is made in the forward pass, as an activation or of states alone.
   bool is_late(const Value* operand) const {
     return operand && operand->producer && forward_.contains(operand->producer) &&
            (forward_.is_activation(operand) || !forward_.depends_on_input(operand));
@@ -259,7 +259,7 @@ class Recomputation {
       if (figures_of(s, which_.kind).freed <= 0) kinds_[s] = Kind::none;
   }
 
-  // Of one segment alone.
+  // The figures if only this segment is computed again.
   Figures figures_of(size_t segment, Kind kind) const {
     std::vector<Kind> alone(forward_.segments().size(), Kind::none);
     alone[segment] = kind;

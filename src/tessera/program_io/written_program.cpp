@@ -80,7 +80,7 @@ void spell_out(spmd::Program& program) {
     if (program.outputs[i].value) program.outputs[i].value = program.graph->find(outputs[i]);
 }
 
-// Of one graph, in operators that the reader knows.
+// The program as one graph, in operators that the reader knows.
 spmd::Program readable(const spmd::Program& program, const WriteOptions& options) {
   spmd::Program one = spmd::in_one_graph(program);
   if (for_others(options)) spell_out(one);

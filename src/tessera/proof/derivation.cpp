@@ -30,7 +30,7 @@ class Derivation::Walk {
       : programs_(programs), mesh_(programs.mesh()), seats_(mesh_) {
     for (size_t p = 0; p < programs.programs.size(); ++p)
       scripts_.emplace_back(*programs.programs[p], communications[p]);
-    // Of a carried value, the first pass knows how it begins. Each further pass knows what the pass before has found
+    // The first pass knows how a carried value begins. Each further pass knows what the pass before has found
     // that an iteration makes of it, and tells at least the same ranks apart, so that a pass which tells no more apart
     // is the last.
     for (size_t told_apart = 0;;) {

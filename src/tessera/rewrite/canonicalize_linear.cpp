@@ -159,7 +159,7 @@ bool divide_batches(Graph& graph, Node* node) {
   if (!product) return false;
   const Value *a = product->inputs[0], *b = product->inputs[1];
   if (a->rank() != 3 || b->rank() != 3) return false;
-  // Of one batch, merging is no change of shape that would be seen: what the model computes may have had it.
+  // Merging one batch is no change of shape that would be seen: what the model computes may have had it.
   const bool may_have = leading.front().is(1) && a->kind == ValueKind::result && b->kind == ValueKind::result;
   if (!may_have && !had_batches(a, leading) && !had_batches(b, leading)) return false;
   return replace(graph, node->outputs[0], in_batches(graph, flat, leading, node));

@@ -57,7 +57,7 @@ class Contraction {
   std::optional<Factor> moved(const Factor& result);
   /// The operands of a sum of products, and which indices it sums over; empty: the node is none.
   std::vector<Factor> operands(const Factor& result, std::vector<int>& summed);
-  /// Of an operand that broadcasts to the result, its first dimensions.
+  /// The first dimensions of an operand that broadcasts to the result.
   std::optional<Factor> broadcast(const Factor& result, Value* value, size_t dims) const;
   std::optional<std::vector<std::vector<int>>> regrouped(const Factor& factor, const Shape& shape);
   void append(int index, std::vector<int>& list) const;

@@ -59,7 +59,7 @@ bool is_scalar(const Value* value, double expected);
 bool used_once(const Graph& graph, const Value* value);
 /// An attribute that counts from the end if negative, as a dimension in [0, rank).
 int64_t axis_of(const Node& node, std::string_view name, int64_t otherwise, size_t rank);
-/// Of a Transpose: the operand's dimension that each dimension of the result is.
+/// The operand's dimension that each dimension of a Transpose's result is.
 std::vector<int64_t> permutation_of(const Node& transpose);
 /// Whether the operator works element by element and broadcasts its operands.
 bool is_elementwise(const Node& node);

@@ -26,7 +26,7 @@
 // symbol `past` had two meanings, which part here. As an extent it becomes capacity - sequence, so that past + sequence
 // is the capacity. What is counted along that extent, or from its end, would be wrong then: only Attention may combine
 // what lies along it. As a number (the start of a Range, the offset of a mask) it is known only at a run: `held`, of
-// each text its own. Of a key that lies behind the tokens held, Attention's lengths (nonpad_kv_seqlen) see nothing.
+// each text its own. Attention's lengths (nonpad_kv_seqlen) hide keys that lie behind the tokens held.
 //
 // A model without caches gets one for each key and value of an Attention that sees earlier tokens only; its Ranges from
 // 0 to `sequence` are positions, and begin at `held`, but for those of keys in a mask (longer_mask.h). That is right if

@@ -33,10 +33,10 @@ struct LoopForm {
   size_t scanned_output(size_t index) const { return carried_output(initial.size() + index); }
 };
 
-/// Of a Loop. Throws a user error if its body does not fit its operands.
+/// The form of a Loop. Throws a user error if its body does not fit its operands.
 LoopForm form_of_loop(Node* node);
-/// Of a Scan, for which operands are transposed, and the trip count becomes a value of the graph. Throws a user error
-/// if its body or its attributes do not fit its operands, and if its sequences may differ in length.
+/// The form of a Scan; its operands are transposed, and its trip count becomes a value of the graph. Throws a user
+/// error if its body or its attributes do not fit its operands, and if its sequences may differ in length.
 LoopForm form_of_scan(Graph& graph, Node* node);
 
 /// Whether all that iterations hand on are sums, and an item of a stack of parameters, or a row that the iteration's

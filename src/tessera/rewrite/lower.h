@@ -41,7 +41,7 @@ std::vector<Value*> quantize_dynamically(ops::NodeBuilder& b, Value* x);
 Value* integer_product(ops::NodeBuilder& b, const Node& node, Value* left, Value* left_zero, Value* right,
                        Value* right_zero);
 
-/// Of sequences [n, t, …], the first elements of each, as many as its length, from the last to the first; the others
+/// Sequences [n, t, …] with the first elements of each, as many as its length, from the last to the first; the others
 /// stay.
 Value* turned_rows(ops::NodeBuilder& b, Value* x, Value* lengths);
 
@@ -49,7 +49,7 @@ Value* turned_rows(ops::NodeBuilder& b, Value* x, Value* lengths);
 struct Codes {
   Value *codes, *scale, *zero;
 };
-/// The product of integers times both scales, and `bias`, if any. Of the left matrix, scale and zero point are numbers.
+/// The product of integers times both scales, and `bias`, if any. The left matrix has one scale and one zero point.
 /// In float32 until the bias is added, as sums may be larger than what 16 bits hold; the result has the left scale's
 /// type.
 Value* scaled_product(ops::NodeBuilder& b, const Node& node, const Codes& left, const Codes& right, Value* bias);

@@ -45,7 +45,7 @@ std::vector<Attribute> activation_of(const Node& node, Gated gated) {
 struct Matrix {
   Value* matrix = nullptr;  ///< null: there is none
   Value* bias = nullptr;
-  // Of codes.
+  // Where matrices are codes.
   Value* scales = nullptr;
   Value* zeros = nullptr;
   int64_t bits = 4;

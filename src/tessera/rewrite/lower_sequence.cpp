@@ -158,7 +158,7 @@ std::vector<int64_t> inverse(const std::vector<int64_t>& order) {
   return back;
 }
 
-// Of each sequence of a batch, the first elements in reverse.
+// Turns the first elements of each sequence of a batch.
 Values reverse_sequence(Lowerer& l) {
   const size_t rank = l.in(0)->rank();
   const auto at = [&](const char* name, int64_t otherwise) {

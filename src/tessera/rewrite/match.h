@@ -29,8 +29,8 @@ Value* beside_scalar(const Node* node, double expected);
 /// Whether all uses are by these nodes, and the value is no graph output.
 bool used_only_by(const Graph& graph, const Value* value, std::initializer_list<const Node*> nodes);
 
-/// Whether what is computed from `from` on the way to `to` has no other use, and is no graph output: it vanishes if `to`
-/// is computed in another way. What lies behind `stops` does not count.
+/// Whether what is computed from `from` on the way to `to` has no other use, and is no graph output: it vanishes if
+/// `to` is computed in another way. What lies behind `stops` does not count.
 bool used_only_between(const Graph& graph, const Value* from, const Value* to, const std::set<const Value*>& stops);
 
 /// The only use, if the value is used once and is no graph output.

@@ -13,7 +13,7 @@
 namespace tessera::rewrite {
 namespace {
 
-// Of the node as the model has it, so that it stays the same whatever the node becomes.
+// The key belongs to the node as the model has it, so that it stays the same whatever the node becomes.
 int64_t drawing_key(const Node& node) {
   if (const float* seed = node.get<float>("seed")) return random::key_of_seed(*seed);
   for (const Value* result : node.outputs)

@@ -280,7 +280,7 @@ struct Executor::Impl {
     return kept;
   }
 
-  // Of copies of states, in this process.
+  // Bytes of the copies of states, in this process.
   size_t bytes_to_save() const {
     size_t bytes = 0;
     if (options.saves)

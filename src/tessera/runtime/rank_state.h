@@ -67,7 +67,7 @@ class RankState {
   void need_spare(StateSlot& slot);
   RankStates& states() { return states_; }
   /// The packed form of a state, made once by running `pack` (a PackWeight node), whose operands are the state and what
-  /// is packed with it. Of the latter, the packed operator does not read `spared`, whose plain forms may go.
+  /// is packed with it. The packed operator does not read `spared`, so that their plain forms may go.
   const Tensor& packed(const RankPrograms& programs, const Value* state, const std::string& key, const Node& pack,
                        size_t bytes, const std::vector<const Value*>& spared);
   /// Drops what it keeps of these programs' states only. Nothing that was made for them may be used any more.

@@ -76,7 +76,7 @@ class Digits {
       }
   }
 
-  // Of an axis; the axis itself where its digits in both shardings do not fit together (2·3 and 3·2).
+  // The digits of an axis; the axis itself where its digits in both shardings do not fit together (2·3 and 3·2).
   std::vector<AxisRef> of(const AxisRef& axis) const {
     std::vector<AxisRef> digits;
     int64_t begin = axis.pre;
@@ -266,7 +266,8 @@ class Search {
     return std::find(axes.begin(), axes.end(), axis) != axes.end();
   }
 
-  // Of any part: what is sliced elsewhere moves to its place by a later exchange, for less than before the slice.
+  // Any part may be sliced: what is sliced elsewhere moves to its place by a later exchange, for less than before the
+  // slice.
   void slice() {
     for (int axis = 0; axis < static_cast<int>(axes_.size()); ++axis)
       for (size_t part = 0; part < at_.size(); ++part) {

@@ -31,7 +31,7 @@ int64_t last_axis(const Value* value) {
   return static_cast<int64_t>(value->rank()) - 1;
 }
 
-// Of "WEIGHT*TERM"; 1 without a weight. Cuts it off.
+// Cuts the weight off "WEIGHT*TERM", and returns it; 1 without one.
 double cut_weight(std::string_view& term) {
   const size_t star = term.find('*');
   if (star == std::string_view::npos || star > term.find(':')) return 1;

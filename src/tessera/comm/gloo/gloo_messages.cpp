@@ -18,7 +18,7 @@ constexpr size_t kMessage = 64 << 10;
 /// Beyond this many bytes, a reduce_scatter reduces in pieces (gloo_collective.h).
 constexpr size_t kMostAtOnce = 1 << 20;
 
-/// The most bytes that a reduction's owners receive at once, from all others. Of b bytes they receive (n - 1) b, where
+/// The most bytes that a reduction's owners receive at once, from all others. They receive (n - 1) b for b bytes, where
 /// Gloo's ring takes more messages, but moves 2 (n - 1) b / n only: (n - 1) b (n - 2) / n fewer. Two members move no
 /// more than the ring.
 size_t most_in_one_part(int members) {

@@ -129,7 +129,7 @@ class FewQueries {
                          shape_.width, scratch_at<float>(own, queries_at_), block.rows, scores, part_keys);
   }
 
-  /// Of keys begin … end - 1, which a row does not see, or whose mask says so.
+  /// Hides keys begin … end - 1 where the row does not see them, or its mask says so.
   void hide(const AttentionLanes<Mask>& lanes, int64_t row, int64_t begin, int64_t end, float* scores) const {
     constexpr float hidden = -std::numeric_limits<float>::infinity();
     if (const Mask* mask = lanes.mask[row])

@@ -27,7 +27,7 @@ enum GradientOperand : size_t { kQuery, kKey, kValue, kMask, kResult, kOfResult 
 struct GradientShape {
   AttentionShape forward;
   HeadsLayout g;
-  /// Of the gradients of queries, keys and values; absent ones are not computed.
+  /// Where the gradients of queries, keys and values go; absent ones are not computed.
   std::array<HeadsLayout, 3> out;
   std::array<bool, 3> wanted;
 };

@@ -70,7 +70,7 @@ constexpr std::array<int, 16> reversed = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13
   add_singles(parts[0], parts[1], sums);
 }
 
-/// Of M queries, the scores of up to 16 keys.
+/// The scores of M queries and up to 16 keys.
 template <int M, typename T>
 [[gnu::always_inline]] inline void score_keys(const T* keys, int64_t stride, int64_t count, int64_t width,
                                               const float* queries, float* scores, int64_t score_stride) {
@@ -151,7 +151,7 @@ TESSERA_MULTIVERSION float row_weights(float* scores, int64_t count, float& most
   return sums[0];
 }
 
-/// Of M rows of weights, V vectors of sums.
+/// V vectors of sums for M rows of weights.
 template <int M, int V, typename T>
 [[gnu::always_inline]] inline void add_values(const float* weights, int64_t weight_stride, int64_t count,
                                               const T* values, int64_t value_stride, float* sums, int64_t width) {

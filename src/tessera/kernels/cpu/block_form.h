@@ -20,7 +20,7 @@ struct BlockScales {
   bool single = false;  ///< one of each belongs to the whole matrix
 };
 
-/// Of operand 1, of type `weight`. `node` has the attributes of `op_type`. Nullopt for other operators.
+/// The form of operand 1, of type `weight`. `node` has the attributes of `op_type`. Nullopt for other operators.
 std::optional<BlockForm> block_form(const Node& node, std::string_view op_type, const TensorDesc& weight,
                                     const BlockScales& scales);
 

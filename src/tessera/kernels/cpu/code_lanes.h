@@ -62,7 +62,7 @@ class Coder {
   }
 
  private:
-  /// Of a float or of lanes; NaN is any number.
+  /// Rounds a float or lanes; NaN becomes any number.
   template <typename Floats>
   [[gnu::always_inline]] void round(const Floats& ratio, Floats& rounded) const {
     const Floats low = ratio > least_ ? ratio : Floats{} + least_, cut = low < most_ ? low : Floats{} + most_;

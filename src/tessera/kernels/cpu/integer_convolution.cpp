@@ -78,7 +78,7 @@ struct OperandZeros {
   }
   const void* of_x(const KernelArgs& args) const { return has_x ? args.inputs[2] : nullptr; }
   int x_value(const KernelArgs& args) const { return has_x ? byte_at(x, args.inputs[2], 0) : 0; }
-  /// Of channels `first` and the following.
+  /// Those of channel `first` and the following.
   ZeroPoints of_weight(const KernelArgs& args, int64_t first) const {
     if (!has_weight) return {};
     return {args.in<std::byte>(3) + (weight_count == 1 ? 0 : first), weight_count == 1 ? 1 : weight_count - first};

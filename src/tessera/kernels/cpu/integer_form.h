@@ -18,13 +18,13 @@ struct IntegerForm {
   /// lets a product read whole groups of four where windows lie.
   int64_t line = 1, filling = 0;
 
-  /// Of a column, as the operand holds it.
+  /// The elements of a column, as the operand holds it.
   int64_t elements() const { return weight.k / (line + filling) * line; }
   size_t bytes() const { return static_cast<size_t>(groups * weight.bytes()); }
 };
 
-/// Of operand 1, of type `weight`. `node` has the attributes of `op_type`. Nullopt for other operators, and for
-/// convolutions of each channel alone, which multiply no matrices.
+/// The form of operand 1, of type `weight`. `node` has the attributes of `op_type`. Nullopt for other operators, and
+/// for convolutions of each channel alone, which multiply no matrices.
 std::optional<IntegerForm> integer_form(const Node& node, std::string_view op_type, const TensorDesc& weight);
 
 /// Scratch bytes of pack_integer_form().

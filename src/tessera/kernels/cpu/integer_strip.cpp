@@ -205,7 +205,7 @@ template <int M, int V>
       }
 }
 
-// Of M rows and V vectors, the first of which is `first`.
+// Sums of M rows and V vectors, the first of which is `first`.
 template <int M, int V, bool kPairs>
 [[gnu::target("avx2")]] void sum_part(const uint8_t* a, int64_t a_stride, const IntegerStrip& strip, int64_t k,
                                       int first, int32_t* sums) {

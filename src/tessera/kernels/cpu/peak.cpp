@@ -44,7 +44,7 @@ TESSERA_MULTIVERSION int64_t sum_of(const int64_t* words, int64_t count) {
   return sum;
 }
 
-// Of a product by a packed weight, or by a plain one; 0 if there is none.
+// The speed of a product by a packed weight, or by a plain one; 0 if there is none.
 double flops_of_product(DType dtype, bool packed_weight, int threads) {
   const Dims square{kRows, kRows};
   Tensor a = Tensor::zeros(dtype, square), c = Tensor::zeros(dtype, square);

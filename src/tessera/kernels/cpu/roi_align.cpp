@@ -29,7 +29,7 @@ struct RegionTap {
   }
 };
 
-/// Of one result along one dimension: more than any image has pixels for.
+/// The most samples of one result along one dimension: more than any image has pixels for.
 constexpr int64_t kMostSamples = 1 << 12;
 
 /// The samples of a region along one dimension, `each` for each result. Places are computed in the type of sums, as

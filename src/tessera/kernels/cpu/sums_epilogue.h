@@ -26,7 +26,7 @@ class SumsEpilogue {
   bool has_columns() const { return in_one_loop_; }
   /// Whether it ends in codes.
   bool gives_codes() const { return stage(Kind::quantize) != nullptr; }
-  /// Of scratch memory for columns() of a result of so many columns.
+  /// Bytes of scratch memory that columns() needs for a result of so many columns.
   size_t scratch_bytes(int64_t columns) const;
   /// Bytes of an element of the result.
   int64_t element_bytes() const { return element_bytes_; }
