@@ -188,7 +188,7 @@ void expect_sums_and_codes(const IntegerTile& tile, int64_t pieces_of_row, int64
     const IntegerStrip strip = weight.strip(weight.columns(packed.data()));
     for (int64_t count = 1; count <= tile.rows; ++count) {
       std::vector<int32_t> sums(count * 64), expected(count * 64);
-      tile.sums(count, rows, strip, sums.data());
+      tile.sums(count, rows, strip, sums.data(), 64);
       for (int64_t i = 0; i < count; ++i)
         integer_strip_sums().back()(1, a.as<uint8_t>().data() + i * k, k, strip, k, expected.data() + i * 64);
       ASSERT_EQ(sums, expected) << count;

@@ -12,10 +12,11 @@ constexpr int kSumVectors = 4;  ///< of a strip
 
 struct StoredSums {
   int32_t* sums;
+  int64_t stride;
 
   [[gnu::target("avx512f"), gnu::always_inline]] void operator()(int row, const __m512i (&sum)[kSumVectors]) const {
 #pragma GCC unroll 4
-    for (int v = 0; v < kSumVectors; ++v) _mm512_storeu_si512(sums + (row * kSumVectors + v) * 16, sum[v]);
+    for (int v = 0; v < kSumVectors; ++v) _mm512_storeu_si512(sums + row * stride + v * 16, sum[v]);
   }
 };
 

@@ -350,7 +350,7 @@ class WindowProducts : public ImageKernel {
             turn(args, codes.out, codes.stride, at.image, at.place + row, count, channel + first, kStripColumns);
           continue;
         }
-        tile_sums_->sums(count, these, strip, sums);
+        tile_sums_->sums(count, these, strip, sums, kStripColumns);
         store(args, run.columns, sums, kStripColumns, at.image, at.place + row, count, channel + first, columns - first,
               scratch_at(args.scratch, own.row));
       }

@@ -80,10 +80,11 @@ class Operands {
     std::memset(last_rows_, 0, sizeof last_rows_);
   }
 
-  // Sums of `rows` rows, 16 at most if not kBoth, by columns `first` to `first` + 31.
+  // Sums of `rows` rows, 16 at most if not kBoth, by columns `first` to `first` + 31, as rows `sums_stride` apart.
   template <bool kBoth>
   [[gnu::target(TESSERA_MATRIX_TARGET), gnu::always_inline]] inline void multiply(const uint8_t* a, int64_t rows,
-                                                                                  int first, int32_t* sums) {
+                                                                                  int64_t first, int32_t* sums,
+                                                                                  int64_t sums_stride) {
     _tile_zero(0);
     _tile_zero(1);
     if constexpr (kBoth) {
@@ -99,12 +100,12 @@ class Operands {
       memory_is_read();
       add_products<kBoth>(last_rows_, kBytes, last_codes_ + first * 4);
     }
-    constexpr int64_t kStride = kColumns * sizeof(int32_t);
-    _tile_stored(0, sums + first, kStride);
-    _tile_stored(1, sums + first + kRows, kStride);
+    const auto bytes = static_cast<int64_t>(sizeof(int32_t)) * sums_stride;
+    _tile_stored(0, sums + first, bytes);
+    _tile_stored(1, sums + first + kRows, bytes);
     if constexpr (kBoth) {
-      _tile_stored(2, sums + kRows * kColumns + first, kStride);
-      _tile_stored(3, sums + kRows * kColumns + first + kRows, kStride);
+      _tile_stored(2, sums + kRows * sums_stride + first, bytes);
+      _tile_stored(3, sums + kRows * sums_stride + first + kRows, bytes);
     }
   }
 
@@ -116,29 +117,46 @@ class Operands {
   alignas(64) uint8_t last_rows_[kBlock * kBytes];
 };
 
-// Two blocks of sums: one is made while the other is finished.
-struct Sums {
-  alignas(64) int32_t blocks[2][kBlock * kColumns];
+// Where the sums of all rows go.
+struct Stored {
+  int32_t* sums;
+  int64_t stride;
+
+  int32_t* block(int64_t row) const { return sums + row * stride; }
+  void half_is_made(int64_t, int64_t) const {}
+  void all_are_made(int64_t) const {}
 };
 
-// Gives the sums of rows [first, end) to finish(row, sums of the strip's vectors).
+// Two blocks of sums: one is made while the rows of the other go to finish(row, sums of the strip's vectors).
 template <typename Finish>
-[[gnu::target(TESSERA_MATRIX_TARGET), gnu::always_inline]] inline void finish_rows(const Sums& sums, int64_t first,
-                                                                                   int64_t end, const Finish& finish) {
-  for (int64_t row = first; row < end; ++row) {
-    const int32_t* from = sums.blocks[row / kBlock % 2] + row % kBlock * kColumns;
-    __m512i vectors[kSumVectors];
-#pragma GCC unroll 4
-    for (int v = 0; v < kSumVectors; ++v) vectors[v] = _mm512_loadu_si512(from + v * 16);
-    finish(static_cast<int>(row), vectors);
-  }
-}
+struct Finished {
+  const Finish& finish;
+  static constexpr int64_t stride = kColumns;
+  alignas(64) int32_t sums[2][kBlock * kColumns];
 
-template <typename Finish>
-[[gnu::target(TESSERA_MATRIX_TARGET), gnu::always_inline]] inline void sum_rows(int64_t rows, const IntegerPieces& a,
+  explicit Finished(const Finish& by) : finish(by) {}
+  int32_t* block(int64_t row) { return sums[row / kBlock % 2]; }
+  [[gnu::target(TESSERA_MATRIX_TARGET), gnu::always_inline]] inline void half_is_made(int64_t row, int64_t half) {
+    if (row > 0) finish_rows(row - (2 - half) * kRows, row - (1 - half) * kRows);
+  }
+  [[gnu::target(TESSERA_MATRIX_TARGET), gnu::always_inline]] inline void all_are_made(int64_t rows) {
+    finish_rows((rows - 1) / kBlock * kBlock, rows);
+  }
+  [[gnu::target(TESSERA_MATRIX_TARGET), gnu::always_inline]] inline void finish_rows(int64_t first, int64_t end) {
+    for (int64_t row = first; row < end; ++row) {
+      const int32_t* from = block(row) + row % kBlock * kColumns;
+      __m512i vectors[kSumVectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < kSumVectors; ++v) vectors[v] = _mm512_loadu_si512(from + v * 16);
+      finish(static_cast<int>(row), vectors);
+    }
+  }
+};
+
+template <typename Target>
+[[gnu::target(TESSERA_MATRIX_TARGET), gnu::always_inline]] inline void multiply(int64_t rows, const IntegerPieces& a,
                                                                                 const IntegerStrip& strip,
-                                                                                const Finish& finish) {
-  Sums sums;
+                                                                                Target& target) {
   Operands operands(a, rows, strip);
   std::optional<Shapes> shapes;
   for (int64_t row = 0; row < rows; row += kBlock) {
@@ -149,29 +167,37 @@ template <typename Finish>
       _tile_loadconfig(&*shapes);
     }
     for (const int64_t half : {0, 1}) {
-      int32_t* to = sums.blocks[row / kBlock % 2];
       if (count > kRows)
-        operands.multiply<true>(a.at[row], count, half * kColumns / 2, to);
+        operands.multiply<true>(a.at[row], count, half * kColumns / 2, target.block(row), target.stride);
       else
-        operands.multiply<false>(a.at[row], count, half * kColumns / 2, to);
-      if (row > 0) finish_rows(sums, row - (2 - half) * kRows, row - (1 - half) * kRows, finish);
+        operands.multiply<false>(a.at[row], count, half * kColumns / 2, target.block(row), target.stride);
+      target.half_is_made(row, half);
     }
   }
-  finish_rows(sums, (rows - 1) / kBlock * kBlock, rows, finish);
+  target.all_are_made(rows);
   _tile_release();
 }
 
 [[gnu::target(TESSERA_MATRIX_TARGET)]] void sums_of_tile(int64_t rows, const IntegerPieces& a,
-                                                         const IntegerStrip& strip, int32_t* sums) {
-  sum_rows(rows, a, strip, StoredSums{sums});
+                                                         const IntegerStrip& strip, int32_t* sums, int64_t stride) {
+  Stored stored{sums, stride};
+  multiply(rows, a, strip, stored);
+}
+
+template <typename Finish>
+[[gnu::target(TESSERA_MATRIX_TARGET), gnu::always_inline]] inline void finish(int64_t rows, const IntegerPieces& a,
+                                                                              const IntegerStrip& strip,
+                                                                              const Finish& finish) {
+  Finished<Finish> finished(finish);
+  multiply(rows, a, strip, finished);
 }
 
 [[gnu::target(TESSERA_MATRIX_TARGET)]] void codes_of_tile(int64_t rows, const IntegerPieces& a,
                                                           const IntegerStrip& strip, const CodesOfSums& codes) {
   if (codes.added)
-    sum_rows(rows, a, strip, StoredSumsOfCodes{{codes}});
+    finish(rows, a, strip, StoredSumsOfCodes{{codes}});
   else
-    sum_rows(rows, a, strip, StoredCodes{codes});
+    finish(rows, a, strip, StoredCodes{codes});
 }
 #undef TESSERA_MATRIX_TARGET
 #endif

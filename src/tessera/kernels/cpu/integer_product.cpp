@@ -179,20 +179,27 @@ class StripProduct : public IntegerProduct {
       const IntegerStrip codes = weight_.strip(b, strip);
       const int64_t most = tile_ ? tile_->rows : most_integer_rows;
       for (int64_t row = 0; row < m_; row += most) {
-        alignas(64) int32_t sums[most_tile_rows * kIntegerStrip];
         const int64_t count = std::min(most, m_ - row);
         const uint8_t* these = rows + row * a_stride_;
-        if (tile_) {
-          std::array<const uint8_t*, most_tile_rows> at{};
-          for (int64_t i = 0; i < count; ++i) at[static_cast<size_t>(i)] = these + i * a_stride_;
-          tile_->sums(count, {at.data(), most, 1, (weight_.k + 3) / 4 * 4}, codes, sums);
-        } else {
-          strip_sum_(count, these, a_stride_, codes, weight_.k, sums);
+        int32_t* to = c + row * weight_.n + first;
+        if (tile_ && columns == kIntegerStrip) {
+          sum_tile(count, these, codes, to, weight_.n);
+          continue;
         }
-        for (int64_t i = 0; i < count; ++i)
-          std::copy_n(sums + i * kIntegerStrip, columns, c + (row + i) * weight_.n + first);
+        alignas(64) int32_t sums[most_tile_rows * kIntegerStrip];
+        if (tile_)
+          sum_tile(count, these, codes, sums, kIntegerStrip);
+        else
+          strip_sum_(count, these, a_stride_, codes, weight_.k, sums);
+        for (int64_t i = 0; i < count; ++i) std::copy_n(sums + i * kIntegerStrip, columns, to + i * weight_.n);
       }
     });
+  }
+
+  void sum_tile(int64_t count, const uint8_t* rows, const IntegerStrip& codes, int32_t* sums, int64_t stride) const {
+    std::array<const uint8_t*, most_tile_rows> at{};
+    for (int64_t i = 0; i < count; ++i) at[static_cast<size_t>(i)] = rows + i * a_stride_;
+    tile_->sums(count, {at.data(), tile_->rows, 1, (weight_.k + 3) / 4 * 4}, codes, sums, stride);
   }
 
   void copy_rows(const uint8_t* a, uint8_t* copy) const {

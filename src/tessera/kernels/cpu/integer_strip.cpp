@@ -143,8 +143,8 @@ namespace bytes {
 void sum_strip(int64_t rows, const uint8_t* a, int64_t a_stride, const IntegerStrip& strip, int64_t k, int32_t* sums) {
   (strip.wide[0] < 0 ? words::sum_strip : pairs::sum_strip)(rows, a, a_stride, strip, k, sums);
 }
-void sums_of_tile(int64_t rows, const IntegerPieces& a, const IntegerStrip& strip, int32_t* sums) {
-  (strip.wide[0] < 0 ? words::sums_of_tile : pairs::sums_of_tile)(rows, a, strip, sums);
+void sums_of_tile(int64_t rows, const IntegerPieces& a, const IntegerStrip& strip, int32_t* sums, int64_t stride) {
+  (strip.wide[0] < 0 ? words::sums_of_tile : pairs::sums_of_tile)(rows, a, strip, sums, stride);
 }
 void codes_of_tile(int64_t rows, const IntegerPieces& a, const IntegerStrip& strip, const CodesOfSums& codes) {
   (strip.wide[0] < 0 ? words::codes_of_tile : pairs::codes_of_tile)(rows, a, strip, codes);

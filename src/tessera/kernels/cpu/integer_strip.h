@@ -74,7 +74,8 @@ struct CodesOfSums {
 struct IntegerTile {
   int64_t rows;    ///< the most of one call
   bool in_pieces;  ///< false: each row is one piece, and they lie at equal distances
-  void (*sums)(int64_t rows, const IntegerPieces& a, const IntegerStrip& strip, int32_t* sums);
+  /// Rows of sums are `stride` apart.
+  void (*sums)(int64_t rows, const IntegerPieces& a, const IntegerStrip& strip, int32_t* sums, int64_t stride);
   void (*codes)(int64_t rows, const IntegerPieces& a, const IntegerStrip& strip, const CodesOfSums& codes);
 };
 
