@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/device_layouts.h"
+#include "tessera/compiler/implied.h"
 #include "tessera/compiler/inline_annotated.h"
 #include "tessera/compiler/labels.h"
 #include "tessera/compiler/places.h"
@@ -534,7 +535,9 @@ DevicePlan device_plan(const OnnxModel& model, const std::string& name, const st
     fail(kStage, "the model has no device configuration '{}'; {}", name,
          names.empty() ? "it has none" : fmt::format("it has {}", fmt::join(names, ", ")));
   refuse_faults(model, name);
-  return Follower(model, std::move(*configuration), kept).run();
+  DevicePlan plan = Follower(model, std::move(*configuration), kept).run();
+  drop_implied(plan, kept);
+  return plan;
 }
 
 }  // namespace tessera::compiler
