@@ -74,6 +74,9 @@ class Model {
   std::vector<std::string> configurations() const;
   /// This model as its annotations for a configuration say. Throws a user error that names the first fault in them.
   struct ConfiguredModel configured(const std::string& configuration) const;
+  /// The same where `before` comes before what the annotations say: its annotations, states and stored layouts name
+  /// tensors that stay as they are, though they might be stacked with others.
+  struct ConfiguredModel configured(const std::string& configuration, const struct Plan& before) const;
   /// This model with what the plan makes of it over the mesh as annotations for a configuration, in place of what it
   /// says for that: how each node that compilation leaves under its results' names takes its operands and gives its
   /// results. Device i is rank i. Throws a user error for a plan that cannot be followed.
@@ -248,7 +251,8 @@ struct Explanation {
     std::vector<Axis> axes;
     std::vector<Lost> lost;
   };
-  TensorInfo tensor;
+  TensorInfo tensor;           ///< the stack, if the tensor is a parameter that rewriting has stacked with others
+  std::optional<int64_t> row;  ///< of the stack
   std::vector<Place> places;
   std::vector<ReshardSummary> reshards;  ///< of this tensor
 };
@@ -342,7 +346,8 @@ class Program {
   /// The text form: ONNX text syntax, with each value's sharding as a comment.
   std::string text() const;
   /// Throws a user error for a tensor that the model does not have, or that a larger operator took up: name it in
-  /// CompileOptions::keep.
+  /// CompileOptions::keep. can_explain() tells beforehand.
+  bool can_explain(const std::string& tensor) const;
   Explanation explain(const std::string& tensor) const;
   /// Bytes that `rank` needs at its peak, weights included, at those sizes. For a mesh of any size.
   int64_t peak_bytes(int64_t rank, const SymbolSizes& sizes) const { return figures(rank, sizes).peak_bytes; }

@@ -120,6 +120,83 @@ TEST_F(ExpertAnnotations, ThatNoStackHasPlaceEachExpert) {
   expect_placed(inner);
 }
 
+// A part of the place that all experts have in common is the mixture's; nodes between that say nothing are there, too.
+TEST_F(ExpertAnnotations, MayBeOnSomeOfTheDevices) {
+  Specs specs = experts({"2", "2", "3", "3"});
+  specs["w"] = {spec("r", "RR@0123")};
+  const Program program = followed(annotated(specs, 4));
+  EXPECT_TRUE(is_stacked(program));
+  EXPECT_EQ(layout_of(program, "e.#.up"), "[4{d:(2)2}, -, -] at(d:(1)2=1)");
+  EXPECT_EQ(program.figures(0).parameter_bytes, 0);
+  EXPECT_EQ(program.figures(2).parameter_bytes, program.figures(3).parameter_bytes);
+}
+
+// What nodes of an expert say beside: where it agrees with the mixture it changes nothing; else experts are placed.
+TEST_F(ExpertAnnotations, GoWithWhatElseTheirNodesSay) {
+  // `devices` of a tensor that the nodes of each expert, or of one, read.
+  const auto also = [&](const Specs& more) {
+    Specs specs = experts({"0", "0", "1", "1"});
+    for (const auto& [node, said] : more) specs[node].insert(specs[node].end(), said.begin(), said.end());
+    const Model model = annotated(specs, 2);
+    EXPECT_THAT(faults(model), IsEmpty()) << more.begin()->first;
+    const Program program = followed(model);
+    EXPECT_EQ(program.figures(0).parameter_bytes, program.figures(1).parameter_bytes) << more.begin()->first;
+    return is_stacked(program);
+  };
+  const auto of_each = [&](const char* node, const char* tensor, const std::vector<std::string>& layouts) {
+    Specs specs;
+    for (int e = 0; e < kExperts; ++e)
+      specs[fmt::format("{}{}", node, e)] = {spec(tensor, layouts[static_cast<size_t>(e)])};
+    return specs;
+  };
+  EXPECT_TRUE(also(of_each("q", "i", {"RR@0", "RR@0", "RR@1", "RR@1"}))) << "what rewriting replaces";
+  EXPECT_TRUE(also(of_each("u", "x", {"RR@01", "RR@01", "RR@01", "RR@01"})));
+  EXPECT_TRUE(also({{"y", {spec("y", "SR@01")}}}));
+  EXPECT_TRUE(also({{"w", {spec("w", "SR@01")}}})) << "tokens are split where choices are made";
+  EXPECT_FALSE(also({{"u3", {spec("x", "RR@1")}}})) << "the product runs on one device";
+  EXPECT_FALSE(also({{"s3", {spec("k3", "RR@1")}}}));
+  Said said;
+  for (const auto& [node, list] : experts({"0", "0", "1", "1"}))
+    said[node] = {{"c", list, node.back() - '0' < 2 ? 0 : 1}};
+  EXPECT_TRUE(is_stacked(followed(model(mixture(), {{"c", 2, {}}}, said)))) << "stages of the same devices";
+}
+
+TEST_F(ExpertAnnotations, ComeBackInOtherTypesAndAtPlaces) {
+  const Model plain = annotated({}, 4);
+  for (const auto& [mesh, places, dtype] :
+       std::initializer_list<std::tuple<const char*, std::vector<std::string>, DType>>{
+           {"ep=2", {}, DType::bfloat16},
+           {"ep=2,tp=2", {}, DType::float16},
+           {"pp=2,ep=2", {"y=pp:1", "a3=pp:1"}, DType::float32},
+           {"ep=2,pp=2", {"y=pp:1", "a3=pp:1"}, DType::float32}}) {
+    SCOPED_TRACE(mesh);
+    Plan plan;
+    plan.dtype = dtype;
+    for (const std::string& place : places) plan.places.push_back({place, "place"});
+    const Program program = compile(plain, Mesh::parse(mesh), plan);
+    EXPECT_TRUE(is_stacked(program));
+    const Model annotated = plain.annotated(program.mesh(), plan, "c");
+    ConfiguredModel configured = annotated.configured("c");
+    EXPECT_THAT(configured.warnings, IsEmpty());
+    configured.plan.dtype = dtype;
+    const Program again = compile(configured.model, Mesh::parse(configured.plan.mesh), configured.plan);
+    EXPECT_TRUE(is_stacked(again));
+    ASSERT_EQ(again.mesh().size(), program.mesh().size());
+    for (int64_t rank = 0; rank < program.mesh().size(); ++rank)
+      EXPECT_EQ(again.figures(rank).parameter_bytes, program.figures(rank).parameter_bytes);
+  }
+}
+
+TEST_F(ExpertAnnotations, AreExplainedAsRows) {
+  const ConfiguredModel configured = annotated(experts({"0", "0", "1", "1"}), 2).configured("c");
+  const Program program = compile(configured.model, Mesh::parse(configured.plan.mesh), configured.plan);
+  ASSERT_TRUE(program.can_explain("e.2.up"));
+  const Explanation found = program.explain("e.2.up");
+  EXPECT_EQ(found.tensor.name, "e.#.up");
+  EXPECT_EQ(found.row, 2);
+  EXPECT_FALSE(program.can_explain("h2"));
+}
+
 TEST_F(ExpertAnnotations, AreCompletedOneByOne) {
   const Model whole = annotated(experts({"0", "0", "1", "1"}), 2).completed("c");
   EXPECT_THAT(faults(whole), IsEmpty());
@@ -155,13 +232,41 @@ TEST_F(ExpertAnnotations, MayNameAStack) {
   }
 }
 
-// Whoever asks for one of the parameters keeps it from being stacked, and hears that the file is not followed there.
+// Whoever asks for one of the parameters keeps it from being stacked; then experts are placed.
 TEST_F(ExpertAnnotations, GiveWayToWhatTheUserAdds) {
-  ConfiguredModel configured = annotated(experts({"0", "0", "1", "1"}), 2).configured("c");
-  configured.plan.annotations.insert(configured.plan.annotations.begin(), {"e.1.up=[-, -]", "annotation"});
-  const Program program = compile(configured.model, Mesh::parse(configured.plan.mesh), configured.plan);
-  EXPECT_FALSE(is_stacked(program));
-  EXPECT_THAT(program.summary().warnings, Contains(HasSubstr("'e.#.up'")));
+  const Model model = annotated(experts({"0", "0", "1", "1"}), 2);
+  const auto beside = [&](const Plan& before) {
+    const ConfiguredModel configured = model.configured("c", before);
+    const Plan plan = before.over(configured.plan);
+    Program program = compile(configured.model, Mesh::parse(configured.plan.mesh), plan);
+    EXPECT_FALSE(is_stacked(program));
+    return program;
+  };
+  Plan named, stored;
+  named.annotations = {{"e.1.up=[-, -]", "annotation"}};
+  stored.storage = {{"e.1.up=[-, -]", "store"}};
+  for (const Plan& before : {named, stored}) {
+    const Program program = beside(before);
+    EXPECT_THAT(program.summary().warnings, IsEmpty());
+    EXPECT_LT(program.figures(0).parameter_bytes, int64_t{4 * 2 * 8 * 6 * 4}) << "each is where it was annotated";
+  }
+  // Without knowing, the file's layout of the stack finds nothing.
+  ConfiguredModel unaware = model.configured("c");
+  unaware.plan.annotations.insert(unaware.plan.annotations.begin(), {"e.1.up=[-, -]", "annotation"});
+  EXPECT_THAT(compile(unaware.model, Mesh::parse(unaware.plan.mesh), unaware.plan).summary().warnings,
+              Contains(HasSubstr("what 'e.#.up' stands for is not stacked")));
+}
+
+TEST_F(ExpertAnnotations, SayWhyAStackIsNotThere) {
+  Plan plan;
+  plan.presets = "none";
+  plan.annotations = {{"e.#.up=[ep, -, -]", "annotation"}, {"e.1.up=[-, -]", "annotation"}};
+  try {
+    compile(annotated({}, 2), Mesh::parse("ep=2"), plan);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("are not stacked, since another option names one of them"));
+  }
 }
 
 }  // namespace

@@ -194,16 +194,31 @@ void expect_sums_and_codes(const IntegerTile& tile, int64_t pieces_of_row, int64
       ASSERT_EQ(sums, expected) << count;
       for (const auto& [least, most, zero] : {std::tuple(-9.0F, 246.0F, 9), {0.0F, 246.0F, 9}, {-131.0F, 124.0F, 3}}) {
         constexpr int64_t kStride = 70;
-        std::vector<std::byte> codes(count * kStride, std::byte{0xAB});
-        tile.codes(count, rows, strip,
-                   {addend.data(), factor.data(), bias.data(), 0.37F, least, most, zero, least + zero < 0, codes.data(),
-                    kStride, nullptr});
+        const bool has_sign = least + static_cast<float>(zero) < 0;
+        const auto number = [&](std::byte code) {
+          return has_sign ? static_cast<int>(static_cast<int8_t>(code)) : static_cast<int>(static_cast<uint8_t>(code));
+        };
+        std::vector<std::byte> codes(count * kStride, std::byte{0xAB}), sums_of_codes = codes;
+        const Tensor others = random_bytes(DType::uint8, {count, kStride}, kBytesSeed + 1);
+        const CodesAdded added{others.data, kStride, {0.21F, 0.33F, 0.5F, least, most, zero, -3, zero}};
+        const CodesOfSums of{addend.data(), factor.data(), bias.data(),  0.37F,   least,  most,
+                             zero,          has_sign,      codes.data(), kStride, nullptr};
+        tile.codes(count, rows, strip, of);
+        CodesOfSums and_others = of;
+        and_others.out = sums_of_codes.data();
+        and_others.added = &added;
+        tile.codes(count, rows, strip, and_others);
         for (int64_t i = 0; i < count; ++i)
           for (int64_t j = 0; j < kStride; ++j) {
+            const int64_t at = i * kStride + j;
             const float ratio =
                 j < 64 ? (static_cast<float>(sums[i * 64 + j] + addend[j]) * factor[j] + bias[j]) / 0.37F : 0;
             const int code = static_cast<int>(std::nearbyint(std::clamp(ratio, least, most))) + zero;
-            ASSERT_EQ(codes[i * kStride + j], j < 64 ? static_cast<std::byte>(code) : std::byte{0xAB}) << i << " " << j;
+            ASSERT_EQ(codes[at], j < 64 ? static_cast<std::byte>(code) : std::byte{0xAB}) << i << " " << j;
+            const float both =
+                static_cast<float>(code - zero) * 0.21F + static_cast<float>(number(others.data[at]) + 3) * 0.33F;
+            const int sum = static_cast<int>(std::nearbyint(std::clamp(both / 0.5F, least, most))) + zero;
+            ASSERT_EQ(sums_of_codes[at], j < 64 ? static_cast<std::byte>(sum) : std::byte{0xAB}) << i << " " << j;
           }
       }
     }

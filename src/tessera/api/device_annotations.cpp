@@ -11,6 +11,7 @@
 #include "tessera/compiler/inner_tensors.h"
 #include "tessera/compiler/operator_faults.h"
 #include "tessera/compiler/write_devices.h"
+#include "tessera/ir/glob.h"
 #include "tessera/onnx/export.h"
 #include "tessera/onnx/metadata.h"
 
@@ -33,6 +34,22 @@ ConfiguredModel configured_by(const Model& model, compiler::DevicePlan& followed
   return configured;
 }
 
+// The states that a plan names.
+std::set<std::string> named_in(const Plan& plan, const OnnxModel& model) {
+  std::vector<std::string> patterns;
+  for (const Plan::Annotation& annotation : plan.annotations)
+    patterns.push_back(compiler::AnnotationRequest::parse(annotation.text, annotation.by).pattern);
+  for (const Plan::Annotation& annotation : plan.storage)
+    patterns.push_back(compiler::AnnotationRequest::parse(annotation.text, annotation.by, "store").pattern);
+  for (const std::string& state : plan.states) patterns.push_back(state.substr(0, state.find('=')));
+  std::set<std::string> names;
+  for (const Value* state : model.graph->values_of(ValueKind::state))
+    if (std::any_of(patterns.begin(), patterns.end(),
+                    [&](const std::string& pattern) { return glob_matches(pattern, state->name); }))
+      names.insert(state->name);
+  return names;
+}
+
 // The results of nodes by name.
 std::vector<std::string> results_of(const OnnxModel& model) {
   std::vector<std::string> names;
@@ -50,7 +67,11 @@ std::vector<std::string> Model::configurations() const {
 }
 
 ConfiguredModel Model::configured(const std::string& configuration) const {
-  compiler::DevicePlan followed = compiler::device_plan(impl_->model, configuration);
+  return configured(configuration, {});
+}
+
+ConfiguredModel Model::configured(const std::string& configuration, const Plan& before) const {
+  compiler::DevicePlan followed = compiler::device_plan(impl_->model, configuration, named_in(before, impl_->model));
   return configured_by(*this, followed);
 }
 
@@ -111,7 +132,7 @@ std::vector<CheckFinding> check_annotations(const Model& model, const std::strin
     compiler::DevicePlan followed = compiler::device_plan(model.impl().model, name);
     const ConfiguredModel configured = configured_by(model, followed);
     const Program program = compile(configured.model, Mesh::parse(configured.plan.mesh), configured.plan);
-    add("operator", compiler::operator_faults(*program.impl().compiled, followed, name));
+    add("operator", compiler::operator_faults(*program.impl().compiled, configured.model.impl().model, followed, name));
   }
   return findings;
 }

@@ -323,6 +323,10 @@ std::string Program::text() const {
   return spmd::print_program(*impl_->program);
 }
 
+bool Program::can_explain(const std::string& tensor) const {
+  return impl_->compiled && compiler::can_explain(*impl_->compiled, tensor);
+}
+
 Explanation Program::explain(const std::string& tensor) const {
   if (!impl_->compiled)
     fail("explain", "'{}': a written program does not record why its layouts were chosen; explain the model", tensor);

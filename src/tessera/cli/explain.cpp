@@ -18,7 +18,10 @@ class Explain : public Command {
     Model model = Model::load(model_);
     Plan plan = plan_.plan(model, console);
     model = sized_as_needed(model, plan, nullptr, console);
-    Program program = compile(model, plan_.mesh(plan), plan, {{tensor_}, nullptr, plan_.topology()});
+    const Topology topology = plan_.topology();
+    Program program = compile(model, plan_.mesh(plan), plan, {{}, nullptr, topology});
+    // Rewriting may have absorbed the tensor; a program in which it stays tells how it would lie.
+    if (!program.can_explain(tensor_)) program = compile(model, plan_.mesh(plan), plan, {{tensor_}, nullptr, topology});
     Explanation found = program.explain(tensor_);
     if (console.json)
       emit(console, found);
@@ -30,8 +33,10 @@ class Explain : public Command {
  private:
   static std::string round_text(int round) { return round == 0 ? "annotated" : "round " + std::to_string(round); }
 
-  static void print(const Console& console, const Program& program, const Explanation& found) {
+  void print(const Console& console, const Program& program, const Explanation& found) const {
     console.note(program.summary());
+    if (found.row)
+      console.say(tensor_ + " is row " + std::to_string(*found.row) + " of what these parameters are stacked in");
     console.say(found.tensor.name + ": " + type_text(found.tensor) + " over " + mesh_text(program.mesh()));
     for (const Explanation::Place& place : found.places) {
       console.say("  " + place.where + ": " + place.layout);
@@ -66,11 +71,13 @@ class Explain : public Command {
       places.push_back({{"where", place.where}, {"layout", place.layout}, {"axes", axes}, {"lost", lost}});
     }
     const Json tensor = port_json(found.tensor);
-    console.emit({{"tensor", tensor["name"]},
-                  {"dtype", tensor["dtype"]},
-                  {"shape", tensor["shape"]},
-                  {"places", places},
-                  {"reshards", reshards_json(found.reshards)}});
+    Json all = {{"tensor", tensor["name"]},
+                {"dtype", tensor["dtype"]},
+                {"shape", tensor["shape"]},
+                {"places", places},
+                {"reshards", reshards_json(found.reshards)}};
+    if (found.row) all["row"] = *found.row;
+    console.emit(all);
   }
 
   std::string model_, tensor_;

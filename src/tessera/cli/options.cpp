@@ -214,7 +214,7 @@ Plan PlanOptions::plan(Model& model, const Console& console) const {
     mistake("devices", model.path().string() + " has several device configurations, " + joined(names) +
                            "; name one with --configuration, or give a --mesh to follow none");
   const std::string& name = configuration.empty() ? names.front() : configuration;
-  const ConfiguredModel followed = model.configured(name);
+  const ConfiguredModel followed = model.configured(name, own);
   constexpr size_t kMostNamed = 16;
   std::vector<std::string> devices;
   bool in_order = true;

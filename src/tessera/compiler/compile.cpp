@@ -118,6 +118,10 @@ namespace {
        request.pattern, nearest_names(tensor_names(*model.graph), request.pattern));
 }
 
+bool may_name_stack(const AnnotationRequest& request) {
+  return request.pattern.find(rewrite::kStackMark) != std::string::npos;
+}
+
 // The names that each request means, in the model as it was read; none if it may name a stack that rewriting makes.
 std::vector<std::vector<std::string>> expand(const OnnxModel& model, const std::vector<AnnotationRequest>& requests) {
   std::vector<std::vector<std::string>> names;
@@ -131,8 +135,7 @@ std::vector<std::vector<std::string>> expand(const OnnxModel& model, const std::
       for (const auto& value : model.graph->values())
         if (glob_matches(request.pattern, value->name)) names.back().push_back(value->name);
     }
-    if (names.back().empty() && request.pattern.find(rewrite::kStackMark) == std::string::npos)
-      refuse_unknown(model, request);
+    if (names.back().empty() && !request.optional && !may_name_stack(request)) refuse_unknown(model, request);
   }
   return names;
 }
@@ -370,12 +373,7 @@ class Compiler {
       std::vector<std::string> meant = names[r];
       for (const Value* state : graph().values_of(ValueKind::state))
         if (!state->rows.empty() && glob_matches(request.pattern, state->name)) meant.push_back(state->name);
-      if (meant.empty() && !request.optional) refuse_unknown(read_, request);
-      if (meant.empty())
-        result_.warnings.push_back(fmt::format(
-            "{}: what '{}' stands for is not stacked, since something else names one of the parameters; propagation "
-            "decides how they lie",
-            request.by, request.pattern));
+      if (meant.empty()) refuse_unstacked(request);
       for (const std::string& name : meant) {
         const Value* value = graph().find(name);
         bool exact = request.pattern == name;
@@ -412,6 +410,26 @@ class Compiler {
              request.sharding, first_shapes(names[r]));
     }
     return annotations;
+  }
+
+  // For a request that names nothing: what it might mean is not stacked.
+  void refuse_unstacked(const AnnotationRequest& request) {
+    if (request.optional) {
+      if (may_name_stack(request))
+        result_.warnings.push_back(
+            fmt::format("{}: what '{}' stands for is not stacked here; propagation decides how it lies", request.by,
+                        request.pattern));
+      return;
+    }
+    std::string like = request.pattern;
+    like.replace(like.find(rewrite::kStackMark), rewrite::kStackMark.size(), "*");
+    for (const Value* state : read_.graph->values_of(ValueKind::state))
+      if (glob_matches(like, state->name) && graph().find(state->name))
+        fail("annotate",
+             "'{}' names no tensor: its parameters, as '{}', are not stacked, since another option names one of them, "
+             "or rewriting finds no mixture of experts; annotate them one by one",
+             request.pattern, state->name);
+    refuse_unknown(read_, request);
   }
 
   // How states are stored, where the caller has said so; the first request for a state counts.

@@ -59,7 +59,8 @@ std::vector<PlacedAxis> common_place(std::vector<PlacedAxis> a, const std::vecto
 class Follower {
  public:
   Follower(const OnnxModel& model, DeviceConfiguration configuration, std::set<std::string> kept)
-      : configuration_(std::move(configuration)),
+      : read_(model),
+        configuration_(std::move(configuration)),
         by_(fmt::format("device configuration '{}'", configuration_.name)),
         kept_(std::move(kept)) {
     plan_.model = model.clone();
@@ -80,12 +81,24 @@ class Follower {
     lay_out_values();
     lay_out_bodies();
     request_places();
+    if (std::set<std::string> names = apart(); !std::includes(kept_.begin(), kept_.end(), names.begin(), names.end())) {
+      names.insert(kept_.begin(), kept_.end());
+      return Follower(read_, configuration_, std::move(names)).run();
+    }
     if (plan_.annotations.empty() && plan_.places.empty() && plan_.mesh.size() > 1) run_on_one();
     plan_.copies.merge(inlined_.copies);
     return std::move(plan_);
   }
 
  private:
+  // Parameters that rewriting stacks, who reads each, and where all of them are.
+  struct Stack {
+    std::string name;
+    std::vector<std::string> rows;
+    std::vector<Node*> readers;
+    std::vector<PlacedAxis> at;
+  };
+
   // An annotated node in a body.
   struct Inner {
     Graph* body;
@@ -220,40 +233,54 @@ class Follower {
   // Parameters that rewriting stacks, as those of experts, are laid out as their stack. A device that has some of them
   // holds some rows of it: no node has to run there for that.
   void lay_out_stacks() {
-    std::set<std::string> parameters;
+    if (!may_have_stacks(plan_.model)) return;
+    std::set<std::string> parameters, others = kept_;
     for (const auto& [node, forms] : forms_)
-      for (const auto& [tensor, form] : forms)
-        if (const Value* value = graph().find(tensor); value && value->kind == ValueKind::state)
-          parameters.insert(tensor);
-        else
-          kept_.insert(tensor);
+      for (const auto& [tensor, form] : forms) {
+        const Value* value = graph().find(tensor);
+        const bool is_row = value && value->kind == ValueKind::state && !kept_.contains(tensor);
+        (is_row ? parameters : others).insert(tensor);
+      }
     // Annotations keep other parameters as they are, on which depends in turn what is stacked.
-    std::map<std::string, std::string> layouts;  // of stacks
+    std::map<std::string, std::pair<std::vector<std::string>, StackLayout>> found;  // by the stack's name
     std::set<std::string> stacked = parameters;
     while (stacked.size() > 1) {
-      std::set<std::string> kept = kept_, found, both;
+      std::set<std::string> kept = others, again;
       std::set_difference(parameters.begin(), parameters.end(), stacked.begin(), stacked.end(),
                           std::inserter(kept, kept.end()));
-      layouts.clear();
-      for (const auto& [stack, names] : stacks_of(plan_.model, kept))
-        if (const auto layout = layout_of_rows(names)) {
-          layouts.emplace(stack, *layout);
-          found.insert(names.begin(), names.end());
+      found.clear();
+      Stacks stacks = stacks_of(plan_.model, kept);
+      left_ = std::move(stacks.names);
+      for (const auto& [stack, names] : stacks.rows)
+        if (const auto layout = layout_of_stack(names)) {
+          found.emplace(stack, std::pair(names, *layout));
+          for (const std::string& name : names)
+            if (stacked.contains(name)) again.insert(name);
         }
-      if (found == stacked) break;
-      std::set_intersection(found.begin(), found.end(), stacked.begin(), stacked.end(),
-                            std::inserter(both, both.end()));
-      stacked = std::move(both);
+      if (again == stacked) break;
+      stacked = std::move(again);
     }
     if (stacked.size() < 2) return;
-    for (const auto& [stack, layout] : layouts) plan_.annotations.push_back({stack, layout, by_, true});
-    for (auto& [node, forms] : forms_)
-      std::erase_if(forms, [&](const auto& form) { return stacked.contains(form.first); });
+    for (const auto& [stack, rows] : found) {
+      const auto& [names, layout] = rows;
+      plan_.annotations.push_back({stack, layout.text, by_, true});
+      Stack& added = stacks_.emplace_back(Stack{stack, names, {}, layout.at});
+      for (const std::string& name : names) {
+        added.readers.push_back(graph().find(name)->uses.front().node);
+        forms_.at(added.readers.back()).at(name) = {"", {}, layout.at};
+      }
+      find_inside(added);
+    }
   }
+
+  struct StackLayout {
+    std::string text;            // as annotations are written
+    std::vector<PlacedAxis> at;  // where all of it is
+  };
 
   // The layout of a stack of these parameters. Nullopt if nodes do not say how all of them lie, or if no split of rows
   // puts them where they are.
-  std::optional<std::string> layout_of_rows(const std::vector<std::string>& names) const {
+  std::optional<StackLayout> layout_of_stack(const std::vector<std::string>& names) const {
     const std::string* common = nullptr;
     std::vector<std::vector<PlacedAxis>> places;
     for (const std::string& name : names) {
@@ -263,18 +290,57 @@ class Follower {
       common = &own->layout;
       places.push_back(own->at);
     }
-    const auto axes = axes_of_rows(std::move(places));
-    if (!axes) return std::nullopt;
+    const auto layout = layout_of_rows(std::move(places));
+    if (!layout) return std::nullopt;
     std::vector<std::string> split;
-    for (const AxisRef& axis : *axes) split.push_back(axis.str(plan_.mesh));
-    return fmt::format("[{}, {}", split.empty() ? "-" : fmt::format("{{{}}}", fmt::join(split, ",")),
-                       common->substr(1));
+    for (const AxisRef& axis : layout->axes) split.push_back(axis.str(plan_.mesh));
+    const std::string rows = split.empty() ? "-" : fmt::format("{{{}}}", fmt::join(split, ","));
+    return StackLayout{fmt::format("[{}, {}", rows, common->substr(1)), layout->at};
+  }
+
+  // The nodes that vanish and come of some of the rows, but not of all, as the terms of a sum over experts do.
+  void find_inside(const Stack& stack) {
+    std::map<const Node*, std::set<size_t>> rows_behind;
+    for (size_t row = 0; row < stack.readers.size(); ++row) rows_behind[stack.readers[row]].insert(row);
+    for (const Node* node : nodes_) {
+      std::set<size_t> rows;
+      if (const auto own = rows_behind.find(node); own != rows_behind.end()) rows = std::move(own->second);
+      for (const Value* operand : node->inputs)
+        if (const auto before = rows_behind.find(operand ? operand->producer : nullptr); before != rows_behind.end())
+          rows.insert(before->second.begin(), before->second.end());
+      rows_behind.erase(node);
+      const bool is_left = std::any_of(node->outputs.begin(), node->outputs.end(),
+                                       [&](const Value* result) { return result && left_.contains(result->name); });
+      if (rows.empty() || rows.size() == stack.rows.size() || is_left) continue;
+      rows_behind.emplace(node, std::move(rows));
+      inside_.emplace(node, stack.at);
+    }
+  }
+
+  // What must survive rewriting, after all: results inside of what is stacked that annotations put elsewhere, and rows
+  // whose stack does not come about.
+  std::set<std::string> apart() const {
+    std::set<std::string> names;
+    if (stacks_.empty()) return names;
+    for (const auto& [node, at] : inside_)
+      for (const Value* result : node->outputs)
+        if (result && !same_place(place(node), at)) names.insert(result->name);
+    std::set<std::string> kept = kept_;
+    for (const AnnotationRequest& request : plan_.annotations) kept.insert(request.pattern);
+    const Stacks made = stacks_of(plan_.model, kept);
+    for (const Stack& stack : stacks_)
+      if (!made.rows.contains(stack.name)) names.insert(stack.rows.begin(), stack.rows.end());
+    return names;
   }
 
   void place_nodes() {
     for (Node* node : nodes_) {
       const auto said = said_.find(node);
-      places_[node] = place_for(node, said == said_.end() ? nullptr : &said->second);
+      const auto inside = inside_.find(node);
+      if (said == said_.end() && inside != inside_.end())
+        places_[node] = inside->second;
+      else
+        places_[node] = place_for(node, said == said_.end() ? nullptr : &said->second);
     }
     // What is made of nothing runs where it is needed.
     for (auto at = nodes_.rbegin(); at != nodes_.rend(); ++at) {
@@ -496,12 +562,16 @@ class Follower {
         if (results.contains(node->name)) node->name.clear();
   }
 
+  const OnnxModel& read_;
   DevicePlan plan_;
   const DeviceConfiguration configuration_;
   const std::string by_;
-  std::set<std::string> kept_;              // names that must survive rewriting
-  std::vector<Node*> nodes_;                // of the model as read, in order
-  std::map<const Node*, size_t> position_;  // in nodes_
+  std::set<std::string> kept_;  // names that must survive rewriting
+  std::set<std::string> left_;  // names that rewriting leaves, if there are stacks
+  std::vector<Stack> stacks_;
+  std::map<const Node*, std::vector<PlacedAxis>> inside_;  // nodes that vanish in a stack's reader, and where that is
+  std::vector<Node*> nodes_;                               // of the model as read, in order
+  std::map<const Node*, size_t> position_;                 // in nodes_
   std::vector<Node*> made_;
   std::map<const Node*, NodeDevices> said_;
   std::vector<Inner> inner_;

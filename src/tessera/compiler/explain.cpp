@@ -1,5 +1,7 @@
 #include "tessera/compiler/explain.h"
 
+#include <algorithm>
+
 #include "tessera/base/error.h"
 #include "tessera/compiler/summary.h"
 #include "tessera/compiler/tensor_info.h"
@@ -68,8 +70,24 @@ class Explainer {
 
 }  // namespace
 
+namespace {
+
+// The tensor, or the stack that it is a row of; null: neither.
+const Value* explained(const Compiled& compiled, const std::string& tensor) {
+  if (const Value* value = compiled.model->graph->find(tensor)) return value;
+  for (const Value* state : compiled.model->graph->values_of(ValueKind::state))
+    if (std::find(state->rows.begin(), state->rows.end(), tensor) != state->rows.end()) return state;
+  return nullptr;
+}
+
+}  // namespace
+
+bool can_explain(const Compiled& compiled, const std::string& tensor) {
+  return explained(compiled, tensor) != nullptr;
+}
+
 Explanation explain(const Compiled& compiled, const std::string& tensor) {
-  const Value* value = compiled.model->graph->find(tensor);
+  const Value* value = explained(compiled, tensor);
   if (!value)
     fail("explain",
          "the model, as compiled, has no tensor '{}'{} (use names of the file; rewriting may have absorbed the tensor)",
@@ -77,7 +95,10 @@ Explanation explain(const Compiled& compiled, const std::string& tensor) {
   if (value->kind == ValueKind::expression || !value->has_shape())
     fail("explain", "'{}' takes part in shape computation only and has no layout; ask about a tensor that carries data",
          tensor);
-  return Explainer(compiled, value).run();
+  Explanation explanation = Explainer(compiled, value).run();
+  if (value->name != tensor)
+    explanation.row = std::find(value->rows.begin(), value->rows.end(), tensor) - value->rows.begin();
+  return explanation;
 }
 
 }  // namespace tessera::compiler

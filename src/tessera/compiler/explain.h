@@ -7,7 +7,9 @@
 
 namespace tessera::compiler {
 
-/// Throws a user error if the model no longer has such a tensor.
+/// Whether the compiled model has the tensor, or a stack that it is a row of.
+bool can_explain(const Compiled& compiled, const std::string& tensor);
+/// Throws a user error if it has neither.
 Explanation explain(const Compiled& compiled, const std::string& tensor);
 
 }  // namespace tessera::compiler

@@ -13,12 +13,13 @@ namespace {
 struct Split {
   std::vector<AxisRef> axes;
   std::string by;  // the operand
+  const Value* operand = nullptr;
 };
 
 class OperatorFaults {
  public:
-  OperatorFaults(const Compiled& compiled, const DevicePlan& plan, const std::string& name)
-      : layout_(*compiled.layout), labels_(compiled.labels), plan_(plan), name_(name) {
+  OperatorFaults(const Compiled& compiled, const OnnxModel& model, const DevicePlan& plan, const std::string& name)
+      : model_(model), layout_(*compiled.layout), labels_(compiled.labels), plan_(plan), name_(name) {
     for (const AnnotationRequest& annotation : plan.annotations) annotated_.insert(annotation.pattern);
   }
 
@@ -52,6 +53,19 @@ class OperatorFaults {
     faults_.push_back({label, fmt::format("{}, configuration '{}': {}", label, name_, what)});
   }
 
+  // Whether a node of the file takes both tensors. Operators that rewriting makes stand for several nodes, and may take
+  // together what no node does; so do stacks for several tensors.
+  bool meet_in_file(const Value& a, const Value& b) const {
+    const Graph& graph = *model_.graph;
+    const Value *first = graph.find(a.name), *second = graph.find(b.name);
+    if (!a.rows.empty() || !b.rows.empty()) return false;
+    if (!first || !second) return true;  // in bodies, names come about later
+    return std::any_of(first->uses.begin(), first->uses.end(), [&](const Use& use) {
+      const auto& operands = use.node->inputs;
+      return std::find(operands.begin(), operands.end(), second) != operands.end();
+    });
+  }
+
   // The labels of a node's operands: those of its copies in other iterations are the same.
   std::set<std::string> labels_read(const spmd::NodeLayout& node) const {
     std::set<std::string> read;
@@ -79,8 +93,8 @@ class OperatorFaults {
                        ranks_of(axes));
           Split& split = splits[static_cast<size_t>(sub)];
           if (split.by.empty())
-            split = {axes, name};
-          else if (split.axes != axes)
+            split = {axes, name, slot.value};
+          else if (split.axes != axes && meet_in_file(*split.operand, *slot.value))
             return say(node,
                        "axis {} of '{}' must be split as the axis of '{}' that belongs to it, on the same devices", d,
                        name, split.by);
@@ -90,13 +104,15 @@ class OperatorFaults {
       for (size_t b = 0; b < a; ++b)
         for (const AxisRef& axis : splits[a].axes)
           if (std::any_of(splits[b].axes.begin(), splits[b].axes.end(),
-                          [&](const AxisRef& other) { return axis.overlaps(other); }))
+                          [&](const AxisRef& other) { return axis.overlaps(other); }) &&
+              meet_in_file(*splits[a].operand, *splits[b].operand))
             return say(node,
                        "different axes of '{}' and '{}' are split over the same devices, so that no device holds "
                        "what some results need",
                        splits[b].by, splits[a].by);
   }
 
+  const OnnxModel& model_;
   const spmd::Layout& layout_;
   const std::map<const Value*, std::string>& labels_;
   const DevicePlan& plan_;
@@ -108,9 +124,10 @@ class OperatorFaults {
 
 }  // namespace
 
-std::vector<DeviceFault> operator_faults(const Compiled& compiled, const DevicePlan& plan, const std::string& name) {
+std::vector<DeviceFault> operator_faults(const Compiled& compiled, const OnnxModel& model, const DevicePlan& plan,
+                                         const std::string& name) {
   std::vector<DeviceFault> faults = plan.faults;
-  for (DeviceFault& fault : OperatorFaults(compiled, plan, name).run()) faults.push_back(std::move(fault));
+  for (DeviceFault& fault : OperatorFaults(compiled, model, plan, name).run()) faults.push_back(std::move(fault));
   return faults;
 }
 

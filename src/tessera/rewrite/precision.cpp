@@ -198,6 +198,7 @@ class PrecisionLowering {
         graph_.rename(wide, name + ".float32");
         graph_.rename(narrow, name);
         narrow->extra = wide->extra;
+        narrow->rows = wide->rows;
       }
     for (Value*& output : graph_.outputs) {
       if (!heavy_.contains(output) || output->dtype() != compute_) continue;

@@ -21,15 +21,17 @@
 // windows reach beyond the image, so zero points come in as for any product. Images lie with their channels last;
 // others are turned first.
 //
-// Where vectors have dot products, and sums become codes, a thread takes six windows and 64 channels at a time, keeps
-// the sums in registers, and stores their codes. It reads the windows where they lie, if images are uint8, and channels
-// come in fours, or lines of the kernel are filled up to fours; else it gathers them. Elsewhere it gathers the windows
-// of a tile of the result, and the library multiplies them.
+// Where vectors have dot products, and sums become codes, a thread takes some windows and 64 channels at a time, keeps
+// the sums in registers or close to them, and stores their codes (IntegerTile). Matrix registers take windows that are
+// gathered as rows, or lie so; vectors take them where they lie, if images are uint8, and channels come in fours, or
+// lines of the kernel are filled up to fours. Elsewhere a thread gathers the windows of a tile of the result, and the
+// library multiplies them.
 namespace tessera::kernels {
 namespace {
 
 constexpr int64_t kTileBytes = 192 * 1024;  // of gathered windows
 constexpr int64_t kMostTileRows = 256, kFewestTileRows = 16;
+constexpr int64_t kRowsOfMatrix = 16;
 constexpr int64_t kRowsOfTile = 32;  // tiles are whole multiples of so many rows
 constexpr int64_t kStripColumns = 64;
 
@@ -185,6 +187,9 @@ class WindowProducts : public ImageKernel {
     windows_.filling = form.filling;
     stride_ = (form.weight.k + 3) / 4 * 4;
     lies_ready_ = windows_.lies_ready() && form.filling == 0 && stride_ == form.weight.k;
+    // A few rows leave most of a matrix register empty, and to gather lines takes longer than to multiply them.
+    const bool for_vectors = places() < kRowsOfMatrix || (form.filling != 0 && windows_.lies_in_lines());
+    tile_sums_ = integer_tile(for_vectors);
     const bool in_pieces = !tile_sums_ || tile_sums_->in_pieces;
     lie_in_pieces_ = in_pieces && windows_.flip == 0 && windows_.count % 4 == 0;
     lie_in_lines_ = in_pieces && form.filling != 0 && windows_.lies_in_lines();
@@ -409,7 +414,7 @@ class WindowProducts : public ImageKernel {
   bool is_packed_, lies_ready_ = false;
   // Each tap of a window, or each line of it, lies in the image as its product reads it.
   bool lie_in_pieces_ = false, lie_in_lines_ = false;
-  const IntegerTile* const tile_sums_ = integer_tile();
+  const IntegerTile* tile_sums_ = nullptr;
   WindowRows windows_;
   int64_t stride_ = 0, tile_ = 1, columns_ = 1;
   std::vector<std::map<std::pair<int64_t, int64_t>, std::unique_ptr<IntegerProduct>>> products_;  // of each thread

@@ -7,13 +7,15 @@
 #include "tessera/kernels/cpu/integer_codes.h"
 #include "tessera/kernels/cpu/onednn.h"
 
-// A matrix register holds 16 rows of 64 bytes. An instruction multiplies 16 rows of 64 bytes by 16 groups of a strip,
-// of which it takes one vector each, 16 columns, and adds the products to 16 x 16 sums:
+// A matrix register holds 16 rows of 64 bytes: of a, or of a strip, whose 16 groups give one vector each, 16 columns.
+// An instruction multiplies the two, and adds the products to 16 x 16 sums, which are a register, too. Two registers of
+// a (4 and 5) and two of the strip (6 and 7) make four of sums, half a strip for 32 rows:
 //
-//   sums 0, 1 | rows 4      by strips' columns 6, 7
-//   sums 2, 3 | rows 5
+//                6            7
+//     4     sums in 0    sums in 1
+//     5     sums in 2    sums in 3
 //
-// Two registers of rows and two of columns make four of sums: half a strip for 32 rows. Sums then go to memory in the
+// Sums then go to memory in the
 // first cache, where codes are made of them while the next are being multiplied: one is the matrix unit's work, the
 // other that of vectors.
 namespace tessera::kernels {

@@ -312,9 +312,11 @@ std::vector<const IntegerTile*> integer_tiles() {
   return tiles;
 }
 
-const IntegerTile* integer_tile() {
+const IntegerTile* integer_tile(bool in_pieces) {
   static const std::vector<const IntegerTile*> all = integer_tiles();
-  return all.empty() ? nullptr : all.front();
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const IntegerTile* tile) { return tile->in_pieces || !in_pieces; });
+  return found == all.end() ? nullptr : *found;
 }
 
 std::vector<IntegerStripSum> integer_strip_sums() {

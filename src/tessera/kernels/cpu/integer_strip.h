@@ -81,7 +81,7 @@ struct IntegerTile {
 
 /// Those that this machine has, the fastest first; none without AVX-512 (BW).
 std::vector<const IntegerTile*> integer_tiles();
-/// The fastest; null if there is none.
-const IntegerTile* integer_tile();
+/// The fastest, or the fastest for rows in pieces; null if there is none.
+const IntegerTile* integer_tile(bool in_pieces = false);
 
 }  // namespace tessera::kernels
