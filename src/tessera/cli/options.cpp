@@ -201,7 +201,7 @@ Plan PlanOptions::plan() const {
   return plan_path.empty() ? plan : plan.over(Plan::from_json(read_text("plan", plan_path), plan_path));
 }
 
-Plan PlanOptions::plan(Model& model, const Console& console) const {
+Plan PlanOptions::plan(Model& model, const Console& console, bool trains) const {
   const Plan own = plan();
   Plan carried = model.plan();
   const std::vector<std::string> names = model.configurations();
@@ -214,7 +214,9 @@ Plan PlanOptions::plan(Model& model, const Console& console) const {
     mistake("devices", model.path().string() + " has several device configurations, " + joined(names) +
                            "; name one with --configuration, or give a --mesh to follow none");
   const std::string& name = configuration.empty() ? names.front() : configuration;
-  const ConfiguredModel followed = model.configured(name, own);
+  Plan before = own;
+  if (trains) before.states.emplace_back("*");
+  const ConfiguredModel followed = model.configured(name, before);
   constexpr size_t kMostNamed = 16;
   std::vector<std::string> devices;
   bool in_order = true;

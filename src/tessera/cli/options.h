@@ -45,8 +45,8 @@ struct PlanOptions {
   Plan plan() const;
   /// The same, completed by what the model says: the plan that it carries or, if nobody names a mesh, its annotations
   /// for a device configuration. Then `model` becomes one that can follow these. Throws a user error if it is not clear
-  /// for which configuration.
-  Plan plan(Model& model, const Console& console) const;
+  /// for which configuration. `trains`: all parameters will change.
+  Plan plan(Model& model, const Console& console, bool trains = false) const;
   Mesh mesh(const Plan& plan) const;
   /// What the file says of the mesh's links; empty without one.
   Topology topology() const;

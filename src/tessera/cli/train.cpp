@@ -39,7 +39,7 @@ class Train : public Command {
         if (!path->empty()) require_writable(*path);
 
     Model model = Model::load(model_);
-    Plan plan = plan_.plan(model, console);
+    Plan plan = plan_.plan(model, console, true);
     if (!plan.states.empty())
       wrong_training(
           "the plan pairs the states of a step ('states'), which tessera train makes itself; leave them out");
