@@ -350,6 +350,15 @@ TEST(RaiseExperts, keeps_results_on_the_way_where_something_else_needs_them) {
     }
 }
 
+// The router may read tokens as they were moved for the experts.
+TEST(RaiseStackedExperts, whose_tokens_something_else_reads) {
+  OnnxModel model =
+      parse_text(stacked("  rs = Shape (r)\n  z = ConstantOfShape (rs)\n  m = ScatterElements <axis = 1> (z, i, w)\n"));
+  model.graph->outputs.push_back(
+      model.graph->add_node("Abs", {model.graph->find("x1")}, {"elsewhere"}, "")->outputs[0]);
+  EXPECT_TRUE(Raised(std::move(model)).experts);
+}
+
 // A loop over experts, unrolled, in which NonZero finds the tokens of each.
 std::string looped(std::string_view of_rows = "") {
   std::string nodes =

@@ -88,6 +88,19 @@ void for_axes(const ShardingSpec& spec, const ListedLayout& layout, const Visit&
 
 }  // namespace
 
+const Form* form_in(const Forms& forms, const Node* node, const std::string& tensor) {
+  const auto of_node = forms.find(node);
+  if (of_node == forms.end()) return nullptr;
+  const auto found = of_node->second.find(tensor);
+  return found == of_node->second.end() ? nullptr : &found->second;
+}
+
+bool same_place(const std::vector<PlacedAxis>& a, const std::vector<PlacedAxis>& b) {
+  return a.size() == b.size() && std::all_of(a.begin(), a.end(), [&](const PlacedAxis& entry) {
+           return std::find(b.begin(), b.end(), entry) != b.end();
+         });
+}
+
 DeviceList list_of(const ShardingSpec& spec, const std::vector<int64_t>& otherwise) {
   DeviceList list;
   for (const ShardedAxis& axis : spec.axes)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +26,19 @@ struct MeshLayout {
 /// As many shards of each factor as the list says, over axes of the mesh that have as many devices; else none. It is
 /// where its holders have a common place. `devices`: the mesh's, by rank.
 ListedLayout nearest_layout(const DeviceList& list, const Mesh& mesh, const std::vector<int64_t>& devices);
+
+/// What a node wants of an operand or result.
+struct Form {
+  std::string layout;          ///< as annotations are written; "": the tensor has none
+  std::vector<AxisRef> axes;   ///< that split it
+  std::vector<PlacedAxis> at;  ///< where its holders are
+};
+/// What nodes want, by their tensors' names.
+using Forms = std::map<const Node*, std::map<std::string, Form>>;
+/// Null: the node says nothing of that tensor.
+const Form* form_in(const Forms& forms, const Node* node, const std::string& tensor);
+/// Whether both are the same place, in any order.
+bool same_place(const std::vector<PlacedAxis>& a, const std::vector<PlacedAxis>& b);
 
 /// A layout as annotations are written.
 struct LayoutText {

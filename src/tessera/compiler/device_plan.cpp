@@ -22,22 +22,9 @@ namespace {
 
 constexpr std::string_view kStage = "devices";  // of errors
 
-// What a node wants of an operand or result.
-struct Form {
-  std::string layout;          // as annotations are written; "": the tensor has none
-  std::vector<AxisRef> axes;   // that split it
-  std::vector<PlacedAxis> at;  // where its holders are
-};
-
 bool conflicts(const std::vector<PlacedAxis>& place, const std::vector<AxisRef>& axes) {
   return std::any_of(axes.begin(), axes.end(),
                      [&](const AxisRef& axis) { return axis.size > 1 && spmd::overlaps(place, axis); });
-}
-
-bool same_place(const std::vector<PlacedAxis>& a, const std::vector<PlacedAxis>& b) {
-  return a.size() == b.size() && std::all_of(a.begin(), a.end(), [&](const PlacedAxis& entry) {
-           return std::find(b.begin(), b.end(), entry) != b.end();
-         });
 }
 
 // Whether some rank is at both.
@@ -76,12 +63,13 @@ class Follower {
     gather();
     find_mesh();
     find_forms();
-    lay_out_stacks();
+    stacks_.emplace(plan_.model, plan_.mesh, kept_, forms_);
+    for (const auto& [stack, layout] : stacks_->layouts()) plan_.annotations.push_back({stack, layout, by_, true});
     place_nodes();
     lay_out_values();
     lay_out_bodies();
     request_places();
-    if (std::set<std::string> names = apart(); !std::includes(kept_.begin(), kept_.end(), names.begin(), names.end())) {
+    if (std::set<std::string> names = keep_apart(); !names.empty()) {
       names.insert(kept_.begin(), kept_.end());
       return Follower(read_, configuration_, std::move(names)).run();
     }
@@ -91,14 +79,6 @@ class Follower {
   }
 
  private:
-  // Parameters that rewriting stacks, who reads each, and where all of them are.
-  struct Stack {
-    std::string name;
-    std::vector<std::string> rows;
-    std::vector<Node*> readers;
-    std::vector<PlacedAxis> at;
-  };
-
   // An annotated node in a body.
   struct Inner {
     Graph* body;
@@ -210,12 +190,7 @@ class Follower {
          spec.tensor, shape, shards_of(spec), fmt::join(holders, ","), layout, plan_.mesh.str());
   }
 
-  const Form* form(const Node* node, const Value* tensor) const {
-    const auto of_node = forms_.find(node);
-    if (of_node == forms_.end()) return nullptr;
-    const auto found = of_node->second.find(tensor->name);
-    return found == of_node->second.end() ? nullptr : &found->second;
-  }
+  const Form* form(const Node* node, const Value* tensor) const { return form_in(forms_, node, tensor->name); }
 
   const std::vector<PlacedAxis>& place(const Node* node) const {
     static const std::vector<PlacedAxis> everywhere;
@@ -230,115 +205,25 @@ class Follower {
           forms_[node].emplace(spec.tensor, form_of(*node, said->second, spec));
   }
 
-  // Parameters that rewriting stacks, as those of experts, are laid out as their stack. A device that has some of them
-  // holds some rows of it: no node has to run there for that.
-  void lay_out_stacks() {
-    if (!may_have_stacks(plan_.model)) return;
-    std::set<std::string> parameters, others = kept_;
-    for (const auto& [node, forms] : forms_)
-      for (const auto& [tensor, form] : forms) {
-        const Value* value = graph().find(tensor);
-        const bool is_row = value && value->kind == ValueKind::state && !kept_.contains(tensor);
-        (is_row ? parameters : others).insert(tensor);
-      }
-    // Annotations keep other parameters as they are, on which depends in turn what is stacked.
-    std::map<std::string, std::pair<std::vector<std::string>, StackLayout>> found;  // by the stack's name
-    std::set<std::string> stacked = parameters;
-    while (stacked.size() > 1) {
-      std::set<std::string> kept = others, again;
-      std::set_difference(parameters.begin(), parameters.end(), stacked.begin(), stacked.end(),
-                          std::inserter(kept, kept.end()));
-      found.clear();
-      Stacks stacks = stacks_of(plan_.model, kept);
-      left_ = std::move(stacks.names);
-      for (const auto& [stack, names] : stacks.rows)
-        if (const auto layout = layout_of_stack(names)) {
-          found.emplace(stack, std::pair(names, *layout));
-          for (const std::string& name : names)
-            if (stacked.contains(name)) again.insert(name);
-        }
-      if (again == stacked) break;
-      stacked = std::move(again);
-    }
-    if (stacked.size() < 2) return;
-    for (const auto& [stack, rows] : found) {
-      const auto& [names, layout] = rows;
-      plan_.annotations.push_back({stack, layout.text, by_, true});
-      Stack& added = stacks_.emplace_back(Stack{stack, names, {}, layout.at});
-      for (const std::string& name : names) {
-        added.readers.push_back(graph().find(name)->uses.front().node);
-        forms_.at(added.readers.back()).at(name) = {"", {}, layout.at};
-      }
-      find_inside(added);
-    }
-  }
-
-  struct StackLayout {
-    std::string text;            // as annotations are written
-    std::vector<PlacedAxis> at;  // where all of it is
-  };
-
-  // The layout of a stack of these parameters. Nullopt if nodes do not say how all of them lie, or if no split of rows
-  // puts them where they are.
-  std::optional<StackLayout> layout_of_stack(const std::vector<std::string>& names) const {
-    const std::string* common = nullptr;
-    std::vector<std::vector<PlacedAxis>> places;
-    for (const std::string& name : names) {
-      const Value* row = graph().find(name);
-      const Form* own = row && row->uses.size() == 1 ? form(row->uses.front().node, row) : nullptr;
-      if (!own || own->layout.empty() || (common && *common != own->layout)) return std::nullopt;
-      common = &own->layout;
-      places.push_back(own->at);
-    }
-    const auto layout = layout_of_rows(std::move(places));
-    if (!layout) return std::nullopt;
-    std::vector<std::string> split;
-    for (const AxisRef& axis : layout->axes) split.push_back(axis.str(plan_.mesh));
-    const std::string rows = split.empty() ? "-" : fmt::format("{{{}}}", fmt::join(split, ","));
-    return StackLayout{fmt::format("[{}, {}", rows, common->substr(1)), layout->at};
-  }
-
-  // The nodes that vanish and come of some of the rows, but not of all, as the terms of a sum over experts do.
-  void find_inside(const Stack& stack) {
-    std::map<const Node*, std::set<size_t>> rows_behind;
-    for (size_t row = 0; row < stack.readers.size(); ++row) rows_behind[stack.readers[row]].insert(row);
-    for (const Node* node : nodes_) {
-      std::set<size_t> rows;
-      if (const auto own = rows_behind.find(node); own != rows_behind.end()) rows = std::move(own->second);
-      for (const Value* operand : node->inputs)
-        if (const auto before = rows_behind.find(operand ? operand->producer : nullptr); before != rows_behind.end())
-          rows.insert(before->second.begin(), before->second.end());
-      rows_behind.erase(node);
-      const bool is_left = std::any_of(node->outputs.begin(), node->outputs.end(),
-                                       [&](const Value* result) { return result && left_.contains(result->name); });
-      if (rows.empty() || rows.size() == stack.rows.size() || is_left) continue;
-      rows_behind.emplace(node, std::move(rows));
-      inside_.emplace(node, stack.at);
-    }
-  }
-
-  // What must survive rewriting, after all: results inside of what is stacked that annotations put elsewhere, and rows
-  // whose stack does not come about.
-  std::set<std::string> apart() const {
-    std::set<std::string> names;
-    if (stacks_.empty()) return names;
-    for (const auto& [node, at] : inside_)
+  // What must survive rewriting, after all, that does not yet: what a stack absorbs, but annotations put elsewhere, and
+  // parameters whose stack does not come about.
+  std::set<std::string> keep_apart() const {
+    std::set<std::string> asked = kept_;
+    for (const AnnotationRequest& request : plan_.annotations) asked.insert(request.pattern);
+    std::set<std::string> names = stacks_->missing(plan_.model, asked);
+    for (const auto& [node, at] : stacks_->inside())
       for (const Value* result : node->outputs)
         if (result && !same_place(place(node), at)) names.insert(result->name);
-    std::set<std::string> kept = kept_;
-    for (const AnnotationRequest& request : plan_.annotations) kept.insert(request.pattern);
-    const Stacks made = stacks_of(plan_.model, kept);
-    for (const Stack& stack : stacks_)
-      if (!made.rows.contains(stack.name)) names.insert(stack.rows.begin(), stack.rows.end());
+    std::erase_if(names, [&](const std::string& name) { return kept_.contains(name); });
     return names;
   }
 
   void place_nodes() {
     for (Node* node : nodes_) {
       const auto said = said_.find(node);
-      const auto inside = inside_.find(node);
-      if (said == said_.end() && inside != inside_.end())
-        places_[node] = inside->second;
+      const std::vector<PlacedAxis>* inside = stacks_->place_inside(node);
+      if (said == said_.end() && inside)
+        places_[node] = *inside;
       else
         places_[node] = place_for(node, said == said_.end() ? nullptr : &said->second);
     }
@@ -566,12 +451,9 @@ class Follower {
   DevicePlan plan_;
   const DeviceConfiguration configuration_;
   const std::string by_;
-  std::set<std::string> kept_;  // names that must survive rewriting
-  std::set<std::string> left_;  // names that rewriting leaves, if there are stacks
-  std::vector<Stack> stacks_;
-  std::map<const Node*, std::vector<PlacedAxis>> inside_;  // nodes that vanish in a stack's reader, and where that is
-  std::vector<Node*> nodes_;                               // of the model as read, in order
-  std::map<const Node*, size_t> position_;                 // in nodes_
+  const std::set<std::string> kept_;        // names that must survive rewriting
+  std::vector<Node*> nodes_;                // of the model as read, in order
+  std::map<const Node*, size_t> position_;  // in nodes_
   std::vector<Node*> made_;
   std::map<const Node*, NodeDevices> said_;
   std::vector<Inner> inner_;
@@ -581,7 +463,8 @@ class Follower {
   std::optional<DefaultDevices> defaults_;
   std::map<std::string, Shape> shapes_;
   std::map<DeviceList, MeshLayout> layouts_;
-  std::map<const Node*, std::map<std::string, Form>> forms_;
+  Forms forms_;
+  std::optional<StackLayouts> stacks_;
   std::map<const Node*, std::vector<PlacedAxis>> places_;
   std::set<const Value*> annotated_;
   std::map<std::tuple<const Value*, std::string, std::string>, Value*> copies_;

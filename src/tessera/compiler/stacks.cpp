@@ -1,5 +1,7 @@
 #include "tessera/compiler/stacks.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "tessera/base/error.h"
@@ -48,30 +50,13 @@ std::vector<PlacedAxis> take_common(Places& places) {
   return common;
 }
 
-}  // namespace
-
+// Whether the model has what rewriting may stack: choices among experts.
 bool may_have_stacks(const OnnxModel& model) {
   return has_choices(*model.graph) || std::any_of(model.functions.begin(), model.functions.end(),
                                                   [](const Function& function) { return has_choices(*function.body); });
 }
 
-Stacks stacks_of(const OnnxModel& model, const std::set<std::string>& kept) {
-  OnnxModel copy = model.clone();
-  rewrite::RewriteOptions options;
-  options.barriers = kept;
-  try {
-    rewrite::rewrite_model(copy, options);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::user) throw;
-    return {};
-  }
-  Stacks stacks;
-  for (const Value* state : copy.graph->values_of(ValueKind::state))
-    if (!state->rows.empty()) stacks.rows.emplace(state->name, state->rows);
-  if (!stacks.rows.empty())
-    for (const auto& value : copy.graph->values()) stacks.names.insert(value->name);
-  return stacks;
-}
+}  // namespace
 
 std::vector<PlacedAxis> place_of_row(const std::vector<AxisRef>& axes, int64_t row, int64_t rows) {
   std::vector<PlacedAxis> place;
@@ -102,6 +87,134 @@ std::optional<RowsLayout> layout_of_rows(std::vector<std::vector<PlacedAxis>> pl
     if (same) return layout;
   } while (std::next_permutation(layout.axes.begin(), layout.axes.end()));
   return std::nullopt;
+}
+
+/// Parameters that make a stack, and how it lies.
+struct StackLayouts::Stack {
+  std::string name;
+  std::vector<std::string> rows;
+  RowsLayout layout;
+  std::string of_row;  ///< as annotations are written
+};
+
+/// What rewriting makes of a model.
+struct StackLayouts::Rewritten {
+  std::map<std::string, std::vector<std::string>> stacks;  ///< the parameters in each, by its name
+  std::set<std::string> left;                              ///< names of values, if there is a stack
+};
+
+// Nothing if the model cannot be rewritten: whoever compiles it hears of it.
+StackLayouts::Rewritten StackLayouts::rewritten(const OnnxModel& model, const std::set<std::string>& kept) {
+  OnnxModel copy = model.clone();
+  rewrite::RewriteOptions options;
+  options.barriers = kept;
+  try {
+    rewrite::rewrite_model(copy, options);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::user) throw;
+    return {};
+  }
+  Rewritten made;
+  for (const Value* state : copy.graph->values_of(ValueKind::state))
+    if (!state->rows.empty()) made.stacks.emplace(state->name, state->rows);
+  if (!made.stacks.empty())
+    for (const auto& value : copy.graph->values()) made.left.insert(value->name);
+  return made;
+}
+
+StackLayouts::StackLayouts(const OnnxModel& model, const Mesh& mesh, const std::set<std::string>& kept, Forms& forms) {
+  if (!may_have_stacks(model)) return;
+  const Graph& graph = *model.graph;
+  std::set<std::string> parameters, others = kept;
+  for (const auto& [node, of_node] : forms)
+    for (const auto& [tensor, form] : of_node) {
+      const Value* value = graph.find(tensor);
+      const bool may_be_row = value && value->kind == ValueKind::state && !kept.contains(tensor);
+      (may_be_row ? parameters : others).insert(tensor);
+    }
+  const auto laid_out = [&](const std::string& name, const std::vector<std::string>& rows) -> std::optional<Stack> {
+    const std::string* common = nullptr;
+    std::vector<std::vector<PlacedAxis>> places;
+    for (const std::string& each : rows) {
+      const Value* row = graph.find(each);
+      const Form* form = row && row->uses.size() == 1 ? form_in(forms, row->uses.front().node, each) : nullptr;
+      if (!form || form->layout.empty() || (common && *common != form->layout)) return std::nullopt;
+      common = &form->layout;
+      places.push_back(form->at);
+    }
+    const auto layout = layout_of_rows(std::move(places));
+    return layout ? std::optional(Stack{name, rows, *layout, *common}) : std::nullopt;
+  };
+  // Annotations keep other parameters as they are, on which depends in turn what is stacked.
+  std::vector<Stack> found;
+  Rewritten made;
+  std::set<std::string> stacked = parameters;
+  while (stacked.size() > 1) {
+    std::set<std::string> apart = others, again;
+    std::set_difference(parameters.begin(), parameters.end(), stacked.begin(), stacked.end(),
+                        std::inserter(apart, apart.end()));
+    found.clear();
+    made = rewritten(model, apart);
+    for (const auto& [name, rows] : made.stacks)
+      if (auto stack = laid_out(name, rows)) {
+        again.insert(rows.begin(), rows.end());
+        found.push_back(std::move(*stack));
+      }
+    if (again == stacked) break;
+    std::erase_if(again, [&](const std::string& name) { return !stacked.contains(name); });
+    stacked = std::move(again);
+  }
+  if (stacked.size() < 2) return;
+  for (const Stack& stack : found) add(graph, stack, made, mesh, forms);
+}
+
+void StackLayouts::add(const Graph& graph, const Stack& stack, const Rewritten& rewritten, const Mesh& mesh,
+                       Forms& forms) {
+  std::vector<std::string> axes;
+  for (const AxisRef& axis : stack.layout.axes) axes.push_back(axis.str(mesh));
+  const std::string split = axes.empty() ? "-" : fmt::format("{{{}}}", fmt::join(axes, ","));
+  layouts_.emplace(stack.name, fmt::format("[{}, {}", split, stack.of_row.substr(1)));
+  rows_.emplace(stack.name, stack.rows);
+  std::vector<const Node*> readers;
+  for (const std::string& row : stack.rows) {
+    readers.push_back(graph.find(row)->uses.front().node);
+    forms.at(readers.back()).at(row) = {"", {}, stack.layout.at};
+  }
+  find_inside(graph, stack, readers, rewritten);
+}
+
+void StackLayouts::find_inside(const Graph& graph, const Stack& stack, const std::vector<const Node*>& readers,
+                               const Rewritten& rewritten) {
+  std::map<const Node*, std::set<size_t>> rows_behind;
+  for (size_t row = 0; row < readers.size(); ++row) rows_behind[readers[row]].insert(row);
+  for (const auto& node : graph.nodes()) {
+    std::set<size_t> rows;
+    if (const auto own = rows_behind.find(node.get()); own != rows_behind.end()) rows = std::move(own->second);
+    for (const Value* operand : node->inputs)
+      if (const auto before = rows_behind.find(operand ? operand->producer : nullptr); before != rows_behind.end())
+        rows.insert(before->second.begin(), before->second.end());
+    rows_behind.erase(node.get());
+    const bool is_left = std::any_of(node->outputs.begin(), node->outputs.end(), [&](const Value* result) {
+      return result && rewritten.left.contains(result->name);
+    });
+    if (rows.empty() || rows.size() == readers.size() || is_left) continue;
+    rows_behind.emplace(node.get(), std::move(rows));
+    inside_.emplace(node.get(), stack.layout.at);
+  }
+}
+
+const std::vector<PlacedAxis>* StackLayouts::place_inside(const Node* node) const {
+  const auto found = inside_.find(node);
+  return found == inside_.end() ? nullptr : &found->second;
+}
+
+std::set<std::string> StackLayouts::missing(const OnnxModel& model, const std::set<std::string>& kept) const {
+  std::set<std::string> names;
+  if (rows_.empty()) return names;
+  const Rewritten made = rewritten(model, kept);
+  for (const auto& [stack, rows] : rows_)
+    if (!made.stacks.contains(stack)) names.insert(rows.begin(), rows.end());
+  return names;
 }
 
 }  // namespace tessera::compiler

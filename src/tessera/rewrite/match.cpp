@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 
+#include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
 
 namespace tessera::rewrite {
@@ -93,9 +94,14 @@ bool used_only_between(const Graph& graph, const Value* from, const Value* to, c
     return known->second;
   };
   reaches(to);
+  const auto is_moved = [&](const Value* value) {
+    while (value && value != from && value->producer && ops::moves_of(*value->producer) != ops::Moves::nothing)
+      value = value->producer->input(0);
+    return value == from;
+  };
   for (const auto& [node, is_between] : leads)
     for (const Value* result : node->outputs)
-      if (is_between && result && result != to &&
+      if (is_between && result && result != to && !is_moved(result) &&
           (graph.is_output(result) || std::any_of(result->uses.begin(), result->uses.end(), [&](const Use& use) {
              const auto user = leads.find(use.node);
              return user == leads.end() || !user->second;
