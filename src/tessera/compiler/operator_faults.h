@@ -9,7 +9,9 @@ namespace tessera::compiler {
 
 /// Nodes whose operands, laid out as annotated, lie in ways that the operator cannot compute with: a dimension that
 /// must be whole is split, dimensions that must be split alike are not, or two that must not be split over the same
-/// devices are. Layouts have to be changed before the operator then. `compiled` comes of a device plan.
+/// devices are. Layouts have to be changed before the operator then. Operands that no node of the file takes together,
+/// but an operator that rewriting makes of several, may lie as they will. `compiled` comes of the plan, whose model is
+/// `model`.
 std::vector<DeviceFault> operator_faults(const Compiled& compiled, const OnnxModel& model, const DevicePlan& plan,
                                          const std::string& name);
 
