@@ -71,22 +71,33 @@ std::vector<PlacedAxis> place_of_row(const std::vector<AxisRef>& axes, int64_t r
   return place;
 }
 
-std::optional<RowsLayout> layout_of_rows(std::vector<std::vector<PlacedAxis>> places) {
+namespace {
+
+// The axes over which rows are split that are at these places.
+std::optional<std::vector<AxisRef>> axes_of_rows(Places places) {
   const auto by_axis = [](const PlacedAxis& a, const PlacedAxis& b) { return a.axis < b.axis; };
-  RowsLayout layout;
-  layout.at = take_common(places);
   for (auto& place : places) std::sort(place.begin(), place.end(), by_axis);
-  for (const PlacedAxis& entry : places.front()) layout.axes.push_back(entry.axis);
+  std::vector<AxisRef> axes;
+  for (const PlacedAxis& entry : places.front()) axes.push_back(entry.axis);
   do {
     bool same = true;
     for (size_t row = 0; row < places.size() && same; ++row) {
-      auto place = place_of_row(layout.axes, static_cast<int64_t>(row), static_cast<int64_t>(places.size()));
+      auto place = place_of_row(axes, static_cast<int64_t>(row), static_cast<int64_t>(places.size()));
       std::sort(place.begin(), place.end(), by_axis);
       same = place == places[row];
     }
-    if (same) return layout;
-  } while (std::next_permutation(layout.axes.begin(), layout.axes.end()));
+    if (same) return axes;
+  } while (std::next_permutation(axes.begin(), axes.end()));
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<RowsLayout> layout_of_rows(std::vector<std::vector<PlacedAxis>> places) {
+  if (const auto axes = axes_of_rows(places)) return RowsLayout{*axes, {}};
+  const std::vector<PlacedAxis> common = take_common(places);
+  const auto axes = axes_of_rows(std::move(places));
+  return axes ? std::optional(RowsLayout{*axes, common}) : std::nullopt;
 }
 
 /// Parameters that make a stack, and how it lies.

@@ -23,7 +23,8 @@ struct RowsLayout {
   std::vector<PlacedAxis> at;
 };
 /// The layout of rows that are at these places, in order; nullopt if no split puts them there. Example: rows at x=2 and
-/// x=3, with x of size 4, are split over x:(2)2 at x:(1)2=1.
+/// x=3, with x of size 4, are split over x:(2)2 at x:(1)2=1. Rows at x=0 and x=1 are split over x, so that two of its
+/// ranks have none.
 std::optional<RowsLayout> layout_of_rows(std::vector<std::vector<PlacedAxis>> places);
 
 /// The stacks that rewriting makes of annotated parameters, as those of experts, laid out as nodes say of each of them.
