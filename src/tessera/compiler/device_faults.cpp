@@ -76,15 +76,7 @@ std::map<std::string, Shape> shapes_of(const OnnxModel& model, const std::set<st
   };
   read(*model.graph);
   if (shapes.size() == names.size()) return shapes;
-  OnnxModel copy = model.clone();
-  rewrite::RewriteOptions options;
-  options.barriers = names;
-  try {
-    rewrite::rewrite_model(copy, options);
-    read(*copy.graph);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::user) throw;  // whoever compiles the model hears of it
-  }
+  if (const auto rewritten = rewrite::rewritten_if_possible(model, names)) read(*rewritten->graph);
   return shapes;
 }
 

@@ -21,15 +21,12 @@ std::set<std::string> annotated_results(const DevicePlan& plan) {
 // Those among them that rewriting removes if nothing names them.
 std::set<std::string> removed(const DevicePlan& plan, const std::set<std::string>& names,
                               const std::set<std::string>& kept) {
-  OnnxModel model = plan.model.clone();
-  rewrite::RewriteOptions options;
-  options.barriers = kept;
+  std::set<std::string> others = kept, gone;
   for (const AnnotationRequest& request : plan.annotations)
-    if (!names.contains(request.pattern)) options.barriers.insert(request.pattern);
-  rewrite::rewrite_model(model, options);
-  std::set<std::string> gone;
+    if (!names.contains(request.pattern)) others.insert(request.pattern);
+  const std::optional<OnnxModel> rewritten = rewrite::rewritten_if_possible(plan.model, others);
   for (const std::string& name : names)
-    if (!model.graph->find(name)) gone.insert(name);
+    if (rewritten && !rewritten->graph->find(name)) gone.insert(name);
   return gone;
 }
 

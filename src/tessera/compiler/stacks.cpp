@@ -4,11 +4,9 @@
 
 #include <algorithm>
 
-#include "tessera/base/error.h"
 #include "tessera/rewrite/pipeline.h"
 
 namespace tessera::compiler {
-
 namespace {
 
 bool has_choices(const Graph& graph) {
@@ -50,6 +48,24 @@ std::vector<PlacedAxis> take_common(Places& places) {
   return common;
 }
 
+// The axes over which rows are split that are at these places.
+std::optional<std::vector<AxisRef>> axes_of_rows(Places places) {
+  const auto by_axis = [](const PlacedAxis& a, const PlacedAxis& b) { return a.axis < b.axis; };
+  for (auto& place : places) std::sort(place.begin(), place.end(), by_axis);
+  std::vector<AxisRef> axes;
+  for (const PlacedAxis& entry : places.front()) axes.push_back(entry.axis);
+  do {
+    bool same = true;
+    for (size_t row = 0; row < places.size() && same; ++row) {
+      auto place = place_of_row(axes, static_cast<int64_t>(row), static_cast<int64_t>(places.size()));
+      std::sort(place.begin(), place.end(), by_axis);
+      same = place == places[row];
+    }
+    if (same) return axes;
+  } while (std::next_permutation(axes.begin(), axes.end()));
+  return std::nullopt;
+}
+
 // Whether the model has what rewriting may stack: choices among experts.
 bool may_have_stacks(const OnnxModel& model) {
   return has_choices(*model.graph) || std::any_of(model.functions.begin(), model.functions.end(),
@@ -70,28 +86,6 @@ std::vector<PlacedAxis> place_of_row(const std::vector<AxisRef>& axes, int64_t r
   }
   return place;
 }
-
-namespace {
-
-// The axes over which rows are split that are at these places.
-std::optional<std::vector<AxisRef>> axes_of_rows(Places places) {
-  const auto by_axis = [](const PlacedAxis& a, const PlacedAxis& b) { return a.axis < b.axis; };
-  for (auto& place : places) std::sort(place.begin(), place.end(), by_axis);
-  std::vector<AxisRef> axes;
-  for (const PlacedAxis& entry : places.front()) axes.push_back(entry.axis);
-  do {
-    bool same = true;
-    for (size_t row = 0; row < places.size() && same; ++row) {
-      auto place = place_of_row(axes, static_cast<int64_t>(row), static_cast<int64_t>(places.size()));
-      std::sort(place.begin(), place.end(), by_axis);
-      same = place == places[row];
-    }
-    if (same) return axes;
-  } while (std::next_permutation(axes.begin(), axes.end()));
-  return std::nullopt;
-}
-
-}  // namespace
 
 std::optional<RowsLayout> layout_of_rows(std::vector<std::vector<PlacedAxis>> places) {
   if (const auto axes = axes_of_rows(places)) return RowsLayout{*axes, {}};
@@ -114,22 +108,14 @@ struct StackLayouts::Rewritten {
   std::set<std::string> left;                              ///< names of values, if there is a stack
 };
 
-// Nothing if the model cannot be rewritten: whoever compiles it hears of it.
 StackLayouts::Rewritten StackLayouts::rewritten(const OnnxModel& model, const std::set<std::string>& kept) {
-  OnnxModel copy = model.clone();
-  rewrite::RewriteOptions options;
-  options.barriers = kept;
-  try {
-    rewrite::rewrite_model(copy, options);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::user) throw;
-    return {};
-  }
   Rewritten made;
-  for (const Value* state : copy.graph->values_of(ValueKind::state))
+  const std::optional<OnnxModel> copy = rewrite::rewritten_if_possible(model, kept);
+  if (!copy) return made;
+  for (const Value* state : copy->graph->values_of(ValueKind::state))
     if (!state->rows.empty()) made.stacks.emplace(state->name, state->rows);
   if (!made.stacks.empty())
-    for (const auto& value : copy.graph->values()) made.left.insert(value->name);
+    for (const auto& value : copy->graph->values()) made.left.insert(value->name);
   return made;
 }
 

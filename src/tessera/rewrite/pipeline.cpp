@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tessera/base/error.h"
 #include "tessera/rewrite/lists.h"
 #include "tessera/rewrite/passes.h"
 
@@ -96,6 +97,19 @@ void rewrite_model(OnnxModel& model, const RewriteOptions& options) {
   lower_barriers(is_candidate);
   graph.erase_dead();  // nodes that existed only for their names
   graph.outputs.resize(real_outputs);
+}
+
+std::optional<OnnxModel> rewritten_if_possible(const OnnxModel& model, const std::set<std::string>& kept) {
+  OnnxModel copy = model.clone();
+  RewriteOptions options;
+  options.barriers = kept;
+  try {
+    rewrite_model(copy, options);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::user) throw;
+    return std::nullopt;
+  }
+  return copy;
 }
 
 }  // namespace tessera::rewrite

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -38,5 +39,8 @@ const std::vector<Pass>& passes();
 /// Runs all passes. Afterwards the model is in opset kCanonicalOpset, has no functions, every result has a type, and no
 /// Shape node is left. Graph inputs, outputs and states keep their names. Throws user errors that name the node.
 void rewrite_model(OnnxModel& model, const RewriteOptions& options = {});
+/// A rewritten copy in which these names survive, to see what becomes of the model; nullopt where rewrite_model()
+/// throws a user error. Whoever compiles the model hears of that.
+std::optional<OnnxModel> rewritten_if_possible(const OnnxModel& model, const std::set<std::string>& kept);
 
 }  // namespace tessera::rewrite

@@ -15,9 +15,8 @@
 //     4     sums in 0    sums in 1
 //     5     sums in 2    sums in 3
 //
-// Sums then go to memory in the
-// first cache, where codes are made of them while the next are being multiplied: one is the matrix unit's work, the
-// other that of vectors.
+// Sums then go to memory in the first cache, where codes are made of them while the next are being multiplied: one is
+// the matrix unit's work, the other that of vectors.
 namespace tessera::kernels {
 namespace {
 
