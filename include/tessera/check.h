@@ -57,6 +57,8 @@ CheckReport check_program(const Program& program);
 /// themselves or the model, wherever they are; if there are none, operators that cannot be so split. Ranks in findings
 /// are 0.
 std::vector<CheckFinding> check_annotations(const Model& model, const std::string& configuration = "");
+/// Throws a user error for the first statement that contradicts itself or the model, if there is one.
+void refuse_wrong_annotations(const Model& model);
 
 /// The model files of a written program that have changed since, relative to its folder.
 std::vector<std::string> changed_models(const std::filesystem::path& folder);

@@ -249,8 +249,8 @@ TEST_F(DeviceAnnotations, NameEveryFault) {
               ElementsAre(HasSubstr("shards and lists no devices, of which there are 4")));
   EXPECT_THAT(fault({"y", {0}, {}, {{0, {{1LL << 62, "", 1}, {1LL << 62, "", 1}}}}}), only("more than 64 bits hold"));
   const ShardingSpec good{"y", {0, 1}, {}, {{0, {{2, "", 2}}}}};
-  EXPECT_THAT(fault(good, {}), ElementsAre(HasSubstr("the model has no such configuration, nor any other")));
-  EXPECT_THAT(fault(good, {{"d", 2, {}}}), ElementsAre(HasSubstr("no such configuration, but has 'd'")));
+  EXPECT_THAT(fault(good, {}), ElementsAre(HasSubstr("the model does not declare this configuration, nor any other")));
+  EXPECT_THAT(fault(good, {{"d", 2, {}}}), ElementsAre(HasSubstr("does not declare this configuration, but 'd'")));
   EXPECT_THAT(fault(good, {{"c", 0, {}}}), ElementsAre(HasSubstr("it has 0 devices")));
   EXPECT_THAT(fault(good, {{"c", 2'000'000'000, {}}}), ElementsAre(HasSubstr("give it 1 to 1048576")));
   EXPECT_THAT(check_annotations(model(kRelu, {{"", 2, {}}}, {})).at(0).message, HasSubstr("it has no name"));

@@ -101,6 +101,37 @@ TEST_F(AnnotatedModel, IsRefusedWithItsFaults) {
   }
 }
 
+// Nobody can ask for such a configuration, so that its annotations would count for nothing.
+TEST_F(AnnotatedModel, IsRefusedIfItDoesNotDeclareAConfigurationThatNodesName) {
+  const std::string file = (folder_ / "undeclared.onnx").string();
+  for (const bool another : {false, true}) {
+    OnnxModel model = import_model(annotated("one.onnx", {{"pairs", 2}}));
+    if (another) {
+      std::vector<NodeDevices> said = device_annotations(*model.graph->find("hidden")->producer);
+      said.push_back(said.front());
+      said.back().configuration = "fours";
+      set_device_annotations(*model.graph->find("hidden")->producer, said);
+    } else {
+      set_device_configurations(model, {});
+    }
+    export_model(model, file);
+    const std::string fault =
+        another ? "MatMul producing 'hidden', configuration 'fours': the model does not declare this configuration, but "
+                  "'pairs'; declare it, or correct the name in the node"
+                : "MatMul producing 'hidden', configuration 'pairs': the model does not declare this configuration, nor "
+                  "any other";
+    const Ran checked = tessera("check " + file);
+    EXPECT_EQ(checked.code, 1);
+    EXPECT_THAT(checked.out, AllOf(HasSubstr("device: " + fault), HasSubstr("WRONG")));
+    for (const char* command : {"run ", "verify ", "shard --dry-run ", "bench --iterations 1 ", "explain ",
+                                "train --dry-run --loss mse --data x --steps 1 ", "infer -o x.onnx "}) {
+      const std::string words = command + file + (std::string(command) == "explain " ? " up" : "");
+      EXPECT_THAT(mistake(words), HasSubstr(fault));
+    }
+    EXPECT_EQ(tessera("run --mesh tp=2 " + file).code, 0) << "a mesh comes in place of what the file says";
+  }
+}
+
 TEST_F(AnnotatedModel, IsCompletedAndWritten) {
   const std::string one = annotated("one.onnx", {{"pairs", 2}}), whole = (folder_ / "whole.onnx").string();
   EXPECT_EQ(parsed("infer " + one + " -o " + whole)["written"], whole);

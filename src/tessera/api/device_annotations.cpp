@@ -137,5 +137,9 @@ std::vector<CheckFinding> check_annotations(const Model& model, const std::strin
   return findings;
 }
 
+void refuse_wrong_annotations(const Model& model) {
+  compiler::refuse_faults(model.impl().model, "");
+}
+
 }  // namespace v1
 }  // namespace tessera

@@ -1,3 +1,4 @@
+#include "tessera/check.h"
 #include "tessera/cli/command.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/progress.h"
@@ -64,6 +65,7 @@ class Infer : public Command {
     Model model = Model::load(model_);
     std::vector<std::string> names = model.configurations();
     if (!configuration_.empty()) names = {configuration_};
+    if (names.empty()) refuse_wrong_annotations(model);
     if (names.empty())
       throw Error(ErrorKind::user, "devices",
                   model_ +

@@ -26,7 +26,7 @@ class Check : public Command {
       fail("options", "--accept is for a folder that tessera shard wrote, and '{}' is none; leave it out", path_);
     if (!Program::is_written(path_)) models_ = load_models(path_);
     const std::vector<std::string> configurations = configurations_asked();
-    if (!configurations.empty()) {
+    if (follows_annotations()) {
       const std::vector<CheckFinding> faults = [&] {
         Progress progress(console, "checking annotations");
         return check_annotations(models_.front(), plan_.configuration);
@@ -68,9 +68,13 @@ class Check : public Command {
     return compile(model, plan_.mesh(plan), plan);
   }
 
+  bool follows_annotations() const {
+    return models_.size() == 1 && plan_.plan().mesh.empty() && models_.front().plan().mesh.empty();
+  }
+
   // The device configurations whose annotations are to be checked and followed.
   std::vector<std::string> configurations_asked() const {
-    if (models_.size() != 1 || !plan_.plan().mesh.empty() || !models_.front().plan().mesh.empty()) return {};
+    if (!follows_annotations()) return {};
     return plan_.configuration.empty() ? models_.front().configurations() : std::vector{plan_.configuration};
   }
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tessera/base/bytes_text.h"
+#include "tessera/check.h"
 #include "tessera/cli/command.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/io/atomic_file.h"
@@ -209,6 +210,7 @@ Plan PlanOptions::plan(Model& model, const Console& console, bool trains) const 
     mistake("devices", "--configuration says on which devices the model runs, and so does the mesh " + own.mesh +
                            "; leave out one of the two");
   const bool placed = !own.mesh.empty() || !carried.mesh.empty();
+  if (configuration.empty() && names.empty() && !placed) refuse_wrong_annotations(model);
   if (configuration.empty() && (names.empty() || placed)) return own.over(carried);
   if (configuration.empty() && names.size() > 1)
     mistake("devices", model.path().string() + " has several device configurations, " + joined(names) +

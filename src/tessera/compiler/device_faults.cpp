@@ -111,7 +111,16 @@ class FaultFinder {
     faults_.push_back({node_, fmt::format("{}: {}", where, fmt::format(format, std::forward<Args>(args)...))});
   }
 
-  bool is_asked(const std::string& configuration) const { return only_.empty() || only_ == configuration; }
+  const DeviceConfiguration* declared(const std::string& name) const {
+    const auto found = std::find_if(configurations_.begin(), configurations_.end(),
+                                    [&](const DeviceConfiguration& candidate) { return candidate.name == name; });
+    return found == configurations_.end() ? nullptr : &*found;
+  }
+
+  // What the model does not declare is a fault whichever configuration is asked for: nobody can ask for it by name.
+  bool is_asked(const std::string& configuration) const {
+    return only_.empty() || only_ == configuration || !declared(configuration);
+  }
 
   void look_at_configurations() {
     std::set<std::string> names;
@@ -158,13 +167,12 @@ class FaultFinder {
   }
 
   void look_at(const Node& node, const NodeDevices& annotation, bool main) {
-    auto named = [&](const DeviceConfiguration& candidate) { return candidate.name == annotation.configuration; };
-    const auto configuration = std::find_if(configurations_.begin(), configurations_.end(), named);
-    if (configuration == configurations_.end()) {
+    const DeviceConfiguration* configuration = declared(annotation.configuration);
+    if (!configuration) {
       std::vector<std::string> names;
       for (const DeviceConfiguration& known : configurations_) names.push_back("'" + known.name + "'");
-      return say("the model has no such configuration, {}",
-                 names.empty() ? "nor any other" : fmt::format("but has {}", fmt::join(names, ", ")));
+      return say("the model does not declare this configuration, {}; declare it, or correct the name in the node",
+                 names.empty() ? "nor any other" : fmt::format("but {}", fmt::join(names, ", ")));
     }
     if (!is_possible(*configuration)) return;
     if (annotation.stage && *annotation.stage < 0)

@@ -45,7 +45,7 @@ struct DeviceFault {
 
 /// Statements that contradict themselves or the model, wherever they are: of configurations that the model lacks, of
 /// tensors that are not the node's, axes or devices out of range, groups that overlap, and counts that do not multiply
-/// out. `configuration`: only what is said for this one; "": all.
+/// out. `configuration`: only what is said for this one, or for one that the model lacks; "": all.
 std::vector<DeviceFault> device_faults(const OnnxModel& model, const std::string& configuration = "");
 /// Throws a user error for the first of them.
 void refuse_faults(const OnnxModel& model, const std::string& configuration);
