@@ -6,6 +6,7 @@
 
 #include "api/small_model.h"
 #include "tessera/check.h"
+#include "tessera/collectives.h"
 #include "tessera/compare.h"
 #include "tessera/tessera.h"
 
@@ -85,6 +86,22 @@ TEST(KnownLinks, are_in_the_written_program) {
   const Tensor expected = Session(program).run(inputs).at("y"), actual = Session(read).run(inputs).at("y");
   ASSERT_EQ(actual.dims, expected.dims);
   EXPECT_EQ(std::memcmp(actual.data, expected.data, expected.bytes), 0);
+}
+
+TEST(MeasureCollectives, says_what_it_measures_next) {
+  std::vector<std::string> said;
+  MeasureOptions options;
+  options.kinds = {"all_reduce", "barrier"};
+  options.most = 4096;
+  options.seconds = 0;
+  options.per_host = 2;  // tp crosses hosts
+  options.begins = [&](const std::string& what) {
+    if (said.empty() || said.back() != what) said.push_back(what);
+  };
+  measure_collectives(Mesh::parse("tp=4"), options);
+  // A fit that misses is made from further rounds.
+  EXPECT_THAT(said, testing::IsSupersetOf({"all_reduce over tp", "barrier over tp", "all_reduce by levels over tp",
+                                           "all_reduce over tp:(1)2", "barrier over tp:(2)2"}));
 }
 
 }  // namespace

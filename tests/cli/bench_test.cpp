@@ -152,6 +152,18 @@ TEST_F(CommandLine, bench_comm_compares_with_times_of_others) {
   EXPECT_THAT(mistake(words + file), HasSubstr("has no lines of COLLECTIVE"));
 }
 
+TEST_F(CommandLine, bench_comm_leaves_out_sizes_beyond_one_that_took_too_long) {
+  const std::string words =
+      "bench comm --mesh dp=2,tp=2 --per-host 1 --seconds 0 --collectives all_reduce,barrier --max 1MiB --longest ";
+  std::map<std::string, int> points;
+  for (const json& entry : parsed(words + "0")["times"]) ++points[entry["collective"]];
+  EXPECT_EQ(points["copy"], 6);
+  EXPECT_EQ(points["all_reduce"], 3) << "the smallest, along each axis and both";
+  EXPECT_EQ(points["barrier"], 3);
+  EXPECT_THAT(tessera(words + "0").out, HasSubstr("larger sizes are left out where one would take longer than 0"));
+  EXPECT_THAT(tessera(words + "60").out, Not(HasSubstr("left out")));
+}
+
 #ifndef TESSERA_THREAD_SANITIZER  // it keeps for itself the addresses where ranks share memory
 TEST_F(CommandLine, bench_comm_measures_processes) {
   const std::string file = (folder_ / "cluster.json").string();

@@ -83,6 +83,18 @@ TEST(Meter, moves_the_bytes_that_it_was_asked_for_as_often_as_it_must) {
   EXPECT_GE(counted.operations, 2 * 9 * 3);
 }
 
+TEST(SlowestMedian, repeats_slow_batches_less_often) {
+  const auto times_of = [](double seconds) {
+    int times = 0;
+    slowest_median(
+        {.seconds = 0, .repeats = 5}, [&] { ++times; }, [] {}, [&](double) { return seconds; });
+    return times;
+  };
+  EXPECT_EQ(times_of(0.1), 2 + 2 * 5);
+  EXPECT_EQ(times_of(0.2), 2 + 2 * 3);
+  EXPECT_EQ(times_of(3), 2 + 2 * 1);
+}
+
 /// What is timed, where each time is 1 s but those in `slow`, from the first on, that take longer.
 Timing timing_of(const std::vector<double>& batches) {
   size_t batch = 0;

@@ -1,5 +1,6 @@
 #include "tessera/comm/measure.h"
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sched.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include <array>
 #include <cmath>
 #include <exception>
+#include <functional>
 #include <map>
 #include <thread>
 
@@ -129,6 +131,7 @@ class Measurement {
 
   CollectiveTimes on_rank(comm::World& world, int rank) const {
     comm::Meter meter(world, rank, options_.most, {.seconds = options_.seconds});
+    const bool tells = options_.begins && rank == world.local_ranks().front();
     CollectiveTimes found;
     std::vector<double> shares;  // of the copied bytes, by time
     std::map<int64_t, comm::Timing> copies;
@@ -142,12 +145,16 @@ class Measurement {
       const auto size = static_cast<int64_t>(members.size());
       std::vector<std::string> axes;
       for (const AxisRef& axis : group.axes) axes.push_back(axis.str(mesh_));
-      Series series = time_kinds(meter, members);
+      const std::string over = text_of(group.axes, mesh_);
+      const auto begins = [&](std::string_view kind) {
+        if (tells) options_.begins(fmt::format("{} over {}", kind, over));
+      };
+      Series series = time_kinds(meter, members, begins);
       std::optional<cost::Fit> fit;
       if (group.level) fit = fit_of(size, series);
       // If something else kept the machine busy, measure again; the fastest times of several rounds count.
       for (int round = 1; fit && !is_good(*fit) && round < kMostRounds; ++round) {
-        keep_fastest(series, time_kinds(meter, members));
+        keep_fastest(series, time_kinds(meter, members, begins));
         fit = fit_of(size, series);
       }
       double scatter = 0;
@@ -157,16 +164,20 @@ class Measurement {
         scatter += timing.scatter * timing.scatter;
       }
       const bool sums = std::find(kinds_.begin(), kinds_.end(), Kind::all_reduce) != kinds_.end();
-      for (int64_t bytes = options_.least; group.pieces && sums && bytes <= options_.most; bytes *= 4) {
-        const comm::Timing timing = meter.time_by_levels(group_of(rank, {group.pieces->first}, mesh_),
-                                                         group_of(rank, {group.pieces->second}, mesh_), bytes);
-        found.times.push_back(
-            point("all_reduce by levels", axes, size, bytes, timing, cost::bus_factor(Kind::all_reduce, size)));
-        shares.push_back(1);
+      if (group.pieces && sums) {
+        constexpr const char* kByLevels = "all_reduce by levels";
+        begins(kByLevels);
+        for_sizes([&](int64_t bytes) {
+          const comm::Timing timing = meter.time_by_levels(group_of(rank, {group.pieces->first}, mesh_),
+                                                           group_of(rank, {group.pieces->second}, mesh_), bytes);
+          found.times.push_back(point(kByLevels, axes, size, bytes, timing, cost::bus_factor(Kind::all_reduce, size)));
+          shares.push_back(1);
+          return timing;
+        });
       }
       time_copies(meter, copies);
       if (!fit) continue;
-      LinkFit entry{text_of(group.axes, mesh_), *group.level, fit->error,
+      LinkFit entry{over, *group.level, fit->error,
                     series.empty() ? 0 : std::sqrt(scatter / static_cast<double>(series.size()))};
       entry.level.alpha = fit->alpha;
       entry.level.bandwidth = fit->beta > 0 ? static_cast<double>(group.sharing) / fit->beta : 0;
@@ -192,20 +203,34 @@ class Measurement {
     return fit.beta > 0 && fit.error <= kMostError;
   }
 
-  Series time_kinds(comm::Meter& meter, const std::vector<int>& members) const {
+  // Calls `time` with one size after the other, until the next would take too long. All ranks know the same times.
+  template <typename Time>
+  void for_sizes(Time&& time) const {
+    for (int64_t bytes = options_.least; bytes <= options_.most; bytes *= 4)
+      if (4 * time(bytes).seconds > options_.longest) return;
+  }
+
+  Series time_kinds(comm::Meter& meter, const std::vector<int>& members,
+                    const std::function<void(std::string_view)>& begins) const {
     Series series;
-    for (Kind kind : kinds_)
-      for (int64_t bytes = options_.least; bytes <= options_.most; bytes *= 4) {
-        const int64_t moved = kind == Kind::barrier ? 0 : bytes;
-        series.push_back({kind, moved, meter.time(kind, members, moved)});
-        if (kind == Kind::barrier) break;
-      }
+    for (Kind kind : kinds_) {
+      begins(comm::name_of(kind));
+      if (kind == Kind::barrier)
+        series.push_back({kind, 0, meter.time(kind, members, 0)});
+      else
+        for_sizes([&](int64_t bytes) {
+          return series.emplace_back(Timed{kind, bytes, meter.time(kind, members, bytes)}).timing;
+        });
+    }
     return series;
   }
 
+  // Of sizes that both have.
   static void keep_fastest(Series& series, const Series& again) {
-    for (size_t i = 0; i < series.size(); ++i)
-      if (again[i].timing.seconds < series[i].timing.seconds) series[i].timing = again[i].timing;
+    for (Timed& known : series)
+      for (const Timed& one : again)
+        if (one.kind == known.kind && one.bytes == known.bytes && one.timing.seconds < known.timing.seconds)
+          known.timing = one.timing;
   }
 
   static cost::Fit fit_of(int64_t size, const Series& series) {

@@ -1,5 +1,6 @@
 #include "tessera/cli/bench_comm.h"
 
+#include <algorithm>
 #include <fstream>
 
 #include "tessera/cli/options.h"
@@ -28,6 +29,10 @@ void BenchComm::declare(CLI::App& bench) {
   app_->add_option("--max", options_.most, "bytes of the largest, as 256MiB; sizes between grow by four")
       ->transform(bytes);
   app_->add_option("--seconds", options_.seconds, "of measuring at each point, at least")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
+  app_->add_option("--longest", options_.longest,
+                   "seconds: sizes of a collective stop growing where one of the next would take longer")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
   app_->add_option("--per-host", options_.per_host,
@@ -71,8 +76,8 @@ std::optional<double> BenchComm::Peer::find(const CollectiveTime& entry, const M
 int BenchComm::run(Console& console) {
   const std::string command = "bench comm --mesh " + mesh_ + " --collectives " + joined(options_.kinds, ",") +
                               " --min " + std::to_string(options_.least) + " --max " + std::to_string(options_.most) +
-                              " --seconds " + std::to_string(options_.seconds) + " --per-host " +
-                              std::to_string(options_.per_host);
+                              " --seconds " + std::to_string(options_.seconds) + " --longest " +
+                              std::to_string(options_.longest) + " --per-host " + std::to_string(options_.per_host);
   if (std::optional<int> ended = launch_.begin(console, 1, command)) return *ended;
   if (!output_.empty() && console.speaks()) require_writable(output_);
   std::vector<Peer> peers;
@@ -81,7 +86,11 @@ int BenchComm::run(Console& console) {
   options_.connection = console.connection;
   options_.timeout = launch_.waits();
   const CollectiveTimes found = [&] {
-    Progress progress(console, "measuring");
+    std::optional<Progress> progress;
+    options_.begins = [&](const std::string& what) {
+      progress.reset();
+      progress.emplace(console, "measuring " + what);
+    };
     return measure_collectives(mesh, options_);
   }();
   if (!console.speaks()) return kGood;
@@ -122,6 +131,12 @@ void BenchComm::print(const Console& console, const Mesh& mesh, const Collective
     table.add(row);
   }
   table.print(console);
+  const bool all = std::all_of(found.times.begin(), found.times.end(), [&](const CollectiveTime& entry) {
+    return entry.kind == "copy" || 4 * entry.seconds <= options_.longest || 4 * entry.bytes > options_.most;
+  });
+  if (!all)
+    console.say("larger sizes are left out where one would take longer than " + time_text(options_.longest) +
+                " (--longest)");
   Table fits({"links of", "", "latency", "bandwidth", "error", "scatter of times"});
   for (const LinkFit& fit : found.fits)
     fits.add({fit.axes, fit.level.name, time_text(fit.level.alpha),

@@ -5,13 +5,16 @@
 
 namespace tessera::cli {
 
-/// From now on SIGINT and SIGTERM end the process at once, as they do by default, but first remove unfinished files and
-/// end the ranks that it has started.
-/// Call this before any other thread starts. Ignored signals stay ignored.
+/// From now on SIGINT, SIGTERM and SIGUSR1 end the process at once, as they do by default, but first remove unfinished
+/// files and end the ranks that it has started. Call this before any other thread starts. Ignored signals stay ignored.
 void end_cleanly_when_interrupted();
 
 /// Sets the text to print on standard error before that, given the signal's name; "": none. The last call counts.
 void say_when_interrupted(std::function<std::string(const std::string& signal)> words);
+
+/// For launchers that kill a process soon after they have told it to end: if a SIGTERM was taken (see below), and
+/// `place` still answers the same and not "" after half a second, then the words above are said while there is time.
+void say_when_stuck(std::function<std::string()> place);
 
 /// From now on asks `takes` first, on a thread of its own: if it returns true, the signal has been dealt with, and the
 /// process goes on. Null: nobody is asked.

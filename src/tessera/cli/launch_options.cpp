@@ -83,6 +83,13 @@ std::optional<int> LaunchOptions::begin(Console& console, int threads, const std
     const std::string words = alive->last_words(signal, file);
     return words.empty() ? "" : signal + ": " + words;
   });
+  // It tells the ranks that a rank has died as it would tell them to stop, and kills them a second later. A rank that
+  // waits for one of another host hears of its death from nobody else.
+  if (launch->engine == "mpi")
+    say_when_stuck([connection = std::weak_ptr<Connection>(console.connection)]() -> std::string {
+      const auto alive = connection.lock();
+      return alive ? alive->place() : "";
+    });
   return std::nullopt;
 }
 

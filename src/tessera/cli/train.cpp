@@ -179,7 +179,7 @@ class Train : public Command {
       console.emit(object);
     }
     if (run.was_stopped())
-      console.warn("stopped by SIGTERM after step " + std::to_string(run.steps_made()) +
+      console.warn("stopped by a signal after step " + std::to_string(run.steps_made()) +
                    (options_.checkpoints.empty() ? "" : "; --resume goes on from there"));
     // Some launchers end all ranks when one has left with another code than 0.
     if (console.connection) console.connection->from_all(0);

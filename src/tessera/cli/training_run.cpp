@@ -55,7 +55,8 @@ class ProfiledSteps {
 
 StopSignal::StopSignal(Of whom) {
   take_signals([this, whom](int signal) {
-    if (signal != SIGTERM || (whom == Of::spawned_ranks && !signal_spawned(signal))) return false;
+    if ((signal != SIGTERM && signal != SIGUSR1) || (whom == Of::spawned_ranks && !signal_spawned(signal)))
+      return false;
     asked_ = true;
     return true;
   });

@@ -15,8 +15,8 @@
 
 namespace tessera::cli {
 
-/// While it lives, SIGTERM asks for an end after the step instead of ending the process; in a process that has started
-/// ranks, it asks these.
+/// While it lives, SIGTERM and SIGUSR1 ask for an end after the step instead of ending the process; in a process that
+/// has started ranks, they ask these. (Launchers that kill soon after a SIGTERM pass SIGUSR1 on and do no more.)
 class StopSignal {
  public:
   enum class Of { this_process, spawned_ranks };

@@ -12,7 +12,7 @@ namespace tessera::comm {
 
 struct MeasureOptions {
   double seconds = 0.1;  ///< of measuring at each point, at least
-  int repeats = 5;       ///< batches of a round, at least
+  int repeats = 5;       ///< batches of a round, at least; fewer if one takes longer than a tenth of a second
 };
 
 struct Timing {
@@ -30,7 +30,8 @@ struct Timing {
 /// arguments.
 template <typename Body, typename Meet, typename Slowest>
 Timing slowest_median(const MeasureOptions& options, Body&& body, Meet&& meet, Slowest&& slowest) {
-  constexpr double kBatchSeconds = 1e-3, kMostBatches = 500, kMostInBatch = 1 << 20, kAgree = 0.05, kPatience = 8;
+  constexpr double kBatchSeconds = 1e-3, kMostBatches = 500, kMostInBatch = 1 << 20, kAgree = 0.05, kPatience = 8,
+                   kSlow = 0.1;
   auto time = [&](int64_t times) {
     meet();
     const auto start = std::chrono::steady_clock::now();
@@ -41,8 +42,8 @@ Timing slowest_median(const MeasureOptions& options, Body&& body, Meet&& meet, S
   // All ranks know the slowest time, so all find the same numbers.
   const double once = std::max(time(1), 1e-9);
   const double in_batch = std::clamp(std::ceil(kBatchSeconds / once), 1.0, kMostInBatch);
-  const double batches = std::clamp(std::ceil(options.seconds / 2 / (once * in_batch)),
-                                    static_cast<double>(options.repeats), kMostBatches);
+  const double least = std::clamp(std::ceil(options.repeats * kSlow / once), 1.0, static_cast<double>(options.repeats));
+  const double batches = std::clamp(std::ceil(options.seconds / 2 / (once * in_batch)), least, kMostBatches);
   std::vector<double> times(static_cast<size_t>(batches));
   double fastest = 0, slowest_round = 0, spent = 0;
   for (double before = 0;;) {

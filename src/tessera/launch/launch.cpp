@@ -112,6 +112,11 @@ bool Connection::first_has_heard() {
   return impl_->launch.rank == 0 || impl_->world->first_has_heard(kPatience);
 }
 
+std::string Connection::place() const {
+  const int rank = impl_->launch.rank;
+  return comm::place_of(comm::log_of(rank, *impl_->world->flight(rank)));
+}
+
 std::string Connection::last_words(std::string_view why, const std::string& flight_record) const {
   const int rank = impl_->launch.rank;
   const comm::FlightLog log = comm::log_of(rank, *impl_->world->flight(rank));

@@ -1,5 +1,8 @@
 #include "tessera/comm/mpi/mpi_fabric.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -13,13 +16,17 @@ namespace tessera::comm {
 namespace {
 
 // Tags on the side communicator.
-constexpr int kNotice = 1, kAnnouncement = 2;
+constexpr int kNotice = 1, kAnnouncement = 2, kDeath = 3;
 
 /// Notices are short, so MPI takes them at once, unless something is broken.
 constexpr std::chrono::milliseconds kNoticeTime{100};
 
 /// The number of operations that are usually under way at once, at most.
 constexpr size_t kMostSpare = 16;
+
+Notice death_of(int rank) {
+  return {rank, death_notice(fmt::format("rank {} has died", rank))};
+}
 
 }  // namespace
 
@@ -90,9 +97,13 @@ MpiFabric::MpiFabric(MPI_Comm world, bool spin, int most_direct) : spin_(spin), 
   }
   MPI_Comm_rank(world_, &rank_);
   MPI_Comm_size(world_, &size_);
-  const int64_t host = this_host();
-  hosts_.resize(static_cast<size_t>(size_));
-  check_mpi(MPI_Allgather(&host, 1, MPI_INT64_T, hosts_.data(), 1, MPI_INT64_T, world_), "MPI_Allgather");
+  const auto of_all = [&](int64_t own) {
+    std::vector<int64_t> all(static_cast<size_t>(size_));
+    check_mpi(MPI_Allgather(&own, 1, MPI_INT64_T, all.data(), 1, MPI_INT64_T, world_), "MPI_Allgather");
+    return all;
+  };
+  hosts_ = of_all(this_host());
+  deaths_.emplace(rank_, hosts_, of_all(getpid()));
 }
 
 DirectPlan::Group MpiFabric::group_of(std::span<const int> members) const {
@@ -155,6 +166,7 @@ bool MpiFabric::tell(const std::string& text) {
 std::optional<Notice> MpiFabric::next() {
   std::lock_guard lock(mutex_);
   if (notices_.empty()) receive();
+  if (notices_.empty()) look_for_deaths();
   if (notices_.empty()) return std::nullopt;
   Notice notice = std::move(notices_.front());
   notices_.pop_front();
@@ -164,6 +176,7 @@ std::optional<Notice> MpiFabric::next() {
 std::optional<Notice> MpiFabric::end() {
   std::lock_guard lock(mutex_);
   receive();
+  look_for_deaths();
   auto found = std::find_if(notices_.begin(), notices_.end(), [](const Notice& n) { return is_end_notice(n.text); });
   return found == notices_.end() ? std::nullopt : std::optional(*found);
 }
@@ -181,8 +194,23 @@ void MpiFabric::receive() {
               "MPI_Recv");
     if (status.MPI_TAG == kNotice)
       notices_.push_back({status.MPI_SOURCE, std::move(text)});
+    else if (status.MPI_TAG == kDeath)
+      notices_.push_back(death_of(std::stoi(text)));
     else
       ++announced_[{std::move(text), status.MPI_SOURCE}];
+  }
+}
+
+// Ranks of other hosts cannot see it, and hear of it from those that can. What a rank said before it ended counts
+// first.
+void MpiFabric::look_for_deaths() {
+  const std::vector<int> all = deaths_->look();
+  if (!all.empty()) receive();
+  for (int dead : all) {
+    notices_.push_back(death_of(dead));
+    const int64_t host = hosts_[static_cast<size_t>(rank_)];
+    for (int rank = 0; rank < size_; ++rank)
+      if (hosts_[static_cast<size_t>(rank)] != host) post(rank, kDeath, std::to_string(dead));
   }
 }
 

@@ -7,9 +7,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "tessera/comm/mpi/deaths.h"
 #include "tessera/comm/remote/direct_plan.h"
 #include "tessera/comm/remote/staged.h"
 #include "tessera/comm/remote/watch.h"
@@ -83,6 +85,7 @@ class MpiFabric : public Notices {
 
   void post(int to, int tag, const std::string& text);
   void receive();
+  void look_for_deaths();
 
   const bool spin_;
   const int most_direct_;
@@ -91,6 +94,7 @@ class MpiFabric : public Notices {
   MPI_Comm side_ = MPI_COMM_NULL;   // for notices and announcements
   int rank_ = 0, size_ = 1;
   std::vector<int64_t> hosts_;  // by rank
+  std::optional<Deaths> deaths_;
   bool abandoned_ = false;
   std::vector<MpiTransfer*> unfinished_;
   std::vector<Scratch> spare_;
