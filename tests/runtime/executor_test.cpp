@@ -98,7 +98,8 @@ TEST(Executor, RefusesInputsThatAreNotTheModels) {
 TEST(Executor, RefusesASymbolWithTwoValues) {
   Executor run = executor("m (float[b] x, float[b] z) => (float[b] y) { y = Add (x, z) }", "dp=2", {{"x", "[dp]"}});
   EXPECT_THAT(error_of(run, {{"x", floats({2}, {1, 2})}, {"z", floats({3}, {1, 2, 3})}}),
-              HasSubstr("(b) has extent 3, but 'x' dimension 0 has made it 2"));
+              AllOf(HasSubstr("(b) has extent 3, but 'x' dimension 0 has made it 2"),
+                    HasSubstr("give the symbol of one of them another name in it")));
 }
 
 // What exporters write of dimensions that must be multiples, or have one element more.

@@ -33,8 +33,10 @@ std::string deciding(const Expr& extent, const SolvedSizes& solved, const std::v
   if (extent.is_constant()) fail("inputs", "{}the model wants {}", begin, extent.str());
   if (!left) fail("inputs", "{}the model wants {}, which is no number there{}", begin, extent.str(), since);
   if (const auto symbol = extent.as_symbol())
-    fail("inputs", "input '{}': dimension {} ({}) has extent {}, but {} has made it {}; they must be equal", dim.input,
-         dim.dim, *symbol, size, text_of(dims[solved.at(*symbol).by]), left->str());
+    fail("inputs",
+         "input '{}': dimension {} ({}) has extent {}, but {} has made it {}; they must be equal. If the model means "
+         "two sizes, give the symbol of one of them another name in it",
+         dim.input, dim.dim, *symbol, size, text_of(dims[solved.at(*symbol).by]), left->str());
   if (left->is_constant()) fail("inputs", "{}the model wants {} ({}){}", begin, left->str(), extent.str(), since);
   std::set<std::string> unknown;
   left->collect_symbols(unknown);
