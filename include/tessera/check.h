@@ -24,6 +24,7 @@ struct CheckFinding {
   ///   meaning    a written program computes what it was proved to compute when it was written
   ///   output     all ranks that give the same part of an output have equal data there
   ///   type       a node's result has the stated type
+  ///   program    the models of a written program that have changed since can still be read as one
   ///   device     a model's device annotations fit the model and themselves
   ///   operator   an operator can compute with operands that lie as its device annotations say
   std::string rule;
@@ -63,8 +64,11 @@ void refuse_wrong_annotations(const Model& model);
 /// The model files of a written program that have changed since, relative to its folder.
 std::vector<std::string> changed_models(const std::filesystem::path& folder);
 
+/// What is wrong with changed models that Program::read refuses, by what it has thrown (a user error).
+CheckFinding fault_of(const Error& error);
+
 /// Checks the program with its changed models. If it is good, the manifest accepts them: Program::read takes the
-/// program with these models from now on.
+/// program with these models from now on. Changed models that cannot be read are a finding, too, and `models` is 0.
 CheckReport accept_changed_models(const std::filesystem::path& folder);
 
 }  // namespace v1

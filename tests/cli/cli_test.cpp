@@ -269,6 +269,12 @@ TEST_F(CommandLine, check_takes_over_models_that_are_saved_anew) {
   EXPECT_THAT(tessera("check " + out).out, HasSubstr("rank_0.onnx has changed since the program was written"));
   EXPECT_EQ(parsed("check --accept " + out)["accepted"], true);
   EXPECT_EQ(tessera("run " + out + " --inputs " + npz("in.npz", "x", test::ramp({5, 8}))).code, 0);
+  std::filesystem::resize_file(file, 100);
+  for (const std::string command : {"check ", "check --accept "}) {
+    const Ran refused = tessera(command + out);
+    EXPECT_EQ(refused.code, 1);
+    EXPECT_THAT(refused.out, AllOf(HasSubstr("rank_0.onnx has changed"), HasSubstr("program: "), HasSubstr("WRONG")));
+  }
   EXPECT_THAT(mistake("check --accept " + model_), HasSubstr("--accept is for a folder that tessera shard wrote"));
 }
 

@@ -143,6 +143,14 @@ TEST_F(DialectNode, two_members_that_send_to_one) {
   EXPECT_THAT(refusal(), HasSubstr("two members send to member 1"));
 }
 
+TEST_F(DialectNode, extent_over_an_axis_that_the_mesh_lacks) {
+  make("AllGather", {2}).set("dim", int64_t{0});
+  node_->set("extent", std::string("4*@nowhere"));
+  EXPECT_THAT(refusal(), HasSubstr("its extent '4*@nowhere' names the axis 'nowhere', which the mesh"));
+  node_->set("extent", std::string("4 +"));
+  EXPECT_THAT(refusal(), HasSubstr("its extent '4 +' is no expression"));
+}
+
 TEST_F(DialectNode, axis_that_the_mesh_lacks) {
   make("AllReduce", {2}).set("axes", std::vector<std::string>{"pp"});
   EXPECT_THAT(refusal(), HasSubstr("'pp' is no axis of the mesh"));

@@ -226,7 +226,10 @@ std::string change_extent(const Site& site, Random& random) {
     if (auto* found = attribute(site.node(), name)) extents.push_back(found);
   if (extents.empty()) return "";
   onnx::AttributeProto* extent = random.one_of(extents);
-  extent->set_s(random.one_in(2) ? extent->s() + " + 1" : "max(0, " + extent->s() + " - 1)");
+  if (random.one_in(3))
+    extent->set_s(odd_extent(random));
+  else
+    extent->set_s(random.one_in(2) ? extent->s() + " + 1" : "max(0, " + extent->s() + " - 1)");
   return label(site.node()) + " says " + extent->name() + " = " + extent->s();
 }
 
@@ -354,6 +357,12 @@ std::string lie_about_the_rank(const Site& site, Random& random) {
 }
 
 }  // namespace
+
+std::string odd_extent(Random& random) {
+  constexpr std::array<const char*, 8> kExtents = {
+      "4*@nowhere", "nothing", "floordiv(4, 0)", "-3", "4 +", "", "mod(@tp, @dp)", "9223372036854775807*batch"};
+  return kExtents[random.below(kExtents.size())];
+}
 
 std::vector<Mutator> communication_mutators() {
   return {

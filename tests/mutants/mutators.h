@@ -32,6 +32,9 @@ std::vector<Mutator> node_mutators();
 std::vector<Mutator> number_mutators();
 std::vector<Mutator> note_mutators();
 
+/// An extent that no rank has: over axes or symbols that nothing has, or no number at all.
+std::string odd_extent(Random& random);
+
 /// Removes the model's statements about its values: all types but those of inputs and outputs, and with them the
 /// placements.
 void strip_notes(EditedModel& model);

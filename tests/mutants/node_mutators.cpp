@@ -19,6 +19,42 @@ bool is_if(const Site& site) {
   return site.node().op_type() == "If";
 }
 
+bool reads(const Site& site) {
+  return site.node().input_size() > 0;
+}
+bool says(const Site& site) {
+  return site.node().attribute_size() > 0;
+}
+
+// A node that makes what hardly any operand may be.
+onnx::NodeProto odd_literal(const std::string& name, Random& random) {
+  onnx::NodeProto node = constant(name, {}, false);
+  onnx::TensorProto& tensor = *attribute(node, "value")->mutable_t();
+  switch (random.below(6)) {
+    case 0:  // no elements
+      return node;
+    case 1:
+      return constant(name, {INT64_MAX}, random.one_in(2));
+    case 2:
+      return constant(name, {-1, -1, -1}, false);
+    case 3:
+      tensor.set_data_type(onnx::TensorProto::FLOAT);
+      tensor.add_float_data(1.5f);
+      tensor.set_dims(0, 1);
+      return node;
+    case 4:
+      tensor.set_data_type(onnx::TensorProto::BOOL);
+      tensor.add_int32_data(1);
+      tensor.set_dims(0, 1);
+      return node;
+    default:  // two dimensions
+      node = constant(name, {0, 1, 2, 3}, false);
+      attribute(node, "value")->mutable_t()->set_dims(0, 2);
+      attribute(node, "value")->mutable_t()->add_dims(2);
+      return node;
+  }
+}
+
 std::string drop_node(const Site& site, Random& random) {
   const onnx::NodeProto& node = site.node();
   const std::string operand = node.input(static_cast<int>(random.below(static_cast<size_t>(node.input_size()))));
@@ -82,6 +118,38 @@ std::string redirect(const Site& site, Random& random) {
   const std::string other = random.one_of(others);
   node.set_input(i, other);
   return label(node) + " reads '" + other + "' and not '" + now + "'";
+}
+
+// Another value of any type, or a literal.
+std::string replace_operand(const Site& site, Random& random) {
+  onnx::NodeProto& node = site.node();
+  const auto i = static_cast<int>(random.below(static_cast<size_t>(node.input_size())));
+  const std::string now = node.input(i);
+  if (now.empty()) return "";
+  std::vector<std::string> others = values_before(site);
+  std::erase_if(others, [&](const std::string& value) { return value.empty() || value == now; });
+  if (!others.empty() && random.one_in(2)) {
+    node.set_input(i, random.one_of(others));
+    return label(node) + " reads '" + node.input(i) + "', of any type, and not '" + now + "'";
+  }
+  const std::string odd = site.model.fresh("odd");
+  const std::string what = label(node) + " reads a literal and not '" + now + "'";
+  node.set_input(i, odd);
+  insert_after(site.scope, site.index - 1, odd_literal(odd, random));
+  return what;
+}
+
+std::string lose_operand(const Site& site, Random& random) {
+  onnx::NodeProto& node = site.node();
+  const auto i = static_cast<int>(random.below(static_cast<size_t>(node.input_size())));
+  const std::string what = label(node) + " loses its operand " + std::to_string(i);
+  if (random.one_in(2))
+    node.mutable_input()->DeleteSubrange(i, 1);
+  else if (node.input(i).empty())
+    return "";
+  else
+    node.set_input(i, "");
+  return what;
 }
 
 std::string swap_operands(const Site& site, Random& random) {
@@ -175,6 +243,39 @@ std::string drop_attribute(const Site& site, Random& random) {
   return what;
 }
 
+// An attribute, also of a communication or of a ParallelFor, with something else in it than it can hold.
+std::string break_attribute(const Site& site, Random& random) {
+  onnx::NodeProto& node = site.node();
+  onnx::AttributeProto& chosen =
+      *node.mutable_attribute(static_cast<int>(random.below(static_cast<size_t>(node.attribute_size()))));
+  const std::string name = chosen.name(), what = label(node) + " has an odd " + name;
+  if (chosen.has_g() && !random.one_in(4)) return "";
+  chosen.Clear();
+  chosen.set_name(random.one_in(8) ? name + ".odd" : name);
+  switch (random.below(5)) {
+    case 0:
+      chosen.set_type(onnx::AttributeProto::INT);
+      chosen.set_i(random.one_in(2) ? -7 : int64_t{1} << 40);
+      break;
+    case 1:
+      chosen.set_type(onnx::AttributeProto::INTS);
+      for (size_t i = random.below(4); i > 0; --i) chosen.add_ints(random.one_in(2) ? -9 : 3);
+      break;
+    case 2:
+      chosen.set_type(onnx::AttributeProto::STRING);
+      chosen.set_s(random.one_in(2) ? "" : "nowhere");
+      break;
+    case 3:
+      chosen.set_type(onnx::AttributeProto::STRINGS);
+      for (size_t i = random.below(3); i > 0; --i) chosen.add_strings("nowhere");
+      break;
+    default:
+      chosen.set_type(onnx::AttributeProto::FLOAT);
+      chosen.set_f(-1e30f);
+  }
+  return what;
+}
+
 // One rank, or every rank, gets a multiple of the result.
 std::string insert_node(const Site& site, Random& random) {
   if (site.in_function() || !site.model.type_of(site.node().output(0)).starts_with("1[")) return "";
@@ -248,6 +349,9 @@ std::vector<Mutator> node_mutators() {
       {"duplicate a node", computes, duplicate},
       {"insert a node", computes, insert_node},
       {"redirect an operand", computes_of_something, redirect},
+      {"replace an operand", reads, replace_operand},
+      {"lose an operand", reads, lose_operand},
+      {"break an attribute", says, break_attribute},
       {"exchange operands", computes_of_something, swap_operands},
       {"exchange results", computes, swap_results},
       {"change an operator", computes, become_like},

@@ -1,6 +1,6 @@
 // Edits of a model's statements about itself: the parts and types of its values, and the work of its functions.
 #include <algorithm>
-#include <set>
+#include <array>
 
 #include "mutants/mutators.h"
 
@@ -78,11 +78,41 @@ std::string change_type(EditedModel& model, Random& random) {
   auto* tensor = info->mutable_type()->mutable_tensor_type();
   const int dims = tensor->shape().dim_size();
   auto* dim = tensor->mutable_shape()->mutable_dim(static_cast<int>(random.below(static_cast<size_t>(dims))));
-  if (dim->has_dim_value())
+  if (random.one_in(4))
+    dim->set_dim_param(odd_extent(random));
+  else if (dim->has_dim_value())
     dim->set_dim_value(dim->dim_value() + 1);
   else
     dim->set_dim_param(dim->dim_param() + " + 1");
   return "'" + info->name() + "' says that it has other extents";
+}
+
+std::string change_element_type(EditedModel& model, Random& random) {
+  auto all = described(model, false);
+  std::erase_if(all, [](const onnx::ValueInfoProto* info) { return !info->type().has_tensor_type(); });
+  if (all.empty()) return "";
+  onnx::ValueInfoProto* info = random.one_of(all);
+  auto* tensor = info->mutable_type()->mutable_tensor_type();
+  constexpr std::array kTypes = {onnx::TensorProto::FLOAT,  onnx::TensorProto::FLOAT16, onnx::TensorProto::BFLOAT16,
+                                 onnx::TensorProto::DOUBLE, onnx::TensorProto::INT32,   onnx::TensorProto::INT64,
+                                 onnx::TensorProto::INT8,   onnx::TensorProto::BOOL};
+  const auto other = kTypes[random.below(kTypes.size())];
+  if (tensor->elem_type() == other) return "";
+  tensor->set_elem_type(other);
+  return "'" + info->name() + "' says that its elements are " + onnx::TensorProto::DataType_Name(other);
+}
+
+std::string change_rank(EditedModel& model, Random& random) {
+  auto all = described(model, false);
+  std::erase_if(all, [](const onnx::ValueInfoProto* info) { return !info->type().has_tensor_type(); });
+  if (all.empty()) return "";
+  onnx::ValueInfoProto* info = random.one_of(all);
+  auto* shape = info->mutable_type()->mutable_tensor_type()->mutable_shape();
+  if (random.one_in(2) || shape->dim_size() == 0)
+    shape->add_dim()->set_dim_value(1);
+  else
+    shape->mutable_dim()->RemoveLast();
+  return "'" + info->name() + "' says that it has " + std::to_string(shape->dim_size()) + " dimensions";
 }
 
 std::string change_function_note(EditedModel& model, Random& random) {
@@ -125,6 +155,8 @@ std::vector<Mutator> note_mutators() {
       {.name = "say that a value is another part", .edit_model = change_sharding},
       {.name = "say that a partial value is whole", .edit_model = drop_partial},
       {.name = "say that a value has other extents", .edit_model = change_type},
+      {.name = "say that a value has other elements", .edit_model = change_element_type},
+      {.name = "say that a value has other dimensions", .edit_model = change_rank},
       {.name = "say that a function is another", .edit_model = change_function_note},
       {.name = "say nothing of functions", .edit_model = strip_function_notes},
   };

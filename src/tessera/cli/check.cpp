@@ -80,14 +80,20 @@ class Check : public Command {
 
   static int refuse(const Console& console, const std::vector<CheckFinding>& faults) {
     if (console.json) console.emit({{"good", false}, {"findings", findings_json(faults)}});
-    for (const CheckFinding& fault : faults) console.say(fault.rule + ": " + fault.message);
-    console.say("WRONG");
+    say_faults(console, faults);
     return kNo;
   }
 
   // Proves one program.
   std::pair<Json, bool> look_at(const Console& console) {
-    const Program program = load(console);
+    std::optional<Program> read;
+    try {
+      read = load(console);
+    } catch (const Error& error) {
+      if (changed_.empty() || error.kind() != ErrorKind::user) throw;
+      return unreadable(console, fault_of(error));
+    }
+    const Program& program = *read;
     const CheckReport report = [&] {
       Progress progress(console, "checking");
       return accept_ ? accept_changed_models(path_) : check_program(program);
@@ -96,21 +102,36 @@ class Check : public Command {
     return {json(program, report), report.good()};
   }
 
+  // What has become of changed models is no program.
+  std::pair<Json, bool> unreadable(const Console& console, const CheckFinding& fault) const {
+    say_changed(console);
+    say_faults(console, {fault});
+    return {{{"good", false}, {"changed", changed_}, {"accepted", false}, {"findings", findings_json({fault})}}, false};
+  }
+
+  void say_changed(const Console& console) const {
+    for (const std::string& file : changed_) console.say(file + " has changed since the program was written");
+  }
+
+  static void say_faults(const Console& console, const std::vector<CheckFinding>& faults) {
+    for (const CheckFinding& fault : faults) console.say(fault.rule + ": " + fault.message);
+    if (!faults.empty()) console.say("WRONG");
+  }
+
   void print(const Console& console, const Program& program, const CheckReport& report) const {
     console.note(program.summary());
     console.say("mesh " + mesh_text(program.mesh()) + ", " + counted(report.models, "model") + ", " +
                 counted(report.communications, "communication") + " in a step");
-    for (const std::string& file : changed_) console.say(file + " has changed since the program was written");
-    for (const CheckFinding& finding : report.findings) console.say(finding.rule + ": " + finding.message);
-    if (!report.good())
-      console.say("WRONG");
-    else if (split_)
+    say_changed(console);
+    say_faults(console, report.findings);
+    if (!report.good()) return;
+    if (split_)
       console.say(
           "good: every rank reaches its end, and all ranks that give an output give the same (models that arrive split "
           "do not state layouts)");
     else
       console.say("good: every rank reaches its end, and every value has the layout that it states");
-    if (report.good() && !changed_.empty())
+    if (!changed_.empty())
       console.say(accept_ ? "accepted: the program is these models from now on"
                           : "it runs only after its models are accepted: tessera check --accept " + path_);
   }

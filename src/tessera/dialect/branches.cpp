@@ -61,10 +61,12 @@ class Chooser {
     if (communicates(*node) || !node->regions().empty()) return false;
     for (Value* operand : node->inputs)
       if (operand && !settle(operand)) return false;
-    if (node->domain == spmd::kCommDomain)
+    if (node->domain == spmd::kCommDomain) {
+      check_node(*node, mesh_);
       infer_node(*node, mesh_);
-    else
+    } else {
       ops::op_of(*node).infer(*node);
+    }
     return true;
   }
 

@@ -1,6 +1,7 @@
 #include "tessera/dialect/schema.h"
 
 #include <algorithm>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/dialect/attributes.h"
@@ -162,6 +163,18 @@ void check_members(const Node& node, const Mesh& mesh) {
   }
 }
 
+// Extents are of any member, and so over its indices along the mesh's axes.
+void check_extents(const Node& node, const Mesh& mesh) {
+  for (std::string_view name : {spmd::kExtentAttribute, spmd::kSplitExtentAttribute, spmd::kConcatExtentAttribute}) {
+    std::set<std::string> symbols;
+    stated_extent(node, name, 0).collect_symbols(symbols);
+    for (const std::string& symbol : symbols)
+      if (symbol.starts_with('@') && !mesh.find(symbol.substr(1)))
+        wrong(node, "its {} '{}' names the axis '{}', which the mesh {} does not have", name,
+              *node.get<std::string>(name), symbol.substr(1), mesh.str());
+  }
+}
+
 Schema collective(comm::Kind kind, std::vector<std::string_view> operands, std::vector<std::string_view> results,
                   std::vector<AttributeSchema> attributes, void (*infer)(Node&, const Mesh&)) {
   return {traits_of(kind).op, std::move(operands), {}, std::move(results), std::move(attributes), kind, infer};
@@ -277,6 +290,7 @@ void check_node(const Node& node, const Mesh& mesh) {
     wrong(node, "it has {} results; {} gives {}", node.outputs.size(), node.op_type, schema->results.size());
   check_attributes(node, schema->op, schema->attributes, schema->kind ? kOrderAttribute : "");
   check_members(node, mesh);
+  check_extents(node, mesh);
 }
 
 void infer_node(Node& node, const Mesh& mesh) {

@@ -45,12 +45,18 @@ class ExpressionNodes {
 /// indices or, if `rank` is given, for that rank.
 void take_position_inputs(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank);
 
+/// What a file states of the types of nodes' results, by the results' names.
+using StatedTypes = std::map<std::string, TensorType>;
+
 /// The inverse of ExpressionNodes, on a graph that was read. Inputs that are symbols or the rank's number, RankId,
 /// AxisIndex and Neighbor nodes, and all values computed from these and from shapes become values of kind expression,
-/// over axis indices or, if `rank` is given, for that rank. Infers the types of results that the file does not state.
-/// Leaves values that it cannot follow as they are.
+/// over axis indices or, if `rank` is given, for that rank. Leaves values that it cannot follow as they are.
+///
+/// Derives the types of all results from the nodes; returns the extents that the file states in words that are not
+/// known to mean the same. Throws user errors that name the node if it cannot have its operands, or if the file states
+/// another element type, rank or number.
 /// `ranks`: those that run it, if not all do.
-void fold_expression_nodes(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank = std::nullopt,
-                           const std::vector<int>& ranks = {});
+StatedTypes fold_expression_nodes(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank = std::nullopt,
+                                  const std::vector<int>& ranks = {});
 
 }  // namespace tessera::program_io

@@ -3,6 +3,7 @@
 #include "tessera/base/error.h"
 #include "tessera/dialect/group.h"
 #include "tessera/dialect/schema.h"
+#include "tessera/ir/always_equal.h"
 #include "tessera/ir/kept_nodes.h"
 #include "tessera/mesh/axis_bounds.h"
 #include "tessera/mesh/axis_use.h"
@@ -10,6 +11,9 @@
 #include "tessera/ops/op.h"
 #include "tessera/program_io/expression_nodes.h"
 #include "tessera/program_io/lowering.h"
+#include "tessera/program_io/misfit.h"
+#include "tessera/program_io/rank_graph.h"
+#include "tessera/proof/layouts.h"
 #include "tessera/spmd/program.h"
 
 namespace tessera::program_io {
@@ -97,7 +101,7 @@ class ExpressionFolder {
     if (rank) coordinates_ = mesh.coordinates(*rank);
   }
 
-  void run() {
+  StatedTypes run() {
     take_position_inputs(graph_, mesh_, rank_);
     // Over axis indices, the sizes of axes simplify quotients and remainders.
     if (!rank_) replace_all([this](const Expr& expr) { return with_axis_bounds(expr, mesh_); });
@@ -109,6 +113,7 @@ class ExpressionFolder {
       graph_.erase_dead();
     }
     if (!rank_) replace_all([this](const Expr& expr) { return without_axis_bounds(expr, mesh_); });
+    return std::move(stated_);
   }
 
  private:
@@ -126,16 +131,28 @@ class ExpressionFolder {
     }
   }
 
+  // Whoever has edited the file may have broken anything about the node.
   void visit(Node* node) {
-    if (node->domain == spmd::kCommDomain) {
-      if (gives_rank_number(*node) || is_untyped(*node)) {
-        dialect::infer_node(*node, mesh_);
-        settle(*node);
-      }
-    } else {
-      const bool untyped = is_untyped(*node), of_types = results_follow_from_types(*node);
+    const std::string label = node->label();
+    try {
+      derive(node);
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::user) throw;
+      fail("program", "{} cannot be followed: {}", label, error.what());
+    } catch (const std::exception& error) {
+      fail("program", "{} cannot be followed: {}", label, error.what());
+    }
+  }
+
+  void derive(Node* node) {
+    const bool untyped = is_untyped(*node);
+    infer(node);
+    if (node->domain != spmd::kCommDomain) {
+      const bool of_types = results_follow_from_types(*node);
       const bool known = of_types || results_are_known(*node);
-      if (known || untyped) infer(node);
+      if (!known && !untyped)
+        for (Value* result : node->outputs)
+          if (result) result->content.reset();
       // What the model computes of constants is left to it. Without types, int64 is taken for a size.
       if (known && !of_types && is_of_constants(*node) && !(untyped && gives_size(*node))) return;
     }
@@ -155,16 +172,43 @@ class ExpressionFolder {
           extent = rank_ ? bind(extent) : without_idle_axes(extent, mesh_, ranks_);
   }
 
-  // Types stay as the model states them, if it states any.
-  void infer(Node* node) const {
+  // The results' types, whatever the file states of them.
+  void infer(Node* node) {
     std::vector<TensorType> stated;
     for (const Value* result : node->outputs) stated.push_back(result ? result->type : TensorType{});
-    ops::op_of(*node).infer(*node);
+    if (node->domain == spmd::kCommDomain)
+      dialect::infer_node(*node, mesh_);
+    else
+      ops::infer_results(ops::op_of(*node), *node);
     settle(*node);
     for (size_t r = 0; r < stated.size(); ++r)
-      if (Value* result = node->outputs[r]; result && !result->content && is_known(stated[r])) result->type = stated[r];
+      if (Value* result = node->outputs[r]) compare(*result, stated[r]);
     if (node->is("Div"))
       if (auto quotients = quotients_of(*node)) node->output()->content = quotients;
+  }
+
+  // What the file states in other words than the nodes is kept in its own if it is the same at all sizes, else left to
+  // the caller.
+  void compare(Value& result, const TensorType& stated) {
+    if (!agrees(stated, result.type))
+      throw Misfit(proof::misstated(result, stated, rank_.value_or(ranks_.empty() ? 0 : ranks_.front())));
+    if (!stated.shape || *stated.shape == result.shape()) return;
+    if (equal_extents(*stated.shape, result.shape()))
+      result.type.shape = stated.shape;
+    else
+      stated_[result.name] = {result.dtype(), plain(*stated.shape)};
+  }
+
+  bool equal_extents(const Shape& a, const Shape& b) const {
+    const auto seen = [&](const Expr& extent) { return rank_ ? extent : with_axis_bounds(extent, mesh_); };
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [&](const Expr& x, const Expr& y) { return x == y || always_equal(seen(x), seen(y)); });
+  }
+
+  Shape plain(Shape shape) const {
+    if (!rank_)
+      for (Expr& extent : shape) extent = without_axis_bounds(extent, mesh_);
+    return shape;
   }
 
   Graph& graph_;
@@ -172,6 +216,7 @@ class ExpressionFolder {
   const std::optional<int64_t> rank_;
   const std::vector<int>& ranks_;
   std::optional<std::vector<int64_t>> coordinates_;
+  StatedTypes stated_;
 };
 
 }  // namespace
@@ -182,6 +227,9 @@ void take_position_inputs(Graph& graph, const Mesh& mesh, std::optional<int64_t>
       input->content = {rank ? Expr(*rank) : dialect::rank_expression(mesh)};
       input->type = {DType::int64, Shape{}};  // a handle, too, is a number here
     } else if (input->name.starts_with(kSymbolPrefix)) {
+      if (input->name.substr(kSymbolPrefix.size()).starts_with('@'))
+        fail("program", "the input '{}' stands for the size of a symbol, and {} is an index; write the program again",
+             input->name, input->name.substr(kSymbolPrefix.size()));
       input->content = {Expr::symbol(std::string_view(input->name).substr(kSymbolPrefix.size()))};
     } else {
       return false;
@@ -191,8 +239,9 @@ void take_position_inputs(Graph& graph, const Mesh& mesh, std::optional<int64_t>
   });
 }
 
-void fold_expression_nodes(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank, const std::vector<int>& ranks) {
-  ExpressionFolder(graph, mesh, rank, ranks).run();
+StatedTypes fold_expression_nodes(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank,
+                                  const std::vector<int>& ranks) {
+  return ExpressionFolder(graph, mesh, rank, ranks).run();
 }
 
 }  // namespace tessera::program_io

@@ -6,6 +6,9 @@
 
 #include "tessera/base/error.h"
 #include "tessera/program_io/lowering.h"
+#include "tessera/program_io/misfit.h"
+#include "tessera/program_io/rank_graph.h"
+#include "tessera/proof/layouts.h"
 #include "tessera/spmd/program.h"
 
 namespace tessera::program_io {
@@ -98,11 +101,19 @@ OnnxModel unwrap_parallel_for(OnnxModel model, const Mesh& mesh, const std::stri
   if (const auto from = loop.get_ints("from");
       from != std::vector<int64_t>(loop.outputs.size(), 0) || (*held)->outputs.size() != loop.outputs.size())
     wrong("has a ParallelFor that does not take all its results from rank 0");
+  auto require_alike = [&](const Value& inside, const Value& outside) {
+    if (inside.dtype() == DType::undefined || agrees(outside.type, inside.type)) return;
+    throw Misfit({"type",
+                  fmt::format("'{}' is stated as {}, but '{}' in the body of the ParallelFor as {}", outside.name,
+                              proof::text_of(outside.type), inside.name, proof::text_of(inside.type)),
+                  {{0, loop.label()}}});
+  };
   std::unique_ptr<Graph> body = (*held)->clone();
   for (size_t c = 0; c < loop.captures.size(); ++c) {
     Value* inside = body->find(loop.captures[c]);
     const Value* outside = loop.inputs[loop.operand_count() + c];
     check(inside != nullptr, "captures are values of the body");
+    require_alike(*inside, *outside);
     inside->type = outside->type;
     inside->extra = outside->extra;
     if (outside->has_data()) {
@@ -120,6 +131,8 @@ OnnxModel unwrap_parallel_for(OnnxModel model, const Mesh& mesh, const std::stri
       if (Value* other = body->find(input->name)) body->rename(other, "");
       body->add_input(input->name, input->type)->extra = input->extra;
     }
+  for (size_t k = 0; k < body->outputs.size(); ++k)
+    if (loop.outputs[k]) require_alike(*body->outputs[k], *loop.outputs[k]);
   // First give all values distinct names, then their outer names.
   std::map<Value*, std::string> named;
   for (size_t k = 0; k < body->outputs.size(); ++k)

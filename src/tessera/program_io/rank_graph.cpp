@@ -44,14 +44,6 @@ std::map<std::string, TensorType> declared_results(const Graph& graph) {
   return declared;
 }
 
-// An extent that is a symbol may be any number.
-bool agrees(const TensorType& declared, const TensorType& found) {
-  if (declared.dtype != DType::undefined && declared.dtype != found.dtype) return false;
-  if (!declared.shape || !found.shape) return true;
-  return std::equal(declared.shape->begin(), declared.shape->end(), found.shape->begin(), found.shape->end(),
-                    [](const Expr& a, const Expr& b) { return !a.is_constant() || !b.is_constant() || a == b; });
-}
-
 void require_declared(const Graph& graph, const std::map<std::string, TensorType>& declared) {
   for (const auto& node : graph.nodes())
     for (const Value* result : node->outputs) {
@@ -65,6 +57,13 @@ void require_declared(const Graph& graph, const std::map<std::string, TensorType
 }
 
 }  // namespace
+
+bool agrees(const TensorType& declared, const TensorType& found) {
+  if (declared.dtype != DType::undefined && declared.dtype != found.dtype) return false;
+  if (!declared.shape || !found.shape) return true;
+  return std::equal(declared.shape->begin(), declared.shape->end(), found.shape->begin(), found.shape->end(),
+                    [](const Expr& a, const Expr& b) { return !a.is_constant() || !b.is_constant() || a == b; });
+}
 
 bool has_collectives(const OnnxModel& model) {
   return any_node(model, is_collective);

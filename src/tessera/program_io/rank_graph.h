@@ -15,6 +15,9 @@ bool has_collectives(const OnnxModel& model);
 /// Whether any node of the model, functions included, computes from the number of the rank that runs it.
 bool asks_for_rank(const OnnxModel& model);
 
+/// Whether a file may declare this type of a value of that type; an extent that is a symbol may be any number.
+bool agrees(const TensorType& declared, const TensorType& found);
+
 /// The first half of reading such a model, which needs no mesh: inlines functions, brings operators to their newest
 /// form, puts nodes in the order of communication and drops tokens.
 void flatten(OnnxModel& model);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/ir/graph.h"
+#include "tessera/program_io/expression_nodes.h"
 #include "tessera/program_io/manifest.h"
 #include "tessera/program_io/weights_file.h"
 #include "tessera/tessera.h"
@@ -53,11 +54,17 @@ std::optional<TensorType> read_global_type(std::string_view text);
 /// cannot be read.
 std::optional<spmd::Placement> stated_placement(const Value& value, const Mesh& mesh, const std::string& source);
 
+/// A program, and what its file states of types in other words than follow from its nodes.
+struct ReadProgram {
+  spmd::Program program;
+  StatedTypes stated;
+};
+
 /// The inverse: turns a model that a class of `ranks` runs into a program; with `bound`, into the first rank's program.
-/// Inlines functions, checks and drops tokens, and drops operands of communication that none of the ranks gives. States
-/// have no data; ranks' shards are kept apart. Throws user errors that name `source` for anything that does not fit the
-/// manifest.
-spmd::Program program_of(OnnxModel model, const Manifest& manifest, const std::string& source,
-                         const std::vector<int>& ranks, bool bound);
+/// Its types are those that follow from the nodes. Inlines functions, checks and drops tokens, and drops operands of
+/// communication that none of the ranks gives. States have no data; ranks' shards are kept apart. Throws user errors
+/// that name `source` for anything that does not fit the manifest.
+ReadProgram program_of(OnnxModel model, const Manifest& manifest, const std::string& source,
+                       const std::vector<int>& ranks, bool bound);
 
 }  // namespace tessera::program_io

@@ -50,10 +50,11 @@ class RankModelReader {
     program_.graph = std::move(model.graph);
   }
 
-  spmd::Program run() {
+  ReadProgram run() {
     settle_kinds();
     forget_foreign_sizes();
-    fold_expression_nodes(graph(), manifest_.mesh, rank_, ranks_);
+    settle_inputs();
+    stated_.merge(fold_expression_nodes(graph(), manifest_.mesh, rank_, ranks_));
     drop_unread_operands();
     for (const auto& value : graph().values()) place(*value);
     std::vector<Value*> listed = graph().inputs;
@@ -69,13 +70,9 @@ class RankModelReader {
         graph().outputs.push_back(take_port(output, program_.outputs));
       else
         program_.outputs.push_back({output.name, nullptr});
-    for (const auto& node : graph().nodes())
-      for (const Value* result : node->outputs)
-        if (result && (result->dtype() == DType::undefined || !result->has_shape()))
-          wrong("the type of '{}' is not stated", result->name);
     flow::arrange_regions(graph());
     spmd::verify(program_, "program");
-    return std::move(program_);
+    return {std::move(program_), std::move(stated_)};
   }
 
  private:
@@ -117,17 +114,31 @@ class RankModelReader {
     return dialect::gives(node, static_cast<size_t>(std::find(members.begin(), members.end(), rank) - members.begin()));
   }
 
-  // Tools give names to sizes that they cannot follow. The nodes alone determine such a size.
+  // Tools give names to sizes that they cannot follow. The nodes and the manifest alone determine such a size.
   void forget_foreign_sizes() {
     std::set<std::string> known;
     for (const Manifest::Tensor& input : manifest_.inputs)
       for (const Expr& extent : *input.global.shape) extent.collect_symbols(known);
     for (const MeshAxis& axis : manifest_.mesh.axes()) known.insert("@" + axis.name);
     for (const auto& value : graph().values()) {
-      if (!value->producer || !value->has_shape()) continue;
+      if ((!value->producer && value->kind != ValueKind::input) || !value->has_shape()) continue;
       std::set<std::string> symbols;
       for (const Expr& extent : value->shape()) extent.collect_symbols(symbols);
       if (!std::includes(known.begin(), known.end(), symbols.begin(), symbols.end())) value->type.shape.reset();
+    }
+  }
+
+  // Inputs are as the manifest says, whatever the file states of them.
+  void settle_inputs() {
+    for (const Manifest::Tensor& input : manifest_.inputs) {
+      Value& value = find(input.value);
+      if (value.producer || value.dtype() != input.global.dtype) continue;  // refused where it becomes a port
+      Shape shape = local_shape(input.sharding, manifest_.mesh);
+      if (rank_)
+        for (Expr& extent : shape) extent = bind_rank(extent, manifest_.mesh, coordinates_);
+      if (value.has_shape() && value.rank() != shape.size()) continue;
+      if (value.has_shape() && value.shape() != shape) stated_[value.name] = value.type;
+      value.type.shape = std::move(shape);
     }
   }
 
@@ -180,6 +191,7 @@ class RankModelReader {
   const std::optional<int64_t> rank_;
   const std::vector<int64_t> coordinates_;  // of the first rank
   spmd::Program program_;
+  StatedTypes stated_;
 };
 
 }  // namespace
@@ -206,8 +218,8 @@ std::optional<spmd::Placement> stated_placement(const Value& value, const Mesh& 
   return placement;
 }
 
-spmd::Program program_of(OnnxModel model, const Manifest& manifest, const std::string& source,
-                         const std::vector<int>& ranks, bool bound) {
+ReadProgram program_of(OnnxModel model, const Manifest& manifest, const std::string& source,
+                       const std::vector<int>& ranks, bool bound) {
   const std::optional<int64_t> rank = bound ? std::optional<int64_t>(ranks.front()) : std::nullopt;
   take_position_inputs(*model.graph, manifest.mesh, rank);
   dialect::inline_calls(model);

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/dialect/branches.h"
@@ -15,6 +16,7 @@
 #include "tessera/program_io/init_model.h"
 #include "tessera/program_io/lowered_calls.h"
 #include "tessera/program_io/manifest.h"
+#include "tessera/program_io/misfit.h"
 #include "tessera/program_io/normal_form.h"
 #include "tessera/program_io/parallel_for.h"
 #include "tessera/program_io/rank_classes.h"
@@ -22,6 +24,7 @@
 #include "tessera/program_io/weights_file.h"
 #include "tessera/program_io/written_form.h"
 #include "tessera/program_io/written_program.h"
+#include "tessera/proof/layouts.h"
 #include "tessera/proof/prove.h"
 #include "tessera/spmd/whole.h"
 
@@ -137,7 +140,9 @@ class ProgramReader {
     std::map<std::string, Tensor> whole;
     if (!is_cut())
       for (const Manifest::State& state : manifest_.states) whole[state.value] = model.graph->find(state.value)->data;
-    auto program = std::make_shared<spmd::Program>(program_of(std::move(model), manifest_, path, ranks, bound));
+    ReadProgram read = program_of(std::move(model), manifest_, path, ranks, bound);
+    require_types(read, ranks);
+    auto program = std::make_shared<spmd::Program>(std::move(read.program));
     program->lowered = lowered_;
     hold_to_meaning(*program, ranks, bound);
     for (const auto& [name, data] : whole) program->initial[program->graph->find(name)] = data;
@@ -145,6 +150,14 @@ class ProgramReader {
     passes::move_to_init(*program, manifest_.init);
     for (int rank : ranks) programs.program_of[rank] = static_cast<int>(programs.programs.size());
     programs.programs.push_back(std::move(program));
+  }
+
+  // Before slices are taken from whole tensors, since what is taken is then an input, which no node makes.
+  static void require_types(const ReadProgram& read, const std::vector<int>& ranks) {
+    proof::Report report;
+    for (int rank : std::set<int>{ranks.front(), ranks.back()})
+      if (report.good()) proof::check_stated(read.program, read.stated, rank, report);
+    if (!report.good()) throw Misfit(report.findings.front());
   }
 
   // Before slices are taken from whole tensors, since that, too, reads the nodes.

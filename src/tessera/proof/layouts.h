@@ -1,5 +1,8 @@
 #pragma once
 
+#include <map>
+#include <string>
+
 #include "tessera/proof/report.h"
 #include "tessera/proof/statement.h"
 
@@ -33,6 +36,18 @@ void check_factors(const spmd::Program& program, int64_t rank, Report& report);
 /// Checks that every node's result has its stated type, and that every value with a placement has the extents that
 /// follow from it, on one rank and for a few sizes of the symbols.
 void check_types(const spmd::Program& program, int64_t rank, Report& report);
+
+/// Checks that inputs and nodes' results, by their names, have these types, which the program's file states of them, on
+/// one rank and for a few sizes of the symbols.
+void check_stated(const spmd::Program& program, const std::map<std::string, TensorType>& stated, int64_t rank,
+                  Report& report);
+
+/// "float32[batch, 64]"; "[batch, 64]" if the element type is not known.
+std::string text_of(const TensorType& type);
+
+/// That a file states another type of a value than follows from the node that makes it, or, of an input, from the
+/// program. `where`: appended to the message.
+Finding misstated(const Value& value, const TensorType& stated, int64_t rank, const std::string& where = "");
 
 /// Checks that the run does not compute operands that kernels read before it, such as the bounds of a Slice.
 void check_values(const spmd::Program& program, int64_t rank, Report& report);

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include <map>
-#include <numeric>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -67,6 +67,27 @@ std::vector<Symbols> samples_of(const spmd::Program& program) {
     if (names.empty()) break;
   }
   return samples;
+}
+
+// " (where batch=3)"
+std::string sizes_text(const Symbols& symbols) {
+  std::string text;
+  for (const auto& [name, size] : symbols) text += fmt::format("{}{}={}", text.empty() ? "" : ",", name, size);
+  return text.empty() ? text : " (where " + text + ")";
+}
+
+// Whether a rank's extents are the same at these sizes. An expression may have no value there.
+bool same_at(const Shape& a, const Shape& b, const Mesh& mesh, int64_t rank, const Symbols& symbols) {
+  const std::vector<int64_t> coordinates = mesh.coordinates(rank);
+  const auto at = [&](const Expr& extent) -> std::optional<int64_t> {
+    try {
+      return bind_rank(extent, mesh, coordinates).evaluate(symbols);
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [&](const Expr& x, const Expr& y) { return at(x) == at(y); });
 }
 
 class TypeCheck {
@@ -137,19 +158,14 @@ class TypeCheck {
     for (size_t r = 0; r < stated.size(); ++r) {
       Value* result = node.outputs[r];
       if (!result || result->type == stated[r]) continue;
-      report(&node, fmt::format("{} makes '{}' {}{} on rank {}, where {}{} is stated{}", node.label(), result->name,
-                                name_of(result->dtype()), to_string(result->shape()), rank_, name_of(stated[r].dtype),
-                                to_string(*stated[r].shape), sizes()));
+      report(&node, fmt::format("{} makes '{}' {} on rank {}, where {} is stated{}", node.label(), result->name,
+                                text_of(result->type), rank_, text_of(stated[r]), sizes()));
       return false;
     }
     return true;
   }
 
-  std::string sizes() const {
-    std::string text;
-    for (const auto& [name, size] : symbols_) text += fmt::format("{}{}={}", text.empty() ? "" : ",", name, size);
-    return text.empty() ? text : " (where " + text + ")";
-  }
+  std::string sizes() const { return sizes_text(symbols_); }
 
   void report(const Node* node, std::string message) {
     report_.findings.push_back({"type", std::move(message), {{rank_, node ? node->label() : std::string()}}});
@@ -163,6 +179,40 @@ class TypeCheck {
 };
 
 }  // namespace
+
+std::string text_of(const TensorType& type) {
+  return fmt::format("{}{}", type.dtype == DType::undefined ? "" : name_of(type.dtype),
+                     type.shape ? to_string(*type.shape) : "");
+}
+
+Finding misstated(const Value& value, const TensorType& stated, int64_t rank, const std::string& where) {
+  const std::string label = value.producer ? value.producer->label() : "";
+  TensorType said = stated, found = value.type;
+  if (said.dtype != DType::undefined && said.dtype != found.dtype) said.shape = found.shape = std::nullopt;
+  return {"type",
+          fmt::format("'{}' is stated as {}, but {} {}{}", value.name, text_of(said),
+                      label.empty() ? "the program takes" : label + " makes it", text_of(found), where),
+          {{rank, label}}};
+}
+
+void check_stated(const spmd::Program& program, const std::map<std::string, TensorType>& stated, int64_t rank,
+                  Report& report) {
+  if (stated.empty()) return;
+  std::optional<std::vector<Symbols>> samples;  // of sizes, if they are needed
+  auto look_at = [&](const Value& value) {
+    const auto said = stated.find(value.name);
+    if (said == stated.end() || !said->second.shape) return;
+    if (!samples) samples = samples_of(program);
+    for (const Symbols& symbols : *samples)
+      if (report.good() && !same_at(*said->second.shape, value.shape(), program.mesh, rank, symbols))
+        report.findings.push_back(
+            misstated(value, said->second, rank, fmt::format(" on rank {}{}", rank, sizes_text(symbols))));
+  };
+  for (const spmd::Port& port : program.inputs) look_at(*port.value);
+  for (const auto& node : program.graph->nodes())
+    for (const Value* result : node->outputs)
+      if (result) look_at(*result);
+}
 
 void check_values(const spmd::Program& program, int64_t rank, Report& report) {
   for (const auto& node : program.graph->nodes())

@@ -142,9 +142,7 @@ Value* origin_of(Value* value) {
     const Node& node = *value->producer;
     if (!ops::is_layout_step(node)) return nullptr;
     for (size_t i = 1; i < node.inputs.size(); ++i)
-      if (node.inputs[i] && node.inputs[i]->kind != ValueKind::expression &&
-          node.inputs[i]->kind != ValueKind::constant)
-        return nullptr;
+      if (!ops::content_of(node.inputs[i])) return nullptr;
     value = node.inputs[0];
   }
   return value->kind == ValueKind::state || value->kind == ValueKind::input ? value : nullptr;
