@@ -227,6 +227,36 @@ TEST_F(ChangedModels, NameTheNodeThatCannotHaveItsOperands) {
   }
 }
 
+// Tools make nodes of small initializers, and copy constants.
+TEST_F(ChangedModels, MayHoldConstantsAsNodesAndCopyThem) {
+  for (Form form : {Form::mpmd, Form::spmd, Form::parallel_for})
+    for (const bool copied : {false, true}) {
+      write(Lower::collectives, "tp=2", 2, form);
+      const std::string file = form == Form::mpmd ? "rank_0.onnx" : "model.onnx";
+      size_t changed = 0;
+      edit(file, [&](OnnxModel& model) {
+        for (Graph* graph : {model.graph.get(), &innermost(*model.graph)})
+          for (Value* constant : graph->values_of(ValueKind::constant)) {
+            if (constant->name == "tessera.token" || constant->uses.empty()) continue;
+            Node* first = constant->uses.front().node;
+            const std::string name = constant->name;
+            if (!copied) graph->rename(constant, name + ".was");
+            Node* node = copied ? graph->add_node("Identity", {constant}, {""}, "", first)
+                                : graph->add_node("Constant", {}, {name}, "", first);
+            if (!copied) node->set("value", constant->data);
+            node->output()->type = constant->type;
+            for (const Use& use : std::vector<Use>(constant->uses))
+              if (use.node != node) graph->set_input(use.node, use.index, node->output());
+            ++changed;
+          }
+      });
+      EXPECT_THAT(faults_of_accepting(), ElementsAre());
+      expect_same(Session(Program::read(out()), one_thread()).run(inputs_), expected_);
+      EXPECT_TRUE(changed > 0 || form == Form::mpmd);
+      std::filesystem::remove_all(out());
+    }
+}
+
 // A model of two ranks with different weights can hold those of one.
 TEST_F(ChangedModels, HoldNoWeightsForRanksThatDiffer) {
   write(Lower::collectives, "tp=2");

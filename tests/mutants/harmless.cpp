@@ -45,25 +45,47 @@ std::string add_identity(const Site& site, Random& random) {
   return what;
 }
 
+// An operand that is no token.
+bool copies_well(const Site& site) {
+  return gives_one_tensor(site) && site.node().input_size() > 0;
+}
+
+std::string copy_operand(const Site& site, Random& random) {
+  const auto i = static_cast<int>(random.below(static_cast<size_t>(site.node().input_size())));
+  const std::string operand = site.node().input(i), copied = site.model.fresh(operand);
+  if (operand.empty()) return "";
+  site.node().set_input(i, copied);
+  const std::string what = label(site.node()) + " reads a copy of '" + operand + "'";
+  onnx::NodeProto same;
+  same.set_op_type("Identity");
+  same.add_input(operand);
+  same.add_output(copied);
+  insert_after(site.scope, site.index - 1, same);
+  return what;
+}
+
+bool is_held(const onnx::TensorProto& tensor) {
+  return tensor.data_location() != onnx::TensorProto::EXTERNAL && tensor.name() != "tessera.token" &&
+         tensor.name() != "tessera.rank";
+}
+
 bool is_small_number(const onnx::TensorProto& tensor) {
-  return tensor.data_type() == onnx::TensorProto::INT64 && tensor.data_location() != onnx::TensorProto::EXTERNAL &&
-         tensor.name() != "tessera.token" && tensor.name() != "tessera.rank";
+  return tensor.data_type() == onnx::TensorProto::INT64 && is_held(tensor);
 }
 
 std::string become_node(EditedModel& model, onnx::TensorProto& tensor, Random&) {
-  onnx::GraphProto& graph = *model.proto.mutable_graph();
-  if (graph.node_size() == 1 && graph.node(0).op_type() == "ParallelFor") return "";
   const std::string name = tensor.name();
   onnx::NodeProto node = constant(name, {}, true);
   *attribute(node, "value")->mutable_t() = tensor;
   attribute(node, "value")->mutable_t()->clear_name();
-  for (int i = 0; i < graph.initializer_size(); ++i)
-    if (graph.initializer(i).name() == name) {
-      graph.mutable_initializer()->DeleteSubrange(i, 1);
-      break;
-    }
-  insert_after({graph.mutable_node(), &graph, nullptr}, -1, node);
-  return "'" + name + "' becomes a Constant";
+  for (const Scope& scope : model.scopes())
+    for (int i = 0; scope.graph && i < scope.graph->initializer_size(); ++i)
+      if (&scope.graph->initializer(i) == &tensor) {
+        scope.graph->mutable_initializer()->DeleteSubrange(i, 1);
+        insert_after(scope, -1, node);
+        return "'" + name + "' becomes a Constant";
+      }
+  return "";
 }
 
 // As merging of common subexpressions does, which also affects the first token.
@@ -144,7 +166,8 @@ const std::vector<Mutator>& harmless() {
       {.name = "take metadata away", .edit_model = strip_metadata},
       {.name = "take nodes' names away", .edit_model = strip_names},
       {"add an Identity", gives_one_tensor, add_identity},
-      {.name = "make a constant a node", .fits_tensor = is_small_number, .edit_tensor = become_node},
+      {"copy an operand", copies_well, copy_operand},
+      {.name = "make a constant a node", .fits_tensor = is_held, .edit_tensor = become_node},
       {.name = "merge equal constants", .edit_model = merge_constants},
       {.name = "sort nodes otherwise", .edit_model = shuffle},
       {.name = "rename values", .edit_model = rename_values},

@@ -11,9 +11,7 @@
 namespace tessera::dialect {
 namespace {
 
-// Bodies of functions have literals as nodes, and stamps with their opset version, which is ours.
-void settle_node(Graph& graph, Node* node) {
-  node->remove_attribute(rewrite::kOpsetStamp);
+void settle_literal(Graph& graph, Node* node) {
   const auto* literal = node->is("Constant") ? node->get<Tensor>("value") : nullptr;
   if (!literal) return;
   Value* result = node->outputs[0];
@@ -27,7 +25,13 @@ void settle_node(Graph& graph, Node* node) {
 
 void inline_calls(OnnxModel& model) {
   rewrite::inline_functions(model);
-  for (Node* node : rewrite::nodes_of(*model.graph)) settle_node(*model.graph, node);
+  for (Node* node : rewrite::nodes_of(*model.graph))
+    node->remove_attribute(rewrite::kOpsetStamp);  // with the version of a function's operators, which is ours
+  settle_literals(*model.graph);
+}
+
+void settle_literals(Graph& graph) {
+  for (Node* node : rewrite::nodes_of(graph)) settle_literal(graph, node);
 }
 
 void settle(OnnxModel& model, const Mesh& mesh, std::optional<int64_t> rank) {

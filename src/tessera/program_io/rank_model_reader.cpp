@@ -52,6 +52,7 @@ class RankModelReader {
 
   ReadProgram run() {
     settle_kinds();
+    pass_copies_of_constants();
     forget_foreign_sizes();
     settle_inputs();
     stated_.merge(fold_expression_nodes(graph(), manifest_.mesh, rank_, ranks_));
@@ -104,6 +105,19 @@ class RankModelReader {
       program_.placements[&value] = {state.name, state.global, state.sharding, state.origin};
     }
     for (Value* constant : graph().values_of(ValueKind::constant)) constant->data = aligned(constant->data);
+  }
+
+  // A tool may copy a constant, also one whose elements must be known before the run.
+  void pass_copies_of_constants() {
+    std::vector<Node*> copies;
+    for (const auto& node : graph().nodes())
+      if (node->is("Identity") && node->output() && !graph().is_output(node->output())) copies.push_back(node.get());
+    for (Node* copy : copies) {
+      Value* of = copy->input(0);
+      if (!of || (of->kind != ValueKind::constant && of->kind != ValueKind::expression)) continue;
+      graph().replace_uses(copy->output(), of);
+      graph().erase(copy);
+    }
   }
 
   // Whether a member other than this rank may read an operand of the node.

@@ -90,6 +90,7 @@ class ProgramReader {
       const std::string once = (folder_ / file.init->file).string();
       put_back_init(model, import_model(once, &programs.files), once);
     }
+    dialect::settle_literals(*model.graph);
     if (manifest_.form.form == Form::parallel_for) model = unwrap_parallel_for(std::move(model), manifest_.mesh, path);
     require_form(model, manifest_.form, path);
     if (!is_cut())
