@@ -202,6 +202,84 @@ TEST_F(ExternalDataErrors, link_that_leads_out) {
   EXPECT_THAT(error("link.bin"), HasSubstr("leads out of the model's folder"));
   EXPECT_THAT(error("linked/weights.bin"), HasSubstr("leads out of the model's folder"));
 }
+
+/// A cache as the Hugging Face hub's: snapshots hold links into a folder of blobs.
+class ExternalDataOfCaches : public testing::Test {
+ protected:
+  ExternalDataOfCaches() {
+    fs::create_directories(folder_ / "blobs");
+    fs::create_directories(folder_ / "snapshots/abc/onnx");
+    put(folder_ / "blobs/1f", external_model().SerializeAsString());
+    put(folder_ / "blobs/2e", weights_file());
+    fs::create_symlink("../../../blobs/1f", model());
+  }
+  fs::path model() const { return folder_ / "snapshots/abc/onnx/model.onnx"; }
+  fs::path data() const { return folder_ / "snapshots/abc/onnx/weights.bin"; }
+  static float second(const fs::path& path) { return import_model(path).graph->find("w")->data.as<float>()[1]; }
+  static std::string error(const fs::path& path) {
+    try {
+      import_model(path);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "read";
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(ExternalDataOfCaches, are_links_into_the_folder_of_the_model_itself) {
+  fs::create_symlink("../../../blobs/2e", data());
+  EXPECT_EQ(second(model()), -2);
+  fs::create_symlink("snapshots/abc/onnx/model.onnx", folder_ / "chain.onnx");
+  fs::rename(data(), folder_ / "moved");
+  fs::create_symlink("blobs/2e", folder_ / "weights.bin");
+  EXPECT_EQ(second(folder_ / "chain.onnx"), -2);
+}
+TEST_F(ExternalDataOfCaches, may_lie_beside_the_link) {
+  put(data(), weights_file());
+  EXPECT_EQ(second(model()), -2);
+}
+TEST_F(ExternalDataOfCaches, may_lie_beside_the_file_that_the_link_names) {
+  put(folder_ / "blobs/weights.bin", weights_file());
+  EXPECT_EQ(second(model()), -2);
+}
+TEST_F(ExternalDataOfCaches, that_are_nowhere_are_missing) {
+  EXPECT_THAT(error(model()), HasSubstr("'weights.bin' is missing"));
+  fs::create_symlink("../../../blobs/none", data());
+  EXPECT_THAT(error(model()), HasSubstr("'weights.bin' is missing"));
+}
+TEST_F(ExternalDataOfCaches, do_not_lead_elsewhere) {
+  TemporaryFolder elsewhere;
+  put(elsewhere / "secret", weights_file());
+  fs::create_symlink(elsewhere / "secret", data());
+  EXPECT_THAT(error(model()), HasSubstr("leads out of the model's folder"));
+  put(folder_ / "above", weights_file());
+  fs::remove(data());
+  fs::create_symlink("../../../above", data());
+  EXPECT_THAT(error(model()), HasSubstr("leads out of the model's folder"));
+  put(folder_ / "blobs/1f", external_model("../blobs/2e").SerializeAsString());
+  EXPECT_EQ(second(model()), -2);  // from the blobs' folder, back into it
+  put(folder_ / "blobs/1f", external_model("../above").SerializeAsString());
+  EXPECT_THAT(error(model()), HasSubstr("leads out of the model's folder"));
+}
+TEST(ExternalData, may_be_named_through_a_folder_and_back) {
+  TemporaryFolder folder, elsewhere;
+  fs::create_directories(folder / "sub/deep");
+  put(folder / "up.bin", weights_file());
+  for (const char* location : {"sub/../up.bin", "./up.bin", "sub/deep/../../up.bin"}) {
+    put(folder / "m.onnx", external_model(location).SerializeAsString());
+    EXPECT_EQ(import_model(folder / "m.onnx").graph->find("w")->data.as<float>()[1], -2) << location;
+    TemporaryFolder target;
+    export_model(import_model(folder / "m.onnx"), target / "m.onnx");
+    EXPECT_EQ(import_model(target / "m.onnx").graph->find("w")->data.as<float>()[1], -2) << location;
+  }
+  // The folder above a link is that of its target.
+  fs::create_directories(elsewhere / "inner");
+  put(elsewhere / "up.bin", weights_file());
+  fs::create_directory_symlink(elsewhere / "inner", folder / "linked");
+  EXPECT_THAT(import_error(external_model("linked/../up.bin"), folder.path()),
+              HasSubstr("leads out of the model's folder"));
+}
 TEST_F(ExternalDataErrors, folder_instead_of_a_file) {
   fs::create_directory(folder_ / "sub");
   EXPECT_THAT(import_error(external_model("sub"), folder_.path()), HasSubstr("is not a regular file"));

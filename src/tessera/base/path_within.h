@@ -3,21 +3,33 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 namespace tessera {
 
-/// The path of `relative` below `folder` after following symbolic links; nullopt if they, or "..", lead out of the
-/// folder. Missing path elements count as no links. Throws std::filesystem::filesystem_error if an element cannot be
-/// examined.
-inline std::optional<std::filesystem::path> path_within(const std::filesystem::path& folder,
+/// Where a relative path leads from a folder after following symbolic links and ".."; nullopt if that is outside of all
+/// `folders`, or if the path is absolute. It is looked for in each folder in turn; the first file that is there counts.
+/// Missing path elements count as no links. Throws std::filesystem::filesystem_error if an element cannot be examined.
+inline std::optional<std::filesystem::path> path_within(const std::vector<std::filesystem::path>& folders,
                                                         const std::filesystem::path& relative) {
-  if (relative.is_absolute() || std::find(relative.begin(), relative.end(), "..") != relative.end())
-    return std::nullopt;
-  std::filesystem::path root = std::filesystem::weakly_canonical(folder.empty() ? "." : folder);
-  if (!root.has_filename()) root = root.parent_path();  // that of "." may end in a separator
-  const std::filesystem::path full = std::filesystem::weakly_canonical(root / relative);
-  if (std::mismatch(root.begin(), root.end(), full.begin(), full.end()).first != root.end()) return std::nullopt;
-  return full;
+  namespace fs = std::filesystem;
+  if (relative.is_absolute()) return std::nullopt;
+  std::vector<fs::path> roots;
+  for (const fs::path& folder : folders) {
+    roots.push_back(fs::weakly_canonical(folder.empty() ? "." : folder));
+    if (!roots.back().has_filename()) roots.back() = roots.back().parent_path();  // that of "." may end in a separator
+  }
+  std::optional<fs::path> missing;
+  for (const fs::path& from : roots) {
+    const fs::path full = fs::weakly_canonical(from / relative);
+    const bool is_within = std::any_of(roots.begin(), roots.end(), [&](const fs::path& root) {
+      return std::mismatch(root.begin(), root.end(), full.begin(), full.end()).first == root.end();
+    });
+    if (!is_within) continue;
+    if (fs::exists(full)) return full;
+    if (!missing) missing = full;
+  }
+  return missing;
 }
 
 }  // namespace tessera

@@ -6,7 +6,7 @@
 namespace tessera::codec {
 namespace fs = std::filesystem;
 
-fs::path resolve_location(const fs::path& folder, const std::string& location, const std::string& tensor,
+fs::path resolve_location(const std::vector<fs::path>& folders, const std::string& location, const std::string& tensor,
                           std::string_view stage) {
   fs::path relative(location);
   if (location.empty() || location.find('\0') != std::string::npos)
@@ -16,7 +16,7 @@ fs::path resolve_location(const fs::path& folder, const std::string& location, c
          tensor, location);
   std::optional<fs::path> full;
   try {
-    full = path_within(folder, relative);
+    full = path_within(folders, relative);
   } catch (const fs::filesystem_error& error) {
     fail(stage, "tensor '{}': cannot examine '{}': {}", tensor, location, error.code().message());
   }
@@ -26,10 +26,16 @@ fs::path resolve_location(const fs::path& folder, const std::string& location, c
   return *full;
 }
 
+ExternalFiles ExternalFiles::beside(const fs::path& file) {
+  std::error_code error;
+  const fs::path target = fs::canonical(file, error);
+  return ExternalFiles(error ? std::vector{file.parent_path()} : std::vector{file.parent_path(), target.parent_path()});
+}
+
 MappedRange ExternalFiles::read(const ExternalRange& range, const std::string& tensor) {
   auto found = opened_.find(range.location);
   if (found == opened_.end()) {
-    fs::path path = resolve_location(folder_, range.location, tensor, "import");
+    fs::path path = resolve_location(folders_, range.location, tensor, "import");
     std::error_code error;
     if (!fs::exists(path, error))
       fail("import", "tensor '{}': its external data file '{}' is missing; put it at '{}'", tensor, range.location,

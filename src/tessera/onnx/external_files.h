@@ -26,24 +26,28 @@ struct MappedRange {
   std::span<const std::byte> bytes;
 };
 
-/// `location` below `folder`; a user error naming `tensor` if it is empty, absolute, or leads out of the folder through
-/// ".." or a symbolic link.
-std::filesystem::path resolve_location(const std::filesystem::path& folder, const std::string& location,
+/// The file that `location` names from one of these folders; a user error naming `tensor` if it is empty, absolute, or
+/// leads out of all of them through ".." or a symbolic link.
+std::filesystem::path resolve_location(const std::vector<std::filesystem::path>& folders, const std::string& location,
                                        const std::string& tensor, std::string_view stage);
 
 /// The external data files of one model; each is mapped once.
 class ExternalFiles {
  public:
-  explicit ExternalFiles(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  /// Data lie in these folders or below.
+  explicit ExternalFiles(std::vector<std::filesystem::path> folders) : folders_(std::move(folders)) {}
+  /// Those of a file: in its folder, or in that of the file that it is a link to. So caches work whose models and data
+  /// are links into one folder of blobs.
+  static ExternalFiles beside(const std::filesystem::path& file);
 
-  /// Throws user errors that name `tensor` for a file that is missing, too short, or outside the folder.
+  /// Throws user errors that name `tensor` for a file that is missing, too short, or outside the folders.
   MappedRange read(const ExternalRange& range, const std::string& tensor);
 
   /// Appends the identities of the files that were read (MappedFile::identity).
   void append_identities(std::vector<uint64_t>& identities) const;
 
  private:
-  std::filesystem::path folder_;
+  std::vector<std::filesystem::path> folders_;
   std::map<std::string, std::shared_ptr<const MappedFile>> opened_;
 };
 

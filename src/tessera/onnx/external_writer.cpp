@@ -102,7 +102,7 @@ void write_zeros(AtomicFile& file, uint64_t bytes) {
 
 void ExternalWriter::write() {
   for (auto& [location, pieces] : pieces_) {
-    fs::path path = resolve_location(folder_, location, pieces.front().proto->name(), "export");
+    fs::path path = resolve_location({folder_}, location, pieces.front().proto->name(), "export");
     if (fs::path(location).has_parent_path()) make_folder(path.parent_path());
     files_.push_back(std::make_unique<AtomicFile>(path));
     AtomicFile& file = *files_.back();

@@ -21,7 +21,7 @@ bool is_used(const Graph& graph, const Value& value) {
 /// Whether a tensor that the file stored as a sparse one still has the same elements.
 bool still_sparse(onnx::SparseTensorProto sparse, const Tensor& data, const std::string& name) {
   store_external_within(sparse, nullptr);
-  ExternalFiles nowhere{{}};
+  ExternalFiles nowhere({});
   Tensor dense = densify(sparse, nowhere, name);
   return dense.dtype == data.dtype && dense.dims == data.dims &&
          std::equal(dense.data, dense.data + dense.bytes, data.data, data.data + data.bytes);

@@ -103,7 +103,7 @@ onnx::ModelProto parse(const std::string& bytes, const std::string& source) {
   return proto;
 }
 
-OnnxModel read_model(std::shared_ptr<const MappedFile> file, const std::filesystem::path& folder, std::string source,
+OnnxModel read_model(std::shared_ptr<const MappedFile> file, codec::ExternalFiles files, std::string source,
                      std::vector<uint64_t>* identities) {
   codec::Skeleton skeleton = codec::cut_large_raw(file->view(), source);
   onnx::ModelProto proto = parse(skeleton.bytes, source);
@@ -116,7 +116,6 @@ OnnxModel read_model(std::shared_ptr<const MappedFile> file, const std::filesyst
   model.ir_version = proto.ir_version();
   model.opset_imports = codec::opset_map(proto.opset_import(), fmt::format("'{}'", source));
   check_opset(model.opset_imports, fmt::format("'{}'", source));
-  codec::ExternalFiles files(folder);
   auto cut_raw = [&](int initializer) -> std::optional<codec::MappedRange> {
     auto cut = skeleton.cut_raw.find(initializer);
     if (cut == skeleton.cut_raw.end()) return std::nullopt;
@@ -181,14 +180,15 @@ bool is_text_model(const std::filesystem::path& path) {
 
 OnnxModel import_model(const std::filesystem::path& path, std::vector<uint64_t>* identities) {
   const auto file = MappedFile::open(path, "import");
-  OnnxModel model = is_text_model(path) ? read_text(*file, path.string(), identities)
-                                        : read_model(file, path.parent_path(), path.string(), identities);
+  OnnxModel model = is_text_model(path)
+                        ? read_text(*file, path.string(), identities)
+                        : read_model(file, codec::ExternalFiles::beside(path), path.string(), identities);
   model.source = path.string();
   return model;
 }
 
 OnnxModel import_model_bytes(std::string_view bytes, const std::filesystem::path& base_dir) {
-  return read_model(MappedFile::copy_of(bytes), base_dir, "model in memory", nullptr);
+  return read_model(MappedFile::copy_of(bytes), codec::ExternalFiles({base_dir}), "model in memory", nullptr);
 }
 
 }  // namespace tessera

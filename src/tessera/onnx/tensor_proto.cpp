@@ -14,11 +14,10 @@ namespace {
 
 constexpr size_t kProtobufLimit = std::numeric_limits<int>::max();
 
-NamedTensor read_tensor(std::string_view bytes, const std::filesystem::path& folder, const std::string& source) {
+NamedTensor read_tensor(std::string_view bytes, codec::ExternalFiles files, const std::string& source) {
   onnx::TensorProto proto;
   if (bytes.size() > kProtobufLimit || !proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
     fail("import", "'{}' is not a readable ONNX tensor: it is damaged or larger than 2 GiB", source);
-  codec::ExternalFiles files(folder);
   std::string name = proto.name();
   Tensor tensor = aligned(codec::take_tensor(proto, files, name.empty() ? source : name));
   return {std::move(name), std::move(tensor)};
@@ -27,11 +26,11 @@ NamedTensor read_tensor(std::string_view bytes, const std::filesystem::path& fol
 }  // namespace
 
 NamedTensor read_tensor_file(const std::filesystem::path& path) {
-  return read_tensor(MappedFile::open(path, "import")->view(), path.parent_path(), path.string());
+  return read_tensor(MappedFile::open(path, "import")->view(), codec::ExternalFiles::beside(path), path.string());
 }
 
 NamedTensor read_tensor_bytes(std::string_view bytes, const std::filesystem::path& base_dir) {
-  return read_tensor(bytes, base_dir, "tensor in memory");
+  return read_tensor(bytes, codec::ExternalFiles({base_dir}), "tensor in memory");
 }
 
 std::string write_tensor_bytes(const Tensor& tensor, std::string_view name) {

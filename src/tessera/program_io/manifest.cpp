@@ -386,7 +386,7 @@ namespace {
 void require_within(const std::filesystem::path& folder, const std::string& file) {
   std::optional<std::filesystem::path> found;
   try {
-    found = path_within(folder, file);
+    found = path_within({folder}, file);
   } catch (const std::filesystem::filesystem_error& error) {
     fail("program", "'{}': cannot examine '{}': {}", folder.string(), file, error.code().message());
   }
