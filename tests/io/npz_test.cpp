@@ -190,6 +190,30 @@ TEST(npz, a_file_cut_or_damaged_anywhere_is_refused) {
   EXPECT_THROW(read_npz(folder / "damaged.npz"), Error);
 }
 
+TEST(npz, slices_find_every_inverted_byte_of_an_array) {
+  TemporaryFolder folder;
+  for (const char* name : {"fortran_float.npz", "dtypes.npz"}) {
+    const std::string whole = contents(data(name));
+    const size_t first = whole.find("NUMPY");
+    for (size_t at = first; at < first + 140; ++at) {
+      std::string damaged = whole;
+      damaged[at] = static_cast<char>(~damaged[at]);
+      put(folder / "damaged.npz", damaged);
+      EXPECT_THROW(NpzSlices(folder / "damaged.npz"), Error) << name << " " << at;
+      EXPECT_THROW(read_npz(folder / "damaged.npz"), Error) << name << " " << at;
+    }
+  }
+}
+
+TEST(npz, slices_find_damage_far_behind) {
+  TemporaryFolder folder;
+  write_npz(folder / "a.npz", {{"x", Tensor::zeros(DType::float32, {5, 1 << 19})}});
+  std::string bytes = contents(folder / "a.npz");
+  bytes[bytes.size() - 1000] ^= 1;
+  put(folder / "a.npz", bytes);
+  expect_user_error([&] { NpzSlices slices(folder / "a.npz"); }, {"a.npz: 'x'", "damaged"});
+}
+
 TEST(npy, versions_1_to_3) {
   for (const char* name : {"version1.npy", "version2.npy", "version3.npy"}) {
     Tensor tensor = read_npy(data(name));

@@ -124,6 +124,13 @@ class EntryReader {
     left_ -= bytes;
   }
 
+  /// Reads to the end and keeps nothing.
+  void skip_rest() {
+    std::vector<char> piece(std::min<uint64_t>(left_, uint64_t{1} << 20));
+    while (left_ > 0) read(piece.data(), std::min<uint64_t>(left_, piece.size()));
+    finish();
+  }
+
   /// Call this after reading everything: makes libzip compare the checksum.
   void finish() {
     char past = 0;
@@ -196,7 +203,8 @@ NpzSlices::NpzSlices(const fs::path& path, const NpzOptions& options) : impl_(st
     npy_element_bytes(header, reader.left(), entry.what);
     dims_[entry.name] = header.dims;
     if (entry.stored && !header.fortran_order) {
-      impl_->stored.emplace(entry.name, Impl::Stored{reader.release(), entry.what, header});
+      reader.skip_rest();  // slices are read without their checksum, so that all bytes are compared with it once
+      impl_->stored.emplace(entry.name, Impl::Stored{EntryReader(archive, entry).release(), entry.what, header});
     } else {
       limit.take(entry);
       impl_->whole.emplace(entry.name, read_array(archive, entry));
