@@ -29,7 +29,7 @@ void BenchComm::declare(CLI::App& bench) {
   app_->add_option("--max", options_.most, "bytes of the largest, as 256MiB; sizes between grow by four")
       ->transform(bytes);
   app_->add_option("--seconds", options_.seconds, "of measuring at each point, at least")
-      ->check(CLI::Range(0.0, 3600.0))
+      ->check(number_in(Bounds::between(0, 3600)))
       ->capture_default_str();
   app_->add_option("--longest", options_.longest,
                    "seconds: sizes of a collective stop growing where one of the next would take longer")

@@ -53,14 +53,17 @@ class Generate : public Command {
     app.add_option("--stop", stop_, "tokens that end a text, 0,2");
     app.add_option("--temperature", asked_.sampling.temperature,
                    "logits are divided by it; 0: the likeliest token is taken")
-        ->check(non_negative())
+        ->check(zero_or_more())
         ->capture_default_str();
     app.add_option("--top-k", asked_.sampling.top_k, "only the k likeliest tokens count; 0: all")
         ->check(zero_or_more())
         ->capture_default_str();
     app.add_option("--top-p", asked_.sampling.top_p, "only the likeliest count that have this probability together")
+        ->check(number_in({.least = 0, .most = 1, .above_least = true}))
         ->capture_default_str();
-    app.add_option("--seed", asked_.sampling.seed, "of the random choice")->capture_default_str();
+    app.add_option("--seed", asked_.sampling.seed, "of the random choice")
+        ->check(zero_or_more())
+        ->capture_default_str();
     app.add_option("--batch", batch_, "texts that run together; by default, all")->check(above_zero());
     app.add_option("--capacity", capacity_,
                    "tokens for which caches have room; by default, as many as the longest text may get")

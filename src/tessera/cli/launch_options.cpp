@@ -10,6 +10,7 @@
 
 #include "tessera/cli/command.h"
 #include "tessera/cli/interrupt.h"
+#include "tessera/cli/options.h"
 #include "tessera/inspect.h"
 
 namespace tessera::cli {
@@ -31,11 +32,11 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
 
 void LaunchOptions::declare(CLI::App& app) {
   app.add_option("--timeout", timeout, "longest wait of one rank for another, in seconds")
-      ->check(CLI::Range(0.001, 1e6))
+      ->check(number_in(Bounds::between(0.001, 1e6)))
       ->capture_default_str();
   app.add_option("--join-timeout", join_timeout,
                  "longest wait for all ranks to join, before the first run, in seconds [60, or --timeout if longer]")
-      ->check(CLI::Range(0.001, 1e6));
+      ->check(number_in(Bounds::between(0.001, 1e6)));
   app.add_option(
          "--engine", engine,
          "what carries the bytes: auto (what suits the launcher: mpirun, srun, torchrun; without one, threads), "

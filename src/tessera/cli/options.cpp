@@ -61,24 +61,18 @@ SymbolSizes parse_shapes(std::string_view text) {
   return sizes;
 }
 
-namespace {
-
-CLI::Validator number_that(const std::string& what, bool (*fits)(double)) {
-  return {[what, fits](const std::string& text) {
-            double number = 0;
-            return CLI::detail::lexical_cast(text, number) && fits(number) ? "" : "'" + text + "' must be " + what;
-          },
-          ""};
+CLI::Validator number_in(const Bounds& bounds) {
+  return {
+      [bounds](const std::string& text) { return bounds.parse(text) ? "" : "'" + text + "' must be " + bounds.text(); },
+      ""};
 }
 
-}  // namespace
-
 CLI::Validator above_zero() {
-  return number_that("a number above 0", [](double number) { return number > 0; });
+  return number_in(Bounds::above(0));
 }
 
 CLI::Validator zero_or_more() {
-  return number_that("0 or a number above it", [](double number) { return number >= 0; });
+  return number_in(Bounds::at_least(0));
 }
 
 size_t parse_memory(std::string_view text) {
@@ -389,7 +383,7 @@ void DumpOptions::add_to(Json& object) const {
 
 void InputOptions::declare(CLI::App& app) {
   app.add_option("--inputs", path, "a .npz file with one array per input, or a folder of input_N.pb; else random");
-  app.add_option("--seed", seed, "of random inputs")->capture_default_str();
+  app.add_option("--seed", seed, "of random inputs")->check(zero_or_more())->capture_default_str();
 }
 
 Tensors InputOptions::given(const std::vector<TensorInfo>& ports) const {
@@ -479,16 +473,6 @@ RunSettings RunOptions::planned(const Console& console, bool runs) const {
   settings.overlap = !no_overlap;
   settings.prefetch = prefetch;
   return settings;
-}
-
-CLI::Validator non_negative() {
-  auto check = [](const std::string& text) {
-    double number = 0;
-    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    bool whole = error == std::errc() && end == text.data() + text.size();
-    return whole && std::isfinite(number) && number >= 0 ? "" : "'" + text + "' is no number from 0 on";
-  };
-  return {check, "NONNEGATIVE"};
 }
 
 }  // namespace tessera::cli

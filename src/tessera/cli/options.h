@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/bounds.h"
 #include "tessera/cli/console.h"
 #include "tessera/cli/launch_options.h"
 #include "tessera/inspect.h"
@@ -23,7 +24,9 @@ std::string sizes_text(const SymbolSizes& sizes);
 /// Bytes of "512M" or "4G": K, M, G and T are powers of 1024. Throws a user error.
 size_t parse_memory(std::string_view text);
 
-/// Checks of numbers, which say in words what an option takes.
+/// Checks of numbers, which say in words what an option takes: one rule for all commands, which refuses NaN and
+/// infinities.
+CLI::Validator number_in(const Bounds& bounds);
 CLI::Validator above_zero();
 CLI::Validator zero_or_more();
 
@@ -142,8 +145,5 @@ struct RunOptions {
   MemoryOption memory;
   LaunchOptions launch;
 };
-
-/// Takes numbers from 0 on that are finite.
-CLI::Validator non_negative();
 
 }  // namespace tessera::cli

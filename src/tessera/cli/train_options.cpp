@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/cli/console.h"
+#include "tessera/cli/options.h"
 #include "tessera/error.h"
 #include "tessera/io/npz.h"
 
@@ -60,11 +61,11 @@ void TrainOptions::declare(CLI::App& app) {
   app.add_option("--data", data,
                  "x.npz: arrays whose first dimension counts steps. Or files of tokens, as corpus.txt (bytes) or "
                  "a.bin:uint16:0.7,b.txt:0.3 (mixed by weights), that samples are drawn from");
-  app.add_option("--batch", batch, "samples in a step, of files of tokens; by default 8");
-  app.add_option("--sequence", sequence, "tokens in a sample");
+  app.add_option("--batch", batch, "samples in a step, of files of tokens; by default 8")->check(above_zero());
+  app.add_option("--sequence", sequence, "tokens in a sample")->check(above_zero());
   app.add_option("--document-separator", separator,
                  "what ends a document within files of tokens, as '\\n\\n' or token:0; nothing is predicted across it");
-  app.add_option("--seed", seed, "of everything random")->capture_default_str();
+  app.add_option("--seed", seed, "of everything random")->check(zero_or_more())->capture_default_str();
   app.add_option("--steps", steps, "steps to train; by default as many as an .npz file has")->check(above_zero());
   app.add_option("--dropout", step.dropout,
                  "whether Dropouts drop elements: model (as their training_mode says), on (all) or off")
@@ -95,7 +96,7 @@ void TrainOptions::declare(CLI::App& app) {
   repeated(app.add_option("--lr-factor", rate_factors,
                           "NAME=0.1: parameters whose learning rate is that many times the others'"));
   app.add_option("--average", step.average, "keeps an exponential moving average of the parameters with this decay")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(number_in(Bounds::from_to_below(0, 1)));
   app.add_option("--loss-scale", step.loss_scale,
                  "what the loss is multiplied by before the backward pass: a number, or "
                  "dynamic:init=65536,growth=2,backoff=0.5,interval=2000, which is the default with --dtype float16");
@@ -122,7 +123,7 @@ void TrainOptions::declare(CLI::App& app) {
                "checkpoint's; data then begin at their first sample");
   app.add_option("--eval-data", eval_data, "as --data, for evaluation; its samples are taken once each");
   app.add_option("--held-out", held_out, "a fraction of each file of tokens that is kept for evaluation")
-      ->check(CLI::Range(0.0, 0.9));
+      ->check(number_in(Bounds::between(0, 0.9)));
   app.add_option("--eval-every", eval_every, "steps from one evaluation to the next; without it, one at the end")
       ->check(above_zero());
   app.add_option("--eval-steps", eval_steps, "batches of an evaluation, at most; by default all")->check(above_zero());
@@ -167,6 +168,8 @@ void TrainOptions::read_config() const {
   }
 }
 
+const Bounds kFactors = Bounds::at_least(0);
+
 Training TrainOptions::training(const std::string& dtype) const {
   Training made = step;
   if (made.learning_rate.starts_with('@')) made.learning_rates = rates_of(made.learning_rate.substr(1));
@@ -180,11 +183,12 @@ Training TrainOptions::training(const std::string& dtype) const {
   }
   for (const std::string& text : rate_factors) {
     const size_t equals = text.rfind('=');
-    char* end = nullptr;
-    const double factor = equals == std::string::npos ? 0 : std::strtod(text.c_str() + equals + 1, &end);
-    if (equals == std::string::npos || equals == 0 || *end != '\0' || equals + 1 == text.size() || factor < 0)
-      wrong_training("--lr-factor '" + text + "' is not NAME=FACTOR; write for example 'embed*=0.1'");
-    made.rate_factors.emplace_back(text.substr(0, equals), factor);
+    const std::optional<double> factor =
+        equals == std::string::npos || equals == 0 ? std::nullopt : kFactors.parse(text.substr(equals + 1));
+    if (!factor)
+      wrong_training("--lr-factor '" + text + "' is not NAME=FACTOR, with " + kFactors.text() +
+                     "; write for example 'embed*=0.1'");
+    made.rate_factors.emplace_back(text.substr(0, equals), *factor);
   }
   return made;
 }

@@ -34,8 +34,8 @@ class Verify : public Command {
         app.add_option("--rtol", rtol_,
                        "of the largest expected magnitude; else 2e-5 for float32, 2e-2 for bfloat16 and 2.5e-3 for "
                        "float16")
-            ->check(non_negative());
-    atol_option_ = app.add_option("--atol", atol_, "added to that; else 0")->check(non_negative());
+            ->check(zero_or_more());
+    atol_option_ = app.add_option("--atol", atol_, "added to that; else 0")->check(zero_or_more());
     app.add_flag("--first-diverging", always_, "look for the first diverging tensor even if all outputs pass");
     run_.declare(app);
   }

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
 #include <memory>
 #include <utility>
 
+#include "tessera/base/bounds.h"
 #include "tessera/base/error.h"
 #include "tessera/ir/glob.h"
 #include "tessera/ir/on_demand.h"
@@ -72,12 +72,15 @@ struct Words {
     const size_t colon = text.find(':');
     if (colon == std::string::npos) return;
     name = name.substr(0, colon);
-    for (const char* at = text.c_str() + colon; *at;) {
-      char* end = nullptr;
-      numbers.push_back(std::strtod(at + 1, &end));
-      if (end == at + 1 || (*end && *end != ',') || !std::isfinite(numbers.back()))
+    std::string_view rest = std::string_view(text).substr(colon);
+    while (!rest.empty()) {
+      rest.remove_prefix(1);
+      const std::string_view word = rest.substr(0, rest.find(','));
+      const std::optional<double> number = Bounds().parse(word);
+      if (!number)
         fail("train", "--init '{}': after ':' there are numbers with ',' between them, as normal:0.02", text);
-      at = end;
+      numbers.push_back(*number);
+      rest.remove_prefix(word.size());
     }
   }
 };
@@ -97,6 +100,7 @@ class Filling : public ElementMaker {
       takes(1, 2);
       normal_ = true;
       scale_ = given[0];
+      if (scale_ < 0) fail("train", "--init '{}': a deviation of {}; it must be at least 0", rule, scale_);
       if (given.size() == 2) base_ = given[1];
     } else if (words.name == "uniform") {
       takes(2, 2);

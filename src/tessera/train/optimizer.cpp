@@ -10,6 +10,8 @@ namespace tessera::train {
 namespace {
 
 using ops::NodeBuilder;
+const Bounds kNotNegative = Bounds::at_least(0), kBelowOne = Bounds::from_to_below(0, 1);
+
 using Kept = std::vector<std::pair<Value*, Value*>>;
 
 Value* zero_state(NodeBuilder& build, const Value* parameter, std::string_view what, const Shape& shape) {
@@ -35,8 +37,8 @@ int64_t elements(const Value* value) {
 class Sgd : public Optimizer {
  public:
   explicit Sgd(Spec& spec)
-      : momentum_(spec.number("momentum", 0)),
-        decay_(spec.number("weight_decay", 0)),
+      : momentum_(spec.number("momentum", 0, kNotNegative)),
+        decay_(spec.number("weight_decay", 0, kNotNegative)),
         nesterov_(spec.flag("nesterov", false)) {
     if (nesterov_ && momentum_ <= 0) fail("optimizer", "sgd with nesterov needs a momentum above 0; give momentum=0.9");
   }
@@ -67,11 +69,9 @@ struct Moments {
   double beta1, beta2, eps;
 
   Moments(Spec& spec, double second = 0.999, double epsilon = 1e-8)
-      : beta1(spec.number("beta1", 0.9)), beta2(spec.number("beta2", second)), eps(spec.number("eps", epsilon)) {
-    for (double beta : {beta1, beta2})
-      if (beta < 0 || beta >= 1)
-        fail("optimizer", "{} has a beta of {}; it must be from 0 to below 1", spec.name(), beta);
-  }
+      : beta1(spec.number("beta1", 0.9, kBelowOne)),
+        beta2(spec.number("beta2", second, kBelowOne)),
+        eps(spec.number("eps", epsilon, kNotNegative)) {}
 
   // scale · m̂ / (√v̂ + eps), with the bias of the first steps taken out. What is the same for all elements is computed
   // once, so that each element takes one division. Null: a scale of 1.
@@ -98,7 +98,9 @@ struct Moments {
 class Adam : public Optimizer {
  public:
   Adam(Spec& spec, bool decoupled)
-      : moments_(spec), decay_(spec.number("weight_decay", decoupled ? 0.01 : 0)), decoupled_(decoupled) {}
+      : moments_(spec),
+        decay_(spec.number("weight_decay", decoupled ? 0.01 : 0, kNotNegative)),
+        decoupled_(decoupled) {}
 
   Value* step(NodeBuilder& build, const Update& u, Kept& kept) const override {
     Value *g = u.gradient, *parameter = u.parameter;
@@ -119,7 +121,7 @@ class Adam : public Optimizer {
 
 class Lamb : public Optimizer {
  public:
-  explicit Lamb(Spec& spec) : moments_(spec, 0.999, 1e-6), decay_(spec.number("weight_decay", 0.01)) {}
+  explicit Lamb(Spec& spec) : moments_(spec, 0.999, 1e-6), decay_(spec.number("weight_decay", 0.01, kNotNegative)) {}
 
   Value* step(NodeBuilder& build, const Update& u, Kept& kept) const override {
     Value* direction = moments_.direction(build, u, u.gradient, nullptr, kept);
@@ -138,7 +140,9 @@ class Lamb : public Optimizer {
 class Lion : public Optimizer {
  public:
   explicit Lion(Spec& spec)
-      : beta1_(spec.number("beta1", 0.9)), beta2_(spec.number("beta2", 0.99)), decay_(spec.number("weight_decay", 0)) {}
+      : beta1_(spec.number("beta1", 0.9, kBelowOne)),
+        beta2_(spec.number("beta2", 0.99, kBelowOne)),
+        decay_(spec.number("weight_decay", 0, kNotNegative)) {}
 
   Value* step(NodeBuilder& build, const Update& u, Kept& kept) const override {
     Value* momentum = zero_state(build, u.parameter, "momentum", u.parameter->shape());
@@ -156,13 +160,13 @@ class Lion : public Optimizer {
 class Adafactor : public Optimizer {
  public:
   explicit Adafactor(Spec& spec)
-      : beta2_decay_(spec.number("beta2_decay", -0.8)),
+      : beta2_decay_(spec.number("beta2_decay", -0.8, {.most = 0})),
         // The gradient of a key's bias is 0 but for rounding, which float32 makes as large as 1e-9; PyTorch's 2^-23
         // would bound the rows' means of small gradients as well.
-        eps1_(spec.number("eps1", 0x1p-30)),
-        eps2_(spec.number("eps2", 1e-3)),
-        d_(spec.number("d", 1)),
-        decay_(spec.number("weight_decay", 0)) {}
+        eps1_(spec.number("eps1", 0x1p-30, Bounds::between(0, 1))),
+        eps2_(spec.number("eps2", 1e-3, kNotNegative)),
+        d_(spec.number("d", 1, Bounds::above(0))),
+        decay_(spec.number("weight_decay", 0, kNotNegative)) {}
 
   Value* step(NodeBuilder& build, const Update& u, Kept& kept) const override {
     Value *g = u.gradient, *parameter = u.parameter;
@@ -210,9 +214,9 @@ class Adafactor : public Optimizer {
 class Muon : public Optimizer {
  public:
   explicit Muon(Spec& spec)
-      : momentum_(spec.number("momentum", 0.95)),
-        decay_(spec.number("weight_decay", 0.1)),
-        steps_(static_cast<int>(spec.number("steps", 5))),
+      : momentum_(spec.number("momentum", 0.95, kNotNegative)),
+        decay_(spec.number("weight_decay", 0.1, kNotNegative)),
+        steps_(static_cast<int>(spec.whole("steps", 5, Bounds::between(1, 99)))),
         nesterov_(spec.flag("nesterov", true)),
         others_(spec, true) {}
 

@@ -10,20 +10,18 @@ namespace tessera::train {
 Scaling::Scaling(ops::NodeBuilder& build, const std::string& text) : build_(build) {
   if (text.empty()) return;
   if (!text.starts_with("dynamic")) {
-    Spec spec("scale:scale=" + text, "loss-scale");
-    fixed_ = spec.number("scale", 1);
-    spec.finish();
-    if (!(fixed_ > 0)) fail("loss-scale", "'{}' is no scale; give a number above 0, or 'dynamic'", text);
+    const std::optional<double> fixed = Bounds::above(0).parse(text);
+    if (!fixed) fail("loss-scale", "'{}' is no scale; give {}, or 'dynamic'", text, Bounds::above(0).text());
+    fixed_ = *fixed;
     return;
   }
   Spec spec(text, "loss-scale");
-  const double init = spec.number("init", 65536);
-  growth_ = spec.number("growth", 2);
-  backoff_ = spec.number("backoff", 0.5);
-  interval_ = spec.number("interval", 2000);
+  if (spec.name() != "dynamic") fail("loss-scale", "'{}' is no scale; give a number, or 'dynamic'", text);
+  const double init = spec.number("init", 65536, Bounds::above(0));
+  growth_ = spec.number("growth", 2, Bounds::at_least(1));
+  backoff_ = spec.number("backoff", 0.5, {.least = 0, .most = 1, .above_least = true, .below_most = true});
+  interval_ = static_cast<double>(spec.whole("interval", 2000, Bounds::at_least(1)));
   spec.finish();
-  if (spec.name() != "dynamic" || !(init > 0) || growth_ < 1 || !(backoff_ > 0) || backoff_ >= 1 || interval_ < 1)
-    fail("loss-scale", "'{}' is no dynamic scale: init is above 0, growth at least 1, backoff between 0 and 1", text);
   dynamic_ = true;
   scale_ = new_state(build.graph, kScale, Tensor::of(DType::float32, {}, std::vector<float>{static_cast<float>(init)}));
   good_ = new_state(build.graph, kGood, Tensor::of(DType::int64, {}, std::vector<int64_t>{0}));

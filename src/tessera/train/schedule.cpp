@@ -1,6 +1,5 @@
 #include "tessera/train/schedule.h"
 
-#include <cmath>
 #include <numbers>
 
 #include "tessera/base/error.h"
@@ -9,31 +8,32 @@
 namespace tessera::train {
 
 Schedule::Schedule(const std::string& text) {
+  const Bounds rates = Bounds::at_least(0), steps = Bounds::at_least(0), fall = Bounds::at_least(1);
   if (text.find('=') == std::string::npos) {
-    Spec constant("rate:rate=" + text, "lr");
-    peak_ = constant.number("rate", 0);
-  } else {
-    Spec spec("schedule:" + text, "lr");
-    if (!spec.has("peak")) fail("lr", "'{}' has no 'peak'; write for example warmup=10,peak=3e-4,cosine=100", text);
-    if (spec.has("cosine") && spec.has("linear"))
-      fail("lr", "'{}' falls along a cosine and along a line; give one of them", text);
-    peak_ = spec.number("peak", 0);
-    warmup_ = spec.number("warmup", 0);
-    stable_ = spec.number("stable", 0);
-    cosine_ = spec.has("cosine");
-    fall_ = spec.number("cosine", 0) + spec.number("linear", 0);
-    least_ = spec.number("min", 0);
-    spec.finish();
-    if ((spec.has("cosine") || spec.has("linear")) && fall_ < 1)
-      fail("lr", "'{}' falls within {} steps; give at least 1", text, fall_);
-    if (warmup_ < 0 || stable_ < 0) fail("lr", "'{}' has a negative number of steps", text);
+    const std::optional<double> rate = rates.parse(text);
+    if (!rate) fail("lr", "'{}' is no learning rate; it must be {}", text, rates.text());
+    peak_ = *rate;
+    return;
   }
-  if (!std::isfinite(peak_) || peak_ < 0 || least_ < 0)
-    fail("lr", "'{}' is no learning rate; it must be 0 or more", text);
+  Spec spec("schedule:" + text, "lr");
+  if (!spec.has("peak")) fail("lr", "'{}' has no 'peak'; write for example warmup=10,peak=3e-4,cosine=100", text);
+  if (spec.has("cosine") && spec.has("linear"))
+    fail("lr", "'{}' falls along a cosine and along a line; give one of them", text);
+  peak_ = spec.number("peak", 0, rates);
+  warmup_ = spec.number("warmup", 0, steps);
+  stable_ = spec.number("stable", 0, steps);
+  cosine_ = spec.has("cosine");
+  fall_ = spec.number("cosine", 0, fall) + spec.number("linear", 0, fall);
+  least_ = spec.number("min", 0, rates);
+  spec.finish();
 }
 
 Schedule::Schedule(std::vector<float> rates) : rates_(std::move(rates)) {
   if (rates_.empty()) fail("lr", "the list of learning rates is empty; give one for each step");
+  for (size_t step = 0; step < rates_.size(); ++step)
+    if (!Bounds::at_least(0).hold(static_cast<double>(rates_[step])))
+      fail("lr", "the learning rate of step {} is {}; it must be {}", step + 1, rates_[step],
+           Bounds::at_least(0).text());
 }
 
 Value* Schedule::at(ops::NodeBuilder& build, Value* step) const {

@@ -34,15 +34,33 @@ bool Spec::has(std::string_view key) const {
   return words_.find(key) != words_.end();
 }
 
-double Spec::number(std::string_view key, double otherwise) {
+void Spec::refuse(std::string_view key, std::string_view word, const std::string& wanted) const {
+  fail(stage_, "'{}={}' in '{}': {} must be {}", key, word, text_, key, wanted);
+}
+
+double Spec::number(std::string_view key, double otherwise, const Bounds& bounds) {
   const std::string word = this->word(key, "");
   if (word.empty()) return otherwise;
-  if (word == "true" || word == "false") return word == "true" ? 1 : 0;
-  double number = 0;
+  const std::optional<double> number = bounds.parse(word);
+  if (!number) refuse(key, word, bounds.text());
+  return *number;
+}
+
+int64_t Spec::whole(std::string_view key, int64_t otherwise, const Bounds& bounds) {
+  const std::string word = this->word(key, "");
+  if (word.empty()) return otherwise;
+  int64_t number = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  if (error != std::errc() || end != word.data() + word.size())
-    fail(stage_, "'{}={}' in '{}' is not KEY=NUMBER; write for example '{}:{}=0.1'", key, word, text_, name_, key);
+  if (error != std::errc() || end != word.data() + word.size() || !bounds.hold(static_cast<double>(number)))
+    refuse(key, word, bounds.text() + " without a fraction");
   return number;
+}
+
+bool Spec::flag(std::string_view key, bool otherwise) {
+  const std::string word = this->word(key, otherwise ? "true" : "false");
+  if (word == "true" || word == "1") return true;
+  if (word != "false" && word != "0") refuse(key, word, "true or false");
+  return false;
 }
 
 std::string Spec::word(std::string_view key, std::string_view otherwise) {

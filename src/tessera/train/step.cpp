@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "tessera/base/bounds.h"
 #include "tessera/base/error.h"
 #include "tessera/ir/glob.h"
 #include "tessera/ir/set_sizes.h"
@@ -417,9 +418,21 @@ class StepMaker {
   Value* counted_ = nullptr;   // the state that counts steps
 };
 
+void require_number(std::string_view what, double number, const Bounds& bounds) {
+  if (!bounds.hold(number)) fail("train", "{} is {}; it must be {}", what, number, bounds.text());
+}
+
+void require_numbers(const StepOptions& options) {
+  require_number("the norm to clip to", options.clip, Bounds::at_least(0));
+  require_number("the decay of the moving average", options.average, Bounds::from_to_below(0, 1));
+  for (const auto& [pattern, factor] : options.rate_factors)
+    require_number(fmt::format("the factor of '{}'", pattern), factor, Bounds::at_least(0));
+}
+
 }  // namespace
 
 Step make_step(const OnnxModel& model, const StepOptions& options) {
+  require_numbers(options);
   StepOptions scaled = options;
   const std::vector<Value*> states = model.graph->values_of(ValueKind::state);
   const bool holds_float16 =
