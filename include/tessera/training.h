@@ -22,6 +22,9 @@ struct Training {
   std::string loss = "cross-entropy";
   std::string output;             ///< what a term takes that names no tensor; empty: the model's first output
   std::string labels = "labels";  ///< the input that it is compared with; a new one if the model has none
+  /// Extents of the labels of a batch, by name, where the model has no such input. The classes of a cross-entropy are
+  /// the dimension of its logits that labels lack; without these, and without a key `axis`, the last one.
+  std::map<std::string, Dims> label_dims;
   /// "sgd", "adam", "adamw", "lamb", "lion", "adafactor" or "muon";
   /// "adamw:beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.1".
   std::string optimizer = "adamw";
@@ -58,6 +61,7 @@ struct LossTerm {
   std::string tensor;                 ///< what it takes; empty: Training::output
   std::optional<std::string> labels;  ///< what this is compared with; empty: Training::labels; nullopt: nothing
   double weight = 1;                  ///< in the sum
+  std::optional<int64_t> axis;        ///< dimension of the classes, where the term says it; may count from the end
   /// Outputs of the step and the evaluation: its value, "loss.LABEL", and what its sum was divided by,
   /// "counted.LABEL". A term that is alone has "loss", in which its weight is, and "counted".
   std::string loss, counted;
@@ -65,6 +69,15 @@ struct LossTerm {
 
 /// Throws a user error for what is no loss.
 std::vector<LossTerm> loss_terms(const std::string& loss);
+
+/// Integers that an input of a step may hold: 0 to `count` - 1, and `ignored`. A run with others fails in the operator
+/// that meets them first, or counts negative ones from the end, as ONNX's Gather does.
+struct IndexRange {
+  std::string input;
+  int64_t count = 0;
+  std::optional<int64_t> ignored;
+  std::string meaning;  ///< what they count: "the classes of 'logits'", "the rows of 'embed'"
+};
 
 /// The model of one step, and what its states are.
 struct TrainingStep {
@@ -77,6 +90,7 @@ struct TrainingStep {
   std::vector<std::string> statistics;  ///< running ones of BatchNormalizations, which step without a gradient
   Tensors frozen;                       ///< the model's other parameters, by name
   std::vector<std::string> notes;       ///< what the caller may not have meant
+  std::vector<IndexRange> ranges;       ///< of labels that are classes, and of tokens that look up rows of parameters
 
   /// Writes the step as plain ONNX, which any engine runs: each state is an initializer NAME, and its value after the
   /// step an output "next.NAME". Tensors beyond a gigabyte together go to a file beside it. Throws a user error for a

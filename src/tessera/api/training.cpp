@@ -22,6 +22,7 @@ train::StepOptions options_of(const Training& training) {
   options.loss = training.loss;
   options.output = training.output;
   options.labels = training.labels;
+  options.label_dims.insert(training.label_dims.begin(), training.label_dims.end());
   options.optimizer = training.optimizer;
   options.rate = training.learning_rates.empty() ? train::Schedule(training.learning_rate)
                                                  : train::Schedule(training.learning_rates);
@@ -53,12 +54,19 @@ train::StepOptions options_of(const Training& training) {
   return options;
 }
 
+std::vector<IndexRange> ranges_of(std::vector<train::IndexRange>& made) {
+  std::vector<IndexRange> ranges;
+  for (train::IndexRange& range : made)
+    ranges.push_back({std::move(range.input), range.count, range.ignored, std::move(range.meaning)});
+  return ranges;
+}
+
 }  // namespace
 
 std::vector<LossTerm> loss_terms(const std::string& loss) {
   std::vector<LossTerm> terms;
   for (train::StepTerm& term : train::terms_of(loss))
-    terms.push_back({std::move(term.label), std::move(term.tensor), std::move(term.labels), term.weight,
+    terms.push_back({std::move(term.label), std::move(term.tensor), std::move(term.labels), term.weight, term.axis,
                      std::move(term.loss), std::move(term.counted)});
   return terms;
 }
@@ -70,7 +78,8 @@ TrainingStep training_step(const Model& model, const Training& training) {
           std::move(step.kept),
           std::move(step.statistics),
           {step.frozen.begin(), step.frozen.end()},
-          std::move(step.notes)};
+          std::move(step.notes),
+          ranges_of(step.ranges)};
 }
 
 Model evaluation(const Model& model, const Training& training) {

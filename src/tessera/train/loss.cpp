@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
-#include <cmath>
 
 #include "tessera/base/error.h"
+#include "tessera/train/class_axis.h"
 #include "tessera/train/spec.h"
 
 namespace tessera::train {
@@ -27,21 +26,16 @@ Expr elements_of(const Shape& shape) {
   return count;
 }
 
-int64_t last_axis(const Value* value) {
-  return static_cast<int64_t>(value->rank()) - 1;
-}
-
 // Cuts the weight off "WEIGHT*TERM", and returns it; 1 without one.
 double cut_weight(std::string_view& term) {
   const size_t star = term.find('*');
   if (star == std::string_view::npos || star > term.find(':')) return 1;
   const std::string_view text = term.substr(0, star);
-  double weight = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), weight);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(weight))
+  const std::optional<double> weight = Bounds().parse(text);
+  if (!weight)
     fail("loss", "'{}' in '{}' is no weight; write for example '0.01*{}'", text, term, term.substr(star + 1));
   term.remove_prefix(star + 1);
-  return weight;
+  return *weight;
 }
 
 // Whether the '+' at `at` belongs to a number, as in 1e+3.
@@ -62,8 +56,7 @@ Loss::Loss(const std::string& text) {
   name_ = spec.name();
   tensor_ = spec.tensor();
   if (name_ == "cross-entropy") {
-    smoothing_ = spec.number("label_smoothing", 0);
-    if (smoothing_ < 0 || smoothing_ > 1) fail("loss", "label_smoothing is {}; it must be from 0 to 1", smoothing_);
+    smoothing_ = spec.number("label_smoothing", 0, Bounds::between(0, 1));
   } else if (name_ == "mse") {
     kind_ = Kind::squared_error;
   } else if (name_ == "bce") {
@@ -79,8 +72,10 @@ Loss::Loss(const std::string& text) {
   } else {
     fail("loss", "there is no loss '{}'; name cross-entropy, mse, bce, bce-with-logits, z-loss, output or mean", name_);
   }
-  if (kind_ == Kind::cross_entropy || kind_ == Kind::z)
-    ignored_ = static_cast<int64_t>(spec.number("ignore_index", -100));
+  if (takes_classes()) {
+    ignored_ = spec.whole("ignore_index", -100, {});
+    if (spec.has("axis")) axis_ = spec.whole("axis", 0, {});
+  }
   if (kind_ != Kind::output && kind_ != Kind::mean) labels_ = spec.word("labels", "");
   if (labels_ == kNoLabels && kind_ != Kind::z) fail("loss", "{} compares the output with labels; name them", name_);
   spec.finish();
@@ -90,17 +85,49 @@ bool Loss::takes_labels() const {
   return kind_ != Kind::output && kind_ != Kind::mean && labels_ != kNoLabels;
 }
 
+void Loss::find_classes(const Value& output, const Shape* labels) {
+  if (!takes_classes()) return;
+  const Shape& logits = output.shape();
+  const auto rank = static_cast<int64_t>(logits.size());
+  const int64_t first = takes_labels() ? 1 : 0;  // that can hold classes; labels are given for rows of a batch
+  if (rank <= first)
+    fail("loss", "the output '{}' is {}; {} takes logits with {}", output.name, to_string(logits), name_,
+         first == 1 ? "at least two dimensions, as [batch, classes]" : "a dimension of classes");
+  const int64_t axis = axis_.value_or(-1) < 0 ? axis_.value_or(-1) + rank : *axis_;
+  if (axis < first || axis >= rank)
+    fail("loss", "{}:axis={} is no dimension of the logits '{}' {} that can hold classes; name one from {} to {}",
+         name_, *axis_, output.name, to_string(logits), first, rank - 1);
+  class_axis_ = static_cast<size_t>(axis);
+  if (axis_ || !labels || !takes_labels()) return;
+  // Labels of z-loss may have other dimensions, so long as there is one for each row.
+  if (kind_ == Kind::z && labels->size() + 1 != logits.size()) return;
+  const std::vector<size_t> axes = class_axes(logits, *labels);
+  if (axes.empty())
+    fail("loss",
+         "the labels are {}, the logits '{}' {}; {} takes one label for each row of classes, so that labels have the "
+         "shape of the logits without the dimension of the classes, which is not the first",
+         to_string(*labels), output.name, to_string(logits), name_);
+  if (axes.size() > 1)
+    fail("loss",
+         "the labels {} fit the logits '{}' {} if the classes are dimension {}, and if they are dimension {}; say "
+         "which, "
+         "as {}:axis={} (PyTorch's is 1)",
+         to_string(*labels), output.name, to_string(logits), axes[0], axes[1], name_, axes[0]);
+  class_axis_ = axes[0];
+}
+
+// The shape of the logits without the classes.
+Shape Loss::rows_of(const Value& logits) const {
+  Shape rows = logits.shape();
+  rows.erase(rows.begin() + static_cast<std::ptrdiff_t>(class_axis_));
+  return rows;
+}
+
 TensorType Loss::labels_type(const Value& output) const {
-  Shape shape = output.shape();
   if (!is_float(output.dtype()))
     fail("loss", "the output '{}' is {}; a loss takes floats", output.name, name_of(output.dtype()));
-  if (kind_ != Kind::cross_entropy && kind_ != Kind::z)
-    return {bits_of(output.dtype()) < 32 ? DType::float32 : output.dtype(), shape};
-  if (shape.size() < 2)
-    fail("loss", "the output '{}' is {}; {} takes logits [..., classes] with at least two dimensions", output.name,
-         to_string(shape), name_);
-  shape.pop_back();
-  return {DType::int64, shape};
+  if (takes_classes()) return {DType::int64, rows_of(output)};
+  return {bits_of(output.dtype()) < 32 ? DType::float32 : output.dtype(), output.shape()};
 }
 
 Value* Loss::sum(NodeBuilder& build, Value* output, Value* labels) const {
@@ -154,46 +181,38 @@ Value* Loss::is_ignored(NodeBuilder& build, Value* wanted) const {
 }
 
 Value* Loss::cross_entropy(NodeBuilder& build, Value* x, Value* labels) const {
-  // Classes last, as in [batch, sequence, classes]; images have [batch, classes, ...].
-  const size_t rank = x->rank();
-  Shape without_last = x->shape(), without_second = x->shape();
-  without_last.pop_back();
-  without_second.erase(without_second.begin() + 1);
-  if (labels->shape() != without_last && labels->shape() == without_second) {
-    std::vector<int64_t> order = {0};
-    for (size_t d = 2; d < rank; ++d) order.push_back(static_cast<int64_t>(d));
-    order.push_back(1);
-    x = build.transpose(x, order);
-  } else if (labels->shape() != without_last) {
-    fail("loss", "the labels '{}' are {}, the logits '{}' {}; cross-entropy takes one label for each row of classes",
-         labels->name, to_string(labels->shape()), x->name, to_string(x->shape()));
-  }
+  const auto axis = static_cast<int64_t>(class_axis_);
+  if (labels->shape() != rows_of(*x))
+    fail("loss",
+         "the labels '{}' are {}, the logits '{}' {}; cross-entropy takes one label for each row of classes, which are "
+         "dimension {} of the logits",
+         labels->name, to_string(labels->shape()), x->name, to_string(x->shape()), axis);
   // Ignored labels become a class that exists before anything is looked up by them.
   Value* wanted = build.cast(labels, DType::int64);
   Value* ignored = is_ignored(build, wanted);
   // Other negative labels are no classes, though indices may count from the end: they go where there is none.
-  Value* class_or_none = build.where(build.less(wanted, 0), build.scalar(DType::int64, x->shape().back()), wanted);
+  Value* class_or_none =
+      build.where(build.less(wanted, 0), build.scalar(DType::int64, x->shape()[class_axis_]), wanted);
   Value* known = build.where(ignored, build.number(wanted, 0), class_or_none);
-  Value* log_probability = build.emit("LogSoftmax", {x}, {{"axis", int64_t{-1}, ""}});
+  Value* log_probability = build.emit("LogSoftmax", {x}, {{"axis", axis, ""}});
   Shape column = wanted->shape();
-  column.push_back(1);
-  Value* own = build.emit("GatherElements", {log_probability, build.reshape(known, column)},
-                          {{"axis", last_axis(log_probability), ""}});
+  column.insert(column.begin() + axis, 1);
+  Value* own = build.emit("GatherElements", {log_probability, build.reshape(known, column)}, {{"axis", axis, ""}});
   Value* loss = build.neg(build.reshape(own, wanted->shape()));
   if (smoothing_ > 0) {
-    Value* mean = build.reshape(build.mean(log_probability, {last_axis(log_probability)}), wanted->shape());
+    Value* mean = build.reshape(build.mean(log_probability, {axis}), wanted->shape());
     loss = build.sub(build.mul(loss, 1 - smoothing_), build.mul(mean, smoothing_));
   }
   return sum_of_all(build, build.where(ignored, build.number(loss, 0), loss));
 }
 
 Value* Loss::squared_log_sums(NodeBuilder& build, Value* x, Value* labels) const {
-  Shape rows = x->shape();
-  rows.pop_back();
+  const Shape rows = rows_of(*x);
+  const auto axis = static_cast<int64_t>(class_axis_);
   // Any number near the largest keeps the exponentials in range. A whole one has no gradient.
-  const std::vector<Value*> largest_of = {x, build.graph.constant_int64({last_axis(x)})};
+  const std::vector<Value*> largest_of = {x, build.graph.constant_int64({axis})};
   Value* shift = build.unary("Ceil", build.emit("ReduceMax", largest_of, {{"keepdims", int64_t{1}, ""}}));
-  Value* sums = build.sum(build.unary("Exp", build.sub(x, shift)), {last_axis(x)});
+  Value* sums = build.sum(build.unary("Exp", build.sub(x, shift)), {axis});
   Value* logarithm = build.reshape(build.add(build.unary("Log", sums), shift), rows);
   Value* squares = build.mul(logarithm, logarithm);
   if (!labels) return sum_of_all(build, squares);
@@ -209,14 +228,13 @@ Value* Loss::squared_log_sums(NodeBuilder& build, Value* x, Value* labels) const
 Value* Loss::divisor(NodeBuilder& build, const Value& output, Value* labels, int parts) const {
   const DType type = bits_of(output.dtype()) < 32 ? DType::float32 : output.dtype();
   if (kind_ == Kind::output) return build.graph.constant_scalar(type, parts);
-  if (kind_ == Kind::cross_entropy || (kind_ == Kind::z && labels)) {
+  if (takes_classes() && labels) {
     Value* counted = build.emit("Not", {is_ignored(build, build.cast(labels, DType::int64))});
     Value* count = sum_of_all(build, build.cast(counted, DType::int64));
     return build.cast(build.emit("Max", {count, build.number(count, 1)}), type);
   }
-  Shape shape = output.shape();
-  if (kind_ == Kind::z && !shape.empty()) shape.pop_back();
-  return build.scalar(type, labels ? elements_of(labels->shape()) : elements_of(shape) * parts);
+  const Shape counted = takes_classes() ? rows_of(output) : output.shape();
+  return build.scalar(type, labels ? elements_of(labels->shape()) : elements_of(counted) * parts);
 }
 
 std::vector<Loss> losses_of(const std::string& given) {

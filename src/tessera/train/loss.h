@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,14 +12,16 @@ namespace tessera::train {
 /// computed in float32 at least, as a sum over elements and a divisor of its own: the sum of several micro-batches,
 /// divided once, is the term of all.
 ///
-/// - "cross-entropy": of logits [..., classes] (or [batch, classes, ...]) and int64 labels [...]; divided by the number
-///   of labels that are not `ignore_index` (-100), at least 1. `label_smoothing` e takes (1-e) of the label's and e of
-///   the mean over all classes, as torch.nn.CrossEntropyLoss does.
+/// - "cross-entropy": of logits and int64 labels, which lack just the dimension of the classes; divided by the number
+/// of
+///   labels that are not `ignore_index` (-100), at least 1. `label_smoothing` e takes (1-e) of the label's and e of the
+///   mean over all classes, as torch.nn.CrossEntropyLoss does. `axis` says where the classes are, in place of the
+///   labels.
 /// - "mse": the mean of squared differences to a target of the output's shape.
 /// - "bce", "bce-with-logits": binary cross-entropy of probabilities, or of logits, with targets of that shape;
 ///   logarithms of probabilities are at least -100, as PyTorch's.
 /// - "z-loss": (log Σ eˣ)² of the logits of each row whose label counts, divided by the number of these; of all rows if
-///   `labels` is none (PaLM, arXiv 2204.02311, section 5; ST-MoE, arXiv 2202.08906, equation 5).
+///   `labels` is none (PaLM, arXiv 2204.02311, section 5; ST-MoE, arXiv 2202.08906, equation 5). `axis` as above.
 /// - "output": the model's own scalar; "mean": the mean of a tensor's elements.
 ///
 /// TENSOR is what it takes, `labels` the input that this is compared with.
@@ -39,6 +42,15 @@ class Loss {
 
   /// Whether it compares the output with something given.
   bool takes_labels() const;
+  /// Whether it takes logits, and labels that are classes.
+  bool takes_classes() const { return kind_ == Kind::cross_entropy || kind_ == Kind::z; }
+  const std::optional<int64_t>& axis() const { return axis_; }  ///< as given; may count from the end
+  /// Finds the dimension of the logits that holds the classes: the one that labels of that shape lack. Without labels,
+  /// or before their shape is known (null), the last one. Does nothing for other losses. Throws a user error if none
+  /// fits, or several do; then `axis` must say which.
+  void find_classes(const Value& output, const Shape* labels);
+  size_t class_axis() const { return class_axis_; }  ///< after find_classes
+  int64_t ignored() const { return ignored_; }       ///< the label that does not count
   /// The type of what it compares an output of that type with. Throws a user error if there is no such loss of it.
   TensorType labels_type(const Value& output) const;
   /// The sum over a (micro-)batch, a scalar.
@@ -51,12 +63,15 @@ class Loss {
 
   Value* cross_entropy(ops::NodeBuilder& build, Value* x, Value* labels) const;
   Value* squared_log_sums(ops::NodeBuilder& build, Value* x, Value* labels) const;
+  Shape rows_of(const Value& logits) const;
   Value* is_ignored(ops::NodeBuilder& build, Value* wanted) const;
 
   Kind kind_ = Kind::cross_entropy;
   std::string name_, tensor_, labels_;
   double weight_ = 1, smoothing_ = 0;
   int64_t ignored_ = -100;
+  std::optional<int64_t> axis_;  // as given; the last dimension is -1, too
+  size_t class_axis_ = 0;
   bool names_labels_ = false;
 };
 

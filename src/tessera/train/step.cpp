@@ -84,6 +84,19 @@ class StepMaker {
   }
 
  private:
+  struct Input {
+    Value* value = nullptr;
+    bool cut = false;          ///< into micro-batches
+    Expr rows_per_sample = 1;  ///< along the first dimension
+    bool made = false;         ///< for a loss; else the model's
+  };
+
+  struct Term {
+    Loss loss;
+    size_t output = 0;  ///< of the forward model
+    Value *labels = nullptr, *divisor = nullptr, *sum = nullptr, *average = nullptr;
+  };
+
   Graph& graph() { return *step_.model.graph; }
 
   Step finished() {
@@ -168,15 +181,41 @@ class StepMaker {
     }
     for (Term& term : terms_) {
       const Value& output = *forward.graph->outputs[term.output];
+      find_classes(term.loss, output);
       if (term.loss.takes_labels()) term.labels = labels_of(term.loss, output);
+      note_range(term, output);
       term.divisor = term.loss.divisor(build_, output, term.labels, parts);
     }
+    for (IndexRange& range : lookups(*forward.graph)) step_.ranges.push_back(std::move(range));
     scaling_.emplace(build_, options_.loss_scale);
+  }
+
+  void note_range(const Term& term, const Value& output) {
+    if (!term.labels || !term.loss.takes_classes()) return;
+    if (const auto classes = output.shape()[term.loss.class_axis()].constant())
+      step_.ranges.push_back(
+          {term.labels->name, *classes, term.loss.ignored(), fmt::format("the classes of '{}'", output.name)});
+  }
+
+  const std::string& name_of_labels(const Loss& loss) const {
+    return loss.labels().empty() ? options_.labels : loss.labels();
+  }
+
+  void find_classes(Loss& loss, const Value& output) const {
+    const std::string& name = name_of_labels(loss);
+    const auto input = inputs_.find(name);
+    const auto given = options_.label_dims.find(name);
+    std::optional<Shape> labels;
+    if (input != inputs_.end() && !input->second.made && input->second.value->has_shape())
+      labels = input->second.value->shape();
+    else if (given != options_.label_dims.end())
+      labels.emplace(given->second.begin(), given->second.end());
+    loss.find_classes(output, labels ? &*labels : nullptr);
   }
 
   // The labels of all parts, which terms may share.
   Value* labels_of(const Loss& loss, const Value& output) {
-    const std::string& name = loss.labels().empty() ? options_.labels : loss.labels();
+    const std::string& name = name_of_labels(loss);
     TensorType type = loss.labels_type(output);
     if (const auto known = inputs_.find(name); known != inputs_.end()) {
       const Value* labels = known->second.value;
@@ -382,19 +421,6 @@ class StepMaker {
     graph().outputs.push_back(value);
   }
 
-  struct Input {
-    Value* value = nullptr;
-    bool cut = false;          ///< into micro-batches
-    Expr rows_per_sample = 1;  ///< along the first dimension
-    bool made = false;         ///< for a loss; else the model's
-  };
-
-  struct Term {
-    Loss loss;
-    size_t output = 0;  ///< of the forward model
-    Value *labels = nullptr, *divisor = nullptr, *sum = nullptr, *average = nullptr;
-  };
-
   const OnnxModel& model_;
   const StepOptions& options_;
   std::vector<Term> terms_;
@@ -447,7 +473,7 @@ std::vector<StepTerm> terms_of(const std::string& loss) {
   for (const Loss& term : losses) {
     const bool alone = losses.size() == 1;
     terms.push_back({term.label(), term.tensor(), term.takes_labels() ? std::optional(term.labels()) : std::nullopt,
-                     alone ? 1 : term.weight(), alone ? std::string(kLoss) : output_of_term(kLoss, term),
+                     alone ? 1 : term.weight(), term.axis(), alone ? std::string(kLoss) : output_of_term(kLoss, term),
                      alone ? std::string(kCounted) : output_of_term(kCounted, term)});
   }
   return terms;

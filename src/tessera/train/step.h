@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/ir/graph.h"
+#include "tessera/train/index_ranges.h"
 #include "tessera/train/schedule.h"
 
 namespace tessera::train {
@@ -22,7 +23,10 @@ struct StepOptions {
   std::string loss = "cross-entropy";  ///< a sum of terms; see Loss
   std::string output;                  ///< that a term takes that names no tensor; empty: the model's first
   std::string labels = "labels";       ///< the input that the output is compared with; made if the model has none
-  std::string optimizer = "adamw";     ///< see optimizer_named
+  /// Extents of labels that are given for the whole batch, by their names, where the model has no such input: they say
+  /// where logits hold their classes (see Loss). Sizes of symbols must be known then.
+  std::map<std::string, Dims, std::less<>> label_dims;
+  std::string optimizer = "adamw";  ///< see optimizer_named
   Schedule rate{std::string("1e-3")};
   double clip = 0;        ///< the largest norm of all gradients together; 0: any
   int micro_batches = 1;  ///< that a batch is cut into, one after the other
@@ -62,6 +66,7 @@ struct Step {
   std::vector<std::string> statistics;   ///< running ones of BatchNormalizations, which step, too
   std::map<std::string, Tensor> frozen;  ///< the model's other parameters
   std::vector<std::string> notes;        ///< what a person may not have meant
+  std::vector<IndexRange> ranges;        ///< of labels that are classes, and of what looks up rows of parameters
 };
 
 /// One term of a loss, and what a step and an evaluation call it.
@@ -70,7 +75,8 @@ struct StepTerm {
   std::string tensor;                 ///< that it takes; empty: StepOptions::output
   std::optional<std::string> labels;  ///< that it compares this with; empty: StepOptions::labels; nullopt: nothing
   double weight = 1;
-  std::string loss, counted;  ///< outputs: its value before it is weighted, and what its sum was divided by
+  std::optional<int64_t> axis;  ///< of the classes, where the term says it; may count from the end
+  std::string loss, counted;    ///< outputs: its value before it is weighted, and what its sum was divided by
 };
 
 /// The terms of a loss. A term that is alone has the loss itself as its output, weight included.
