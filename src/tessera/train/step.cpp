@@ -107,11 +107,16 @@ class StepMaker {
   }
 
   // What the model has beside the parameters that train.
+  // Initializers of one element, or none, count as constants where nothing trains.
   void note_frozen() {
     std::set<std::string> trained(step_.parameters.begin(), step_.parameters.end());
     trained.insert(step_.statistics.begin(), step_.statistics.end());
-    for (const Value* value : model_.graph->values_of(ValueKind::state))
-      if (!value->uses.empty() && !trained.contains(value->name)) step_.frozen.emplace(value->name, value->data);
+    for (const auto& value : model_.graph->values()) {
+      const bool is_parameter =
+          value->kind == ValueKind::state || (value->has_data() && is_float(value->dtype()) && value->rank() > 0);
+      if (is_parameter && !value->uses.empty() && !trained.contains(value->name))
+        step_.frozen.emplace(value->name, value->data);
+    }
   }
 
   // The model at the sizes of a part, with the outputs that the terms take, made ready; what moves its statistics is
