@@ -154,7 +154,7 @@ class Generate : public Command {
   Model load_whole() const {
     std::vector<Model> models = load_models(model_);
     if (models.size() != 1) fail_asked(model_ + " are the models of ranks; name the one that they were made from");
-    return models.front();
+    return inputs_.empty() ? models.front() : fed_by(models.front(), inputs_);
   }
 
   Tensors constants_for(const Model& model) const {

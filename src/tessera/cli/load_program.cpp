@@ -83,6 +83,7 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
     return {program, inputs.given_for_written(program), std::nullopt, {}, read};
   }
   if (models.empty()) models = load_models(path);
+  if (models.size() == 1) models.front() = inputs.fed(models.front());
   const double read = milliseconds_since(start);
   std::vector<TensorInfo> ports = models.front().inputs();
   for (size_t i = 1; i < models.size(); ++i)

@@ -10,6 +10,7 @@
 #include "tessera/base/bounds.h"
 #include "tessera/cli/console.h"
 #include "tessera/cli/launch_options.h"
+#include "tessera/default_inputs.h"
 #include "tessera/inspect.h"
 #include "tessera/tessera.h"
 
@@ -106,6 +107,8 @@ struct DumpOptions {
 /// --inputs, --seed
 struct InputOptions {
   void declare(CLI::App& app);
+  /// The model with those of its initializers as inputs that --inputs gives and that may be given (default_inputs.h).
+  Model fed(const Model& model) const { return from_file() ? fed_by(model, path) : model; }
   /// The arrays of --inputs, which are read once; empty if it was not given.
   Tensors given(const std::vector<TensorInfo>& ports) const;
   /// Random ones.

@@ -120,6 +120,7 @@ class Run : public Command {
     std::vector<Model> models;
     if (!Program::is_written(model_)) {
       models = load_models(model_);
+      if (models.size() == 1) models.front() = inputs_.fed(models.front());
       const Model& whole = models.front();
       if (models.size() == 1 && !has_collectives(whole) &&
           will_run_in_parts(asked(whole), inputs_, plan_.plan().over(whole.plan()).shapes))

@@ -45,7 +45,7 @@ class Verify : public Command {
       throw Error(ErrorKind::user, "verify", "--expected belongs to certain inputs; give them with --inputs");
     if (std::optional<int> ended = run_.begin(console, always_ ? "verify --first-diverging" : "verify")) return *ended;
     inputs_.memory_limit = run_.memory.bytes();
-    Model whole = Model::load(model_);
+    Model whole = inputs_.fed(Model::load(model_));
     const bool annotated = !whole.configurations().empty();  // maybe for one device
     Plan plan = plan_.plan(whole, console);
     const Model stepped = with_states(whole, plan);

@@ -1,0 +1,26 @@
+#include "tessera/onnx/default_inputs.h"
+
+#include "kept.pb.h"
+#include "tessera/base/error.h"
+#include "tessera/onnx/type_codec.h"
+
+namespace tessera {
+
+std::vector<DefaultInput> default_inputs(const OnnxModel& model) {
+  constexpr int64_t kFirstVersion = 4;
+  std::vector<DefaultInput> found;
+  if (model.ir_version < kFirstVersion) return found;
+  kept::Graph kept;
+  check(kept.ParseFromString(model.graph->extra), "what was kept of a graph can be read back");
+  for (const kept::InfoSlot& slot : kept.input()) {
+    Value* value = model.graph->find(slot.name());
+    if (!value || !value->has_data()) continue;
+    onnx::ValueInfoProto info;
+    check(info.ParseFromString(value->extra), "what was kept of an input can be read back");
+    TensorType declared = codec::type_of(info);
+    found.push_back({value, declared.shape ? std::move(declared) : value->type});
+  }
+  return found;
+}
+
+}  // namespace tessera
