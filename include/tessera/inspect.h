@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/tessera.h"
@@ -52,6 +53,9 @@ struct Inspection {
 
 /// `sizes` may leave symbols out: see Model::complete.
 Inspection inspect(const Model& model, const SymbolSizes& sizes = {});
+
+/// Whether a node of the model makes a tensor of that name, so that Model::with_outputs takes it.
+bool makes(const Model& model, std::string_view tensor);
 
 /// The sizes of symbols that follow from the shapes of these inputs: 3 for batch if the port "x [2*batch]" gets six
 /// elements. Arrays of other names or ranks say nothing.

@@ -145,6 +145,11 @@ Model Model::with_sizes(const SymbolSizes& sizes) const {
   return model_of(*this, std::move(sized));
 }
 
+bool makes(const Model& model, std::string_view tensor) {
+  const Value* value = model.impl().model.graph->find(tensor);
+  return value && value->kind == ValueKind::result;
+}
+
 Model Model::with_outputs(const std::vector<std::string>& names) const {
   OnnxModel own = impl_->model.clone();
   Graph& graph = *own.graph;

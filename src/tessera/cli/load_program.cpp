@@ -98,7 +98,7 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
   }
   Plan wanted = plan.plan(models.front(), console);
   const Model stepped = with_states(models.front(), wanted);
-  const Model asked = fetched.empty() ? stepped : stepped.with_outputs(fetched);
+  const Model asked = fetched.empty() ? stepped : stepped.with_outputs(tensors_named(stepped, fetched));
   if (check) check(asked);
   Model model = with_given_values(asked, inputs, arrays);
   const Mesh mesh = plan.mesh(wanted);

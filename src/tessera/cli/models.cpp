@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "tessera/inspect.h"
 #include "tessera/join.h"
 
 namespace tessera::cli {
@@ -30,6 +31,22 @@ std::vector<Model> load_models(const std::string& path) {
     if (!models.empty() && !std::filesystem::exists(file)) return models;
     models.push_back(Model::load(file));
   }
+}
+
+std::vector<std::string> tensors_named(const Model& model, const std::vector<std::string>& texts) {
+  std::vector<std::string> names;
+  for (const std::string& text : texts) {
+    if (makes(model, text)) {
+      names.push_back(text);
+      continue;
+    }
+    for (size_t begin = 0; begin <= text.size();) {
+      const size_t comma = std::min(text.find(',', begin), text.size());
+      names.push_back(text.substr(begin, comma - begin));
+      begin = comma + 1;
+    }
+  }
+  return names;
 }
 
 Plan one_device_plan(const Plan& plan) {

@@ -18,6 +18,9 @@ inline constexpr const char* kModelHelp =
 /// if there is none.
 std::vector<Model> load_models(const std::string& path);
 
+/// The tensors that texts of an option name: each text is the name of one, or several names with commas between.
+std::vector<std::string> tensors_named(const Model& model, const std::vector<std::string>& texts);
+
 /// The plan's sizes and precision alone.
 Plan one_device_plan(const Plan& plan);
 /// The same model on one rank, with the plan's sizes and precision, for comparison with a mesh.

@@ -90,9 +90,9 @@ class Run : public Command {
     app.add_option("--outputs", outputs_, "a .npz file to write, one array per output");
     app.add_option("--fetch", fetched_,
                    "which tensors to compute in place of the model's outputs, as a,b: outputs, or any others that its "
-                   "nodes make")
-        ->delimiter(',')
-        ->allow_extra_args(false);
+                   "nodes make. May be repeated; a name that has commas stands alone")
+        ->allow_extra_args(false)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     app.add_option(
            "--steps", inputs_.steps,
            "runs one after the other, each on the states that the one before left (--state): an input with one "
@@ -174,7 +174,9 @@ class Run : public Command {
   }
 
  private:
-  Model asked(const Model& whole) const { return fetched_.empty() ? whole : whole.with_outputs(fetched_); }
+  Model asked(const Model& whole) const {
+    return fetched_.empty() ? whole : whole.with_outputs(tensors_named(whole, fetched_));
+  }
 
   // A model whose shapes depend on what it computes, or a branch or loop of which does not fit the inputs' sizes.
   int run_in_parts(Model whole, const Console& console) {

@@ -27,9 +27,9 @@ class Verify : public Command {
     app.add_option(
            "--outputs", outputs_,
            "which tensors to compare, as a,b: outputs of the model, or any others that its nodes make; else all "
-           "outputs")
-        ->delimiter(',')
-        ->allow_extra_args(false);
+           "outputs. May be repeated; a name that has commas stands alone")
+        ->allow_extra_args(false)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     rtol_option_ =
         app.add_option("--rtol", rtol_,
                        "of the largest expected magnitude; else 2e-5 for float32, 2e-2 for bfloat16 and 2.5e-3 for "
@@ -49,7 +49,7 @@ class Verify : public Command {
     const bool annotated = !whole.configurations().empty();  // maybe for one device
     Plan plan = plan_.plan(whole, console);
     const Model stepped = with_states(whole, plan);
-    const Model asked = outputs_.empty() ? stepped : stepped.with_outputs(outputs_);
+    const Model asked = outputs_.empty() ? stepped : stepped.with_outputs(tensors_named(stepped, outputs_));
     Mesh mesh = plan_.mesh(plan);
     if (expected_.empty() && against_.empty() && mesh.axes().empty() && !annotated)
       throw Error(ErrorKind::user, "verify",
@@ -139,10 +139,13 @@ class Verify : public Command {
     for (const TensorInfo& port : asked.outputs()) ports.push_back(port);
     Tensors expected = read_tensors(expected_, "output", ports, inputs_.memory_limit);
     require_all(expected, asked.outputs());
-    if (!outputs_.empty())
+    if (!outputs_.empty()) {
+      const std::vector<TensorInfo> compared = asked.outputs();
       std::erase_if(expected, [&](const auto& entry) {
-        return std::find(outputs_.begin(), outputs_.end(), entry.first) == outputs_.end();
+        return std::none_of(compared.begin(), compared.end(),
+                            [&](const TensorInfo& port) { return port.name == entry.first; });
       });
+    }
     return expected;
   }
 
