@@ -8,6 +8,7 @@
 #include "tessera/base/float16.h"
 #include "tessera/io/atomic_file.h"
 #include "tessera/io/npz.h"
+#include "tessera/ir/exact_cast.h"
 #include "tessera/onnx/tensor_proto.h"
 
 namespace tessera {
@@ -91,7 +92,10 @@ Tensors read_tensors(const fs::path& path, const std::string& prefix, const std:
       fs::is_directory(path) ? read_folder(path, prefix, ports) : read_archive(path, prefix, ports, memory_limit);
   for (const TensorInfo& port : ports) {
     auto found = tensors.find(port.name);
-    if (found == tensors.end() || found->second.dtype != DType::float32) continue;
+    if (found == tensors.end()) continue;
+    if (prefix == "input" && port.dtype != DType::undefined)
+      if (std::optional<Tensor> exact = exactly_as(found->second, port.dtype)) found->second = std::move(*exact);
+    if (found->second.dtype != DType::float32) continue;
     if (port.dtype == DType::bfloat16) found->second = narrowed<BFloat16>(found->second, DType::bfloat16);
     if (port.dtype == DType::float16) found->second = narrowed<Float16>(found->second, DType::float16);
   }

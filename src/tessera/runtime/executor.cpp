@@ -109,8 +109,9 @@ Symbols Executor::bind_symbols(const Tensors& inputs) const {
            to_string(*type.shape));
     const Tensor& tensor = given->second;
     if (tensor.dtype != type.dtype)
-      fail("inputs", "input '{}' has dtype {}, but the model wants {}", port.name, name_of(tensor.dtype),
-           name_of(type.dtype));
+      fail("inputs",
+           "input '{}' has dtype {}, but the model wants {}; give it as that, for example with numpy's astype",
+           port.name, name_of(tensor.dtype), name_of(type.dtype));
     if (tensor.dims.size() != type.shape->size())
       fail("inputs", "input '{}' has {} dimensions ({}), but the model wants {}: {}", port.name, tensor.dims.size(),
            fmt::join(tensor.dims, "x"), type.shape->size(), to_string(*type.shape));
