@@ -48,6 +48,32 @@ std::vector<int64_t> tokens_from(Batches& batches, int64_t samples) {
   return all;
 }
 
+TEST_F(BatchesTest, say_their_extents_before_they_are_made) {
+  BatchOptions given = options("a.txt", 3);
+  given.positions = "position_ids";
+  const Batches batches(given);
+  const Batch batch = batches.at(0);
+  ASSERT_EQ(batches.dims().size(), batch.tensors.size());
+  for (const auto& [name, dims] : batches.dims()) EXPECT_EQ(batch.tensors.at(name).dims, dims) << name;
+  write_npz(folder_ / "b.npz",
+            {{"x", Tensor::zeros(DType::float32, {5, 2, 3})}, {"y", Tensor::zeros(DType::int8, {5})}});
+  const Batches arrays(options("b.npz", 1));
+  EXPECT_THAT(arrays.dims().at("x"), ElementsAre(2, 3));
+  EXPECT_THAT(arrays.dims().at("y"), ElementsAre());
+}
+
+TEST_F(BatchesTest, that_memory_does_not_hold_are_refused) {
+  BatchOptions given = options("a.txt", 3);
+  given.memory_limit = 2 * 2 * 3 * 8 * 8;  // tokens and labels, of two batches
+  EXPECT_EQ(Batches(given).next().tensors.size(), 2u);
+  --given.memory_limit;
+  expect_user_error([&] { Batches batches(given); }, {"a batch of 3 samples of 8 tokens takes 768 B", "767 B"});
+  for (const int64_t batch : {int64_t{1} << 40, int64_t{1} << 62}) {
+    given = options("a.txt", batch);
+    expect_user_error([&] { Batches batches(given); }, {std::to_string(batch), "give a smaller batch"});
+  }
+}
+
 TEST_F(BatchesTest, tensors_have_the_names_and_shapes_that_are_asked_for) {
   BatchOptions given = options("a.txt", 3);
   Batch plain = Batches(given).next();

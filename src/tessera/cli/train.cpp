@@ -38,8 +38,11 @@ class Train : public Command {
                                       &options_.save_average, &options_.emit})
         if (!path->empty()) require_writable(*path);
 
-    Model model = Model::load(model_);
+    const Model whole = Model::load(model_);
+    Model model = TrainingData::feeds(whole, options_);
+    const bool feeds_initializers = model.inputs().size() > whole.inputs().size();
     Plan plan = plan_.plan(model, console, true);
+    written_ = feeds_initializers ? whole : model;
     if (!plan.states.empty())
       wrong_training(
           "the plan pairs the states of a step ('states'), which tessera train makes itself; leave them out");
@@ -50,12 +53,13 @@ class Train : public Command {
     const bool trains = !options_.dry_run && (options_.emit.empty() || options_.steps > 0 || !options_.data.empty());
     std::optional<TrainingData> data;
     if (trains || (options_.dry_run && !options_.data.empty())) {
-      data.emplace(options_, model, training);
+      data.emplace(options_, model, training, run_.memory.bytes());
       if (trains) steps_ = data->steps(options_.steps);
-      evaluated_ = TrainingData::for_evaluation(options_, model, training);
+      evaluated_ = TrainingData::for_evaluation(options_, model, training, run_.memory.bytes());
       if (options_.resume && options_.checkpoints.empty())
         wrong_training("--resume needs the folder of checkpoints; give --checkpoints DIR");
-      plan_.add_sizes(plan, model.inputs(), data->at(0).tensors);
+      plan_.add_sizes(plan, model.inputs(), data->extents());
+      training.label_dims = data->given_label_dims();
     } else if (options_.dry_run) {
       if (options_.batch || options_.sequence)
         wrong_training(
@@ -71,6 +75,8 @@ class Train : public Command {
       return training_step(model, training);
     }();
     for (const std::string& note : step.notes) console.note("note: " + note);
+    for (std::optional<TrainingData>* fed : {&data, &evaluated_})
+      if (*fed) (*fed)->prepare_for(step);
     if (!options_.emit.empty() && !options_.dry_run && console.speaks()) {
       step.write(options_.emit);
       console.note("wrote " + options_.emit);
@@ -168,7 +174,7 @@ class Train : public Command {
     const std::optional<Evaluator> evaluator = evaluator_of(console, session);
 
     TrainingRun run(
-        {console, options_, model, training, step, program, run_.session(console), session, data, memory, steps_});
+        {console, options_, written_, training, step, program, run_.session(console), session, data, memory, steps_});
     run.begin();
     run.train(stop, evaluator);
     run.save_results();
@@ -196,6 +202,7 @@ class Train : public Command {
   }
 
   std::string model_;
+  Model written_;  // with trained parameters; has all initializers
   int steps_ = 0;
   std::optional<TrainingData> evaluated_;  // until the evaluation takes it
   std::optional<Program> evaluation_;

@@ -5,16 +5,20 @@
 #include <filesystem>
 
 #include "tessera/cli/console.h"
+#include "tessera/default_inputs.h"
 #include "tessera/error.h"
+#include "tessera/ir/exact_cast.h"
 
 namespace tessera::cli {
 namespace {
 
 // How many tokens there are: the classes of the output that the loss takes, where they are a number; else 0.
-int64_t vocabulary_of(const Model& model, const std::string& output) {
+int64_t vocabulary_of(const Model& model, const std::string& output, int64_t axis) {
   for (const TensorInfo& info : model.outputs())
-    if ((output.empty() || info.name == output) && !info.shape.empty()) {
-      const std::string& classes = info.shape.back();
+    if (output.empty() || info.name == output) {
+      if (axis < 0) axis += static_cast<int64_t>(info.shape.size());
+      if (axis < 0 || axis >= static_cast<int64_t>(info.shape.size())) return 0;
+      const std::string& classes = info.shape[static_cast<size_t>(axis)];
       return classes.find_first_not_of("0123456789") == std::string::npos ? std::stoll(classes) : 0;
     }
   return 0;
@@ -22,6 +26,16 @@ int64_t vocabulary_of(const Model& model, const std::string& output) {
 
 bool takes(const LossTerm& term, const std::string& array) {
   return term.labels == array;
+}
+
+// "[2, 5]": where the element of that number is.
+std::string place_text(int64_t element, const Dims& dims) {
+  std::string text;
+  for (size_t d = dims.size(); d-- > 0;) {
+    text = std::to_string(element % dims[d]) + (text.empty() ? "" : ", ") + text;
+    element /= dims[d];
+  }
+  return "[" + text + "]";
 }
 
 std::map<std::string, std::string> identity_of(const data::SampleOptions& samples, const TrainOptions& options,
@@ -46,17 +60,24 @@ std::map<std::string, std::string> identity_of(const data::SampleOptions& sample
 
 }  // namespace
 
+Model TrainingData::feeds(const Model& model, const TrainOptions& options) {
+  if (options.data.empty()) return model;
+  const data::SourceSpec source = data::parse_sources(options.data).front();
+  return source.storage == data::Storage::npz ? fed_by(model, source.path) : model;
+}
+
 std::optional<TrainingData> TrainingData::for_evaluation(const TrainOptions& options, const Model& model,
-                                                         const Training& training) {
+                                                         const Training& training, size_t memory_limit) {
   if (options.eval_data.empty() && options.held_out == 0) {
     if (options.eval_every) wrong_training("--eval-every needs data to evaluate; give --eval-data or --held-out 0.05");
     return std::nullopt;
   }
-  return TrainingData(options, model, training, options.eval_data.empty() ? options.data : options.eval_data, true);
+  return TrainingData(options, model, training, options.eval_data.empty() ? options.data : options.eval_data, true,
+                      memory_limit);
 }
 
 TrainingData::TrainingData(const TrainOptions& options, const Model& model, const Training& training,
-                           const std::string& source, bool evaluates)
+                           const std::string& source, bool evaluates, size_t memory_limit)
     : source_(source) {
   const std::string& labels = training.labels;
   std::vector<LossTerm> terms = loss_terms(training.loss);
@@ -86,7 +107,8 @@ TrainingData::TrainingData(const TrainOptions& options, const Model& model, cons
       return takes(term, labels) && term.label.starts_with("cross-entropy");
     });
     if (classes != terms.end())
-      wanted.samples.vocabulary = vocabulary_of(model, classes->tensor.empty() ? training.output : classes->tensor);
+      wanted.samples.vocabulary =
+          vocabulary_of(model, classes->tensor.empty() ? training.output : classes->tensor, classes->axis.value_or(-1));
     if (!options.separator.empty()) wanted.samples.separator = data::parse_separator(options.separator);
     if (options.step.loss.find("ignore_index") != std::string::npos)
       wrong_training("files of tokens mark what is not to be predicted by -100; leave ignore_index out of --loss");
@@ -101,28 +123,75 @@ TrainingData::TrainingData(const TrainOptions& options, const Model& model, cons
     }
     if (!found) wrong_training("the model has no int64 input that could take the tokens of " + source);
   }
+  wanted.memory_limit = memory_limit;
+  draws_samples_ = !arrays;
   batches_ = std::make_unique<data::Batches>(wanted);
   identity_ = identity_of(wanted.samples, options, arrays);
-  const data::Batch first = batches_->at(0);
-  for (const TensorInfo& input : model.inputs())
-    if (!first.tensors.contains(input.name))
-      wrong_training("the model takes '" + input.name + "', which " + source + " does not have" +
+  check_arrays(model, terms, labels, arrays);
+}
+
+void TrainingData::check_arrays(const Model& model, const std::vector<LossTerm>& terms, const std::string& labels,
+                                bool arrays) {
+  const std::map<std::string, Dims> first = batches_->dims();
+  const std::vector<TensorInfo> inputs = model.inputs();
+  for (const TensorInfo& input : inputs)
+    if (!first.contains(input.name))
+      wrong_training("the model takes '" + input.name + "', which " + source_ + " does not have" +
                      (arrays ? "; add an array of that name" : ""));
-  for (const auto& [name, tensor] : first.tensors) {
-    const std::vector<TensorInfo> inputs = model.inputs();
+  for (const auto& [name, dims] : first) {
     const bool is_input =
         std::any_of(inputs.begin(), inputs.end(), [&](const TensorInfo& i) { return i.name == name; });
     const bool is_compared = std::any_of(terms.begin(), terms.end(), [&](const LossTerm& t) { return takes(t, name); });
+    if (arrays && !is_input) given_label_dims_.emplace(name, dims);
     if (!is_input && name != labels && !is_compared)
-      wrong_training("the array '" + name + "' of " + source + " is neither an input of the model nor the labels; " +
+      wrong_training("the array '" + name + "' of " + source_ + " is neither an input of the model nor the labels; " +
                      "if it holds the labels, say --labels " + name);
   }
-  const auto found = first.tensors.find(labels);
-  if (found != first.tensors.end()) {
-    labels_per_step_ = count_of(found->second.dims);
-  } else if (!first.tensors.empty() && !first.tensors.begin()->second.dims.empty()) {
-    labels_per_step_ = first.tensors.begin()->second.dims[0];
+  const auto found = first.find(labels);
+  if (found != first.end()) {
+    labels_per_step_ = count_of(found->second);
+  } else if (!first.empty() && !first.begin()->second.empty()) {
+    labels_per_step_ = first.begin()->second[0];
   }
+}
+
+Tensors TrainingData::extents() const {
+  Tensors all;
+  for (const auto& [name, dims] : batches_->dims()) all[name].dims = dims;
+  return all;
+}
+
+void TrainingData::require_in_range(const data::Batch& batch) const {
+  for (const IndexRange& range : ranges_) {
+    const auto array = batch.tensors.find(range.input);
+    if (array == batch.tensors.end() || !is_integer(array->second.dtype)) continue;
+    const std::vector<int64_t> elements = array->second.to_int64();
+    const auto wrong = std::find_if(elements.begin(), elements.end(), [&](int64_t element) {
+      return (element < 0 || element >= range.count) && element != range.ignored;
+    });
+    if (wrong == elements.end()) continue;
+    wrong_training(source_ + ": '" + range.input + "' of " + (draws_samples_ ? "the batch from sample " : "step ") +
+                   std::to_string(batch.first) + " (the first is 0) holds " + std::to_string(*wrong) + " at " +
+                   place_text(wrong - elements.begin(), array->second.dims) + "; " + range.meaning + " are 0 to " +
+                   std::to_string(range.count - 1) +
+                   (range.ignored ? ", and " + std::to_string(*range.ignored) + " does not count" : ""));
+  }
+}
+
+data::Batch TrainingData::at(int64_t cursor) const {
+  return ready(batches_->at(cursor));
+}
+
+data::Batch TrainingData::next() {
+  return ready(batches_->next());
+}
+
+data::Batch TrainingData::ready(data::Batch batch) const {
+  for (const TensorInfo& input : inputs_)
+    if (const auto array = batch.tensors.find(input.name); array != batch.tensors.end())
+      if (std::optional<Tensor> exact = exactly_as(array->second, input.dtype)) array->second = std::move(*exact);
+  require_in_range(batch);
+  return batch;
 }
 
 int TrainingData::steps(int asked) const {

@@ -1,10 +1,14 @@
 #include "tessera/data/batches.h"
 
 #include <algorithm>
+#include <array>
 #include <system_error>
 
+#include "tessera/base/bytes_text.h"
+#include "tessera/base/checked.h"
 #include "tessera/base/error.h"
 #include "tessera/io/npz.h"
+#include "tessera/ir/pages.h"
 
 namespace tessera::data {
 
@@ -12,6 +16,7 @@ class Batches::Maker {
  public:
   virtual ~Maker() = default;
   virtual Batch make(int64_t cursor) const = 0;
+  virtual std::map<std::string, Dims> dims() const = 0;
   virtual std::optional<int64_t> count() const = 0;
 };
 
@@ -21,6 +26,14 @@ class TokenBatches : public Batches::Maker {
  public:
   explicit TokenBatches(const BatchOptions& options) : options_(options), samples_(options.samples) {
     if (options.batch < 1) fail("data", "a batch of {} samples is none; give at least 1", options.batch);
+    require_room();
+  }
+
+  std::map<std::string, Dims> dims() const override {
+    std::map<std::string, Dims> all;
+    for (const std::string* name : {&options_.tokens, &options_.labels, &options_.positions, &options_.documents})
+      if (!name->empty()) all.emplace(*name, Dims{options_.batch, options_.samples.sequence});
+    return all;
   }
 
   Batch make(int64_t cursor) const override {
@@ -57,6 +70,19 @@ class TokenBatches : public Batches::Maker {
   }
 
  private:
+  // A batch is made whole, while the next one is being prepared.
+  void require_room() const {
+    const size_t limit = options_.memory_limit > 0 ? options_.memory_limit : machine_memory();
+    const auto arrays = static_cast<int64_t>(dims().size());
+    const auto bytes = count_if_fits(std::array<int64_t, 5>{options_.batch, options_.samples.sequence, arrays,
+                                                            bits_of(DType::int64) / 8, options_.prefetch ? 2 : 1});
+    if (bytes && static_cast<size_t>(*bytes) <= limit) return;
+    fail("data", "a batch of {} samples of {} tokens takes {}, more than the {} that there are; give a smaller batch",
+         options_.batch, options_.samples.sequence,
+         bytes ? bytes_text(static_cast<double>(*bytes)) : "more than any memory holds",
+         bytes_text(static_cast<double>(limit)));
+  }
+
   bool single_pass() const { return options_.samples.order == Order::once; }
 
   BatchOptions options_;
@@ -97,6 +123,12 @@ class ArrayBatches : public Batches::Maker {
     Batch batch{step, step + 1, 0, {}};
     for (const auto& [name, dims] : arrays_.dims()) batch.tensors.emplace(name, arrays_.read(name, step));
     return batch;
+  }
+
+  std::map<std::string, Dims> dims() const override {
+    std::map<std::string, Dims> all;
+    for (const auto& [name, dims] : arrays_.dims()) all.emplace(name, Dims(dims.begin() + 1, dims.end()));
+    return all;
   }
 
   std::optional<int64_t> count() const override { return steps_; }
@@ -141,6 +173,10 @@ void Batches::prepare() {
 
 Batch Batches::at(int64_t cursor) const {
   return maker_->make(cursor);
+}
+
+std::map<std::string, Dims> Batches::dims() const {
+  return maker_->dims();
 }
 
 void Batches::seek(int64_t cursor) {

@@ -27,7 +27,8 @@ struct BatchOptions {
   int64_t batch = 1;  ///< samples of a step, ≥ 1; a .npz file has its own
   /// Names of the tensors, int64 of [batch, sequence]; the last two are made if they have a name.
   std::string tokens = "tokens", labels = "labels", positions, documents;
-  bool prefetch = true;  ///< a thread prepares the next batch while the caller uses this one
+  size_t memory_limit = 0;  ///< bytes that batches of token files may take; 0: what the machine has
+  bool prefetch = true;     ///< a thread prepares the next batch while the caller uses this one
 };
 
 /// The batches of a training run, in order or at any place.
@@ -37,7 +38,8 @@ struct BatchOptions {
 /// filled up with samples of token 0 whose labels are all kIgnored.
 class Batches {
  public:
-  /// Opens the files. Throws user errors "[data] …" for what is wrong with them.
+  /// Opens the files. Throws user errors "[data] …" for what is wrong with them, and for a batch that memory does not
+  /// hold.
   explicit Batches(const BatchOptions& options, int64_t cursor = 0);
   ~Batches();
 
@@ -47,6 +49,8 @@ class Batches {
   /// The batch at any cursor; independent of next(), and callable from several threads.
   Batch at(int64_t cursor) const;
 
+  /// The extents of a batch's arrays, by name, before one is made.
+  std::map<std::string, Dims> dims() const;
   int64_t cursor() const { return cursor_; }
   void seek(int64_t cursor);
   /// Batches from cursor 0 to the end: of a .npz file and of Order::once; nullopt: they go on for ever.
