@@ -103,15 +103,20 @@ struct CheckpointFacts {
   int64_t step = 0;                          ///< steps that have been made
   std::map<std::string, int64_t> numbers;    ///< the data's cursor, the seed, …
   std::map<std::string, std::string> texts;  ///< what the data are, …
+  std::string run;  ///< of one that is read: the identity of the run that saved it; each run has its own
 };
 
 /// A folder of checkpoints of a training run (docs/checkpoints.md), "step-000120" and so on. Any mesh, preset and
 /// number of processes can go on from what any other has saved.
 class Checkpoints {
  public:
-  /// Makes the folder. Throws a user error if nothing can be written there. Keeps the last `keep` (0: all).
-  Checkpoints(std::filesystem::path folder, int64_t keep);
+  /// Makes the folder, and keeps other runs out of it while this lives. Throws a user error if nothing can be written
+  /// there, and if another run holds it, which the error names. Keeps the last `keep` (0: all). Where ranks are
+  /// processes, every process makes one, with its connection; that of rank 0 holds the folder.
+  Checkpoints(std::filesystem::path folder, int64_t keep, const std::shared_ptr<Connection>& connection = nullptr);
   ~Checkpoints();  ///< waits for what is being written
+  /// Why other runs are not kept out of the folder (its file system has no locks); "": they are.
+  std::string lock_problem() const;
 
   /// Copies the states that change (SessionOptions::checkpoints), and writes them while the session runs on, which must
   /// live until that has ended. Waits for an earlier one first. Returns what went wrong with that one; "" if nothing: a
@@ -122,6 +127,11 @@ class Checkpoints {
   std::string poll();
   /// Waits until all is written. Returns what went wrong; "" if nothing did.
   std::string finish();
+  /// The step of the last checkpoint that this has saved, as the process of rank 0 knows it; nullopt: none.
+  std::optional<int64_t> saved() const;
+  /// Removes what a killed run has left in the folder, whose newest good checkpoint is that of `step`: unfinished ones,
+  /// and older ones but for `keep` in all. Returns what went wrong; "" if nothing did.
+  std::string tidy(int64_t step);
 
   /// The newest good checkpoint in a folder; nullopt if there is none at all. `passed_over`, if given, receives why
   /// later ones are not good.
@@ -134,6 +144,8 @@ class Checkpoints {
   /// Gives a session's states what a checkpoint holds. Throws a user error if it is damaged, or another model's; then
   /// none has changed. In a session with a connection, every process calls it.
   static CheckpointFacts load(Session& session, const std::filesystem::path& checkpoint);
+  /// The names of a checkpoint's tensors.
+  static std::vector<std::string> tensors(const std::filesystem::path& checkpoint);
   /// What it says, without its tensors.
   static CheckpointFacts facts(const std::filesystem::path& checkpoint);
 

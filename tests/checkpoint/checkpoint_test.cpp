@@ -34,7 +34,18 @@ TEST(checkpoint, is_read_as_it_was_saved) {
 TEST(checkpoint, pieces_are_aligned) {
   TemporaryFolder folder;
   save_step(folder.path(), 1);
-  EXPECT_EQ(contents(folder / "step-000001" / "rank-0.bin").size(), 64u + 8);  // 24 bytes of w, then t
+  EXPECT_EQ(contents(folder / "step-000001" / "rank-0.bin").size(), 64u + 64 + 8);  // the run, 24 bytes of w, then t
+}
+
+TEST(checkpoint, older_ones_whose_runs_have_no_identity_are_read) {
+  TemporaryFolder folder;
+  save_step(folder.path(), 1, 0, "");
+  EXPECT_EQ(contents(folder / "step-000001" / "rank-0.bin").size(), 64u + 8);
+  const Checkpoint checkpoint = Checkpoint::open(folder / "step-000001");
+  expect_step(checkpoint, 1);
+  EXPECT_EQ(checkpoint.facts().run, "");
+  save_step(folder.path(), 2);
+  EXPECT_EQ(Checkpoint::open(folder / "step-000002").facts().run, kRun);
 }
 
 TEST(checkpoint, a_folder_without_checkpoints_has_no_latest) {
@@ -88,13 +99,14 @@ TEST(checkpoint, what_is_cut_or_damaged_is_told_with_the_one_to_take) {
     std::string flipped = w;
     flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ 1 << bit % 8);
     put(bad / "rank-1.bin", flipped);
-    refuse({"rank-1.bin", "'w'", "damaged", "step-000001' is whole"});
+    const bool in_header = bit < 8 * rank_header(kRun).size();
+    refuse({"rank-1.bin", in_header ? "another run" : "'w'", "damaged", "step-000001' is whole"});
   }
   put(bad / "rank-1.bin", w);
   std::string flipped = both;
   flipped.back() = static_cast<char>(flipped.back() ^ 1);
   put(bad / "rank-0.bin", flipped);
-  refuse({"rank-0.bin", "'t'", "bytes 64 to 72"});
+  refuse({"rank-0.bin", "'t'", "bytes 128 to 136"});
   put(bad / "rank-0.bin", both);
   expect_step(Checkpoint::open(bad), 2);
 }
@@ -104,7 +116,7 @@ TEST(checkpoint, lazily_only_what_is_read_is_compared) {
   save_step(folder.path(), 1);
   const fs::path file = folder / "step-000001" / "rank-1.bin";
   std::string bytes = contents(file);
-  bytes[5] = static_cast<char>(bytes[5] ^ 4);
+  bytes[64 + 5] = static_cast<char>(bytes[64 + 5] ^ 4);
   put(file, bytes);
   const Checkpoint checkpoint = Checkpoint::open(folder / "step-000001", Verify::lazily);
   EXPECT_THAT(checkpoint.read("w", {{0, 0}, {2, 3}}).as<float>()[5], w_of(1)[5]);

@@ -26,22 +26,26 @@ inline std::vector<float> w_of(int64_t step) {
   return w;
 }
 
+inline const std::string kRun = "0123456789abcdef";
+
 /// What one rank of two saves of a step.
-inline std::optional<std::string> save_rank(const std::filesystem::path& folder, int64_t step, int64_t rank) {
+inline std::optional<std::string> save_rank(const std::filesystem::path& folder, int64_t step, int64_t rank,
+                                            const std::string& run = kRun) {
   const std::vector<float> w = w_of(step);
-  RankFile file(folder, step, rank);
+  RankFile file(folder, step, rank, run);
   file.add(kW, {{2 * rank, 0}, {2, 3}}, w.data() + 6 * rank);
   if (rank == 0) file.add(kT, {{}, {}}, &step);
   return file.finish();
 }
 
-inline Outcome save_step(const std::filesystem::path& folder, int64_t step, int64_t keep = 0) {
+inline Outcome save_step(const std::filesystem::path& folder, int64_t step, int64_t keep = 0,
+                         const std::string& run = kRun) {
   for (int64_t rank : {0, 1})
-    if (const auto failure = save_rank(folder, step, rank)) {
-      discard(folder, step);
+    if (const auto failure = save_rank(folder, step, rank, run)) {
+      discard(folder, step, run);
       return {false, *failure};
     }
-  return commit(folder, {step, "model", {{"cursor", 32 * step}}}, 2, keep);
+  return commit(folder, {step, "model", {{"cursor", 32 * step}}, run}, 2, keep);
 }
 
 inline void expect_step(const Checkpoint& checkpoint, int64_t step) {

@@ -13,7 +13,8 @@ using testing::HasSubstr;
 
 Manifest example() {
   Manifest manifest;
-  manifest.facts = {120, "abc", {{"cursor", int64_t{3840}}, {"loss", 0.1}, {"note", std::string("ü\n")}}};
+  manifest.facts = {
+      120, "abc", {{"cursor", int64_t{3840}}, {"loss", 0.1}, {"note", std::string("ü\n")}}, "0123456789abcdef"};
   StoredTensor w{DType::float32, {4, 3}, {}};
   w.pieces = {{"rank-0.bin", 0, 24, 0x89abcdef, {{0, 0}, {2, 3}}}, {"rank-1.bin", 64, 24, 1, {{2, 0}, {2, 3}}}};
   manifest.tensors = {{"w", w}, {"t", {DType::int64, {}, {{"rank-0.bin", 64, 8, 7, {{}, {}}}}}}};
@@ -43,6 +44,7 @@ TEST(manifest, is_read_as_it_was_written) {
   const Manifest read = parse_manifest(text, "FILE");
   EXPECT_EQ(read.facts.step, 120);
   EXPECT_EQ(read.facts.model, "abc");
+  EXPECT_EQ(read.facts.run, "0123456789abcdef");
   EXPECT_EQ(read.facts.scalars, example().facts.scalars);
   ASSERT_EQ(read.tensors.size(), 2u);
   const StoredTensor& w = read.tensors.at("w");
@@ -86,6 +88,7 @@ TEST(manifest, content_that_is_wrong_is_refused_whoever_wrote_it) {
   EXPECT_THAT(defect_of(changed("\"shape\":[4,3]", "\"shape\":[-4,-3]")), HasSubstr("its shape"));
   EXPECT_THAT(defect_of(changed("\"shape\":[4,3]", "\"shape\":[4.0,3]")), HasSubstr("tensor 'w': a number"));
   EXPECT_THAT(defect_of(changed("\"step\":120", "\"step\":\"x\"")), HasSubstr("FILE"));
+  EXPECT_THAT(defect_of(changed("\"run\":\"0", "\"run\":\"" + std::string(100, '0'))), HasSubstr("too long"));
   const std::string scalars = R"({"cursor":3840,"loss":0.1,"note":"ü\n"})";
   EXPECT_THAT(defect_of(changed(scalars, "[]")), HasSubstr("no objects"));
   EXPECT_THAT(defect_of(changed("\"cursor\":3840", "\"cursor\":[]")), HasSubstr("FILE"));

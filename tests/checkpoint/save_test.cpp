@@ -49,6 +49,41 @@ TEST(save, the_new_one_stays_though_others_have_higher_steps) {
   EXPECT_THAT(names_in(folder.path()), ElementsAre("step-000004"));
 }
 
+TEST(save, tidying_removes_what_a_killed_run_has_left) {
+  TemporaryFolder folder;
+  for (int64_t step : {1, 2, 3, 5}) save_step(folder.path(), step);  // and killed before older ones went
+  for (int64_t step : {3, 6}) save_rank(folder.path(), step, 0, "another");
+  put(folder / ".hidden", "mine");
+  EXPECT_EQ(tidy(folder.path(), 3, 2), std::nullopt);
+  EXPECT_THAT(names_in(folder.path()), ElementsAre(".hidden", "step-000002", "step-000003", "step-000005"));
+  EXPECT_EQ(tidy(folder.path(), 3, 0), std::nullopt);
+  EXPECT_THAT(names_in(folder.path()), ElementsAre(".hidden", "step-000002", "step-000003", "step-000005"));
+}
+
+// Two runs that save the same steps at once, where no lock has kept them apart.
+TEST(save, runs_that_share_a_folder_never_share_a_checkpoint) {
+  TemporaryFolder folder;
+  save_rank(folder.path(), 1, 0, "run a");
+  save_rank(folder.path(), 1, 1, "run b");
+  for (const std::string run : {"run a", "run b"}) {
+    const Outcome outcome = commit(folder.path(), {1, "model", {}, run}, 2, 0);
+    EXPECT_FALSE(outcome.saved);
+    EXPECT_THAT(outcome.problem, HasSubstr(".json"));
+  }
+  EXPECT_THAT(names_in(folder.path()), ElementsAre());
+  for (const auto& [from, to] : {std::pair("run b", "run a"), std::pair("run a", "run b")}) {
+    for (int64_t rank : {0, 1}) save_rank(folder.path(), 2, rank, from);
+    save_rank(folder.path(), 2, 0, to);
+    // Somebody moves a file to where the other run's is missing.
+    for (const std::string& file : {rank_file(1), rank_table(1)})
+      fs::copy(partial_folder(folder.path(), 2, from) / file, partial_folder(folder.path(), 2, to) / file);
+    const Outcome outcome = commit(folder.path(), {2, "model", {}, to}, 2, 0);
+    EXPECT_FALSE(outcome.saved);
+    EXPECT_THAT(outcome.problem, HasSubstr(std::string("rank-1.json: belongs to run '") + from + "'"));
+    discard(folder.path(), 2, from);
+  }
+}
+
 TEST(save, files_of_others_stay) {
   TemporaryFolder folder;
   put(folder / "notes.txt", "mine");
@@ -72,7 +107,7 @@ TEST(save, the_same_step_is_replaced) {
 TEST(save, what_a_killed_run_of_more_ranks_has_left_is_no_part) {
   TemporaryFolder folder;
   for (int64_t rank : {0, 1}) save_rank(folder.path(), 5, rank);  // and killed before it was committed
-  RankFile third(folder.path(), 5, 2);
+  RankFile third(folder.path(), 5, 2, kRun);
   third.add({"more", DType::uint8, {1}}, {{0}, {1}}, "x");
   ASSERT_EQ(third.finish(), std::nullopt);
   save_rank(folder.path(), 4, 0);
@@ -86,7 +121,7 @@ TEST(save, what_a_killed_run_of_more_ranks_has_left_is_no_part) {
 TEST(save, a_rank_that_has_not_finished_is_named) {
   TemporaryFolder folder;
   save_rank(folder.path(), 1, 0);
-  const Outcome outcome = commit(folder.path(), {1, "model", {}}, 2, 0);
+  const Outcome outcome = commit(folder.path(), {1, "model", {}, kRun}, 2, 0);
   EXPECT_FALSE(outcome.saved);
   EXPECT_THAT(outcome.problem, HasSubstr("rank-1.json"));
   EXPECT_THAT(names_in(folder.path()), ElementsAre());
@@ -95,8 +130,8 @@ TEST(save, a_rank_that_has_not_finished_is_named) {
 TEST(save, a_rank_that_begins_anew_is_not_taken_for_finished) {
   TemporaryFolder folder;
   for (int64_t rank : {0, 1}) save_rank(folder.path(), 1, rank);  // and killed before it was committed
-  RankFile again(folder.path(), 1, 1);
-  EXPECT_FALSE(commit(folder.path(), {1, "model", {}}, 2, 0).saved);
+  RankFile again(folder.path(), 1, 1, kRun);
+  EXPECT_FALSE(commit(folder.path(), {1, "model", {}, kRun}, 2, 0).saved);
 }
 
 TEST(save, a_rank_that_fails_leaves_the_others_to_discard) {
@@ -106,8 +141,8 @@ TEST(save, a_rank_that_fails_leaves_the_others_to_discard) {
     FileSizeLimit full(0);
     EXPECT_TRUE(save_rank(folder.path(), 1, 1));
   }
-  EXPECT_THAT(names_in(folder / ".step-000001.partial"), ElementsAre("rank-0.bin", "rank-0.json"));
-  discard(folder.path(), 1);
+  EXPECT_THAT(names_in(partial_folder(folder.path(), 1, kRun)), ElementsAre("rank-0.bin", "rank-0.json"));
+  discard(folder.path(), 1, kRun);
   EXPECT_THAT(names_in(folder.path()), ElementsAre());
 }
 
@@ -116,14 +151,14 @@ TEST(save, pieces_that_do_not_fit_together_are_a_bug) {
   const std::vector<float> w = w_of(1);
   for (const auto& [begin, extent] : {std::pair(0, 3), std::pair(2, 2)}) {
     {
-      RankFile file(folder.path(), 1, 0);
+      RankFile file(folder.path(), 1, 0, kRun);
       file.add(kW, {{0, 0}, {2, 3}}, w.data());
       file.add(kW, {{begin, 0}, {extent, 3}}, w.data());
       if (begin == 2) file.add(kW, {{3, 0}, {1, 3}}, w.data());
       ASSERT_EQ(file.finish(), std::nullopt);
     }
     try {
-      commit(folder.path(), {1, "model", {}}, 1, 0);
+      commit(folder.path(), {1, "model", {}, kRun}, 1, 0);
       ADD_FAILURE() << "nothing was thrown";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::running);
@@ -136,8 +171,8 @@ TEST(save, a_full_disk_is_told_and_the_last_good_one_stays) {
   TemporaryFolder folder;
   ASSERT_TRUE(save_step(folder.path(), 1, 1).saved);
   const auto table = fs::file_size(folder / "step-000001" / "checkpoint.json");
-  // Full in the first piece, between two, in the second, in a rank's table, in the manifest.
-  for (rlim_t limit : {rlim_t{0}, rlim_t{10}, rlim_t{24}, rlim_t{64}, rlim_t{66}, rlim_t{100}, rlim_t{table - 1}}) {
+  // Full in the header, in the first piece, between two, in the second, in a rank's table, in the manifest.
+  for (rlim_t limit : {rlim_t{0}, rlim_t{10}, rlim_t{70}, rlim_t{88}, rlim_t{128}, rlim_t{130}, rlim_t{table - 1}}) {
     Outcome outcome;
     {
       FileSizeLimit full(limit);
@@ -171,7 +206,7 @@ TEST(save, a_run_begins_with_a_folder_that_it_can_write) {
 
 TEST(save, types_below_a_byte_are_refused) {
   TemporaryFolder folder;
-  RankFile file(folder.path(), 1, 0);
+  RankFile file(folder.path(), 1, 0, kRun);
   expect_user_error([&] { file.add({"q", DType::int4, {2}}, {{0}, {2}}, "x"); }, {"'q'", "int4"});
 }
 

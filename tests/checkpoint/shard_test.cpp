@@ -114,11 +114,11 @@ TEST(shard, any_mesh_reads_what_any_mesh_saved) {
     };
     const Sharding before = parse_sharding(saved, shape, from, "x"), after = parse_sharding(read, shape, to, "x");
     for (int64_t rank = 0; rank < from.size(); ++rank) {
-      RankFile file(folder.path(), trial, rank);
+      RankFile file(folder.path(), trial, rank, kRun);
       add_shard(file, type, before, from, from.coordinates(rank), no_symbols, shard_of(before, from, rank).data());
       ASSERT_EQ(file.finish(), std::nullopt);
     }
-    const Outcome outcome = commit(folder.path(), {trial, "m", {}}, from.size(), 1);
+    const Outcome outcome = commit(folder.path(), {trial, "m", {}, kRun}, from.size(), 1);
     ASSERT_TRUE(outcome.saved) << outcome.problem;
     const Checkpoint checkpoint = Checkpoint::open(folder.path() / folder_name(trial));
     checkpoint.require_model("m", std::vector{type});

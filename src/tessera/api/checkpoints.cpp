@@ -1,9 +1,15 @@
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <atomic>
+#include <charconv>
 #include <future>
 
 #include "tessera/api/session.h"
 #include "tessera/checkpoint/checkpoint.h"
+#include "tessera/checkpoint/folder_lock.h"
 #include "tessera/checkpoint/save.h"
+#include "tessera/launch.h"
 #include "tessera/training.h"
 
 namespace tessera {
@@ -14,12 +20,25 @@ struct Checkpoints::Impl {
   struct Saving {
     runtime::Executor& executor;
     runtime::Executor::Saving phases;
+    int64_t step;
     bool commits;
     std::shared_future<std::string> phase;  // the present one, which says what went wrong
   };
   std::filesystem::path folder;
   int64_t keep;
+  std::optional<checkpoint::FolderLock> lock;  // in rank 0's process
+  std::string run;
+  /// The step of the last one that was committed, -1: none; in rank 0's process. Commits outlive no step of this.
+  std::atomic<int64_t> saved = kNone;
   std::optional<Saving> saving;
+
+  static constexpr int64_t kNone = -1;
+
+  std::string commit(const runtime::Executor::Saving& phases, int64_t step) {
+    const checkpoint::Outcome outcome = phases.commit();
+    if (outcome.saved) saved = step;
+    return outcome.problem;
+  }
 
   // Waits for the present phase, but no longer than that, and goes on to the next one if all processes have ended it.
   // Returns what went wrong if this was the last one; nullopt if it was not.
@@ -30,7 +49,8 @@ struct Checkpoints::Impl {
     if (!problem) return std::nullopt;
     if (problem->empty() && !saving->commits) {
       saving->commits = true;
-      saving->phase = std::async(std::launch::async, saving->phases.commit);
+      saving->phase = std::async(std::launch::async,
+                                 [this, phases = saving->phases, step = saving->step] { return commit(phases, step); });
       return std::nullopt;
     }
     if (!saving->commits) saving->phases.discard();
@@ -49,14 +69,29 @@ CheckpointFacts public_facts(const checkpoint::Facts& facts) {
       made.numbers.emplace(name, *number);
     else if (const auto* text = std::get_if<std::string>(&value))
       made.texts.emplace(name, *text);
+  made.run = facts.run;
   return made;
+}
+
+// The same random text on all processes.
+std::string common_run(const std::shared_ptr<Connection>& connection) {
+  const std::string own = checkpoint::new_run();
+  if (!connection) return own;
+  uint64_t number = 0;
+  std::from_chars(own.data(), own.data() + own.size(), number, 16);
+  const auto common = static_cast<uint64_t>(connection->from_first(static_cast<int64_t>(number)));
+  return fmt::format("{:016x}", common);
 }
 
 }  // namespace
 
-Checkpoints::Checkpoints(std::filesystem::path folder, int64_t keep)
-    : impl_(std::make_unique<Impl>(std::move(folder), keep, std::nullopt)) {
+Checkpoints::Checkpoints(std::filesystem::path folder, int64_t keep, const std::shared_ptr<Connection>& connection)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->folder = std::move(folder);
+  impl_->keep = keep;
   checkpoint::require_writable(impl_->folder);
+  if (!connection || connection->launch().rank == 0) impl_->lock.emplace(impl_->folder);
+  impl_->run = common_run(connection);
 }
 
 Checkpoints::~Checkpoints() {
@@ -67,19 +102,20 @@ std::string Checkpoints::save(Session& session, const CheckpointFacts& facts) {
   const std::string before = finish();
   checkpoint::Facts own;
   own.step = facts.step;
+  own.run = impl_->run;
   for (const auto& [name, number] : facts.numbers) own.scalars.emplace(name, number);
   for (const auto& [name, text] : facts.texts) own.scalars.emplace(name, text);
   runtime::Executor& executor = session.impl_->executor;
   own.model = executor.model_of_states();
   const runtime::Executor::Saving phases = executor.save_states(impl_->folder, own, impl_->keep);
   const bool together = executor.is_together();
-  const auto all = [phases] {
+  const auto all = [impl = impl_.get(), phases, step = facts.step] {
     const std::string problem = phases.write();
-    if (problem.empty()) return phases.commit();
+    if (problem.empty()) return impl->commit(phases, step);
     phases.discard();
     return problem;
   };
-  impl_->saving.emplace(executor, phases, together,
+  impl_->saving.emplace(executor, phases, facts.step, together,
                         std::async(std::launch::async, together ? std::function<std::string()>(all) : phases.write));
   return before;
 }
@@ -93,6 +129,19 @@ std::string Checkpoints::finish() {
   while (impl_->saving)
     if (const auto problem = impl_->advance(kWait)) return *problem;
   return "";
+}
+
+std::string Checkpoints::tidy(int64_t step) {
+  return impl_->lock ? checkpoint::tidy(impl_->folder, step, impl_->keep).value_or("") : "";
+}
+
+std::optional<int64_t> Checkpoints::saved() const {
+  const int64_t step = impl_->saved;
+  return step == Impl::kNone ? std::nullopt : std::optional(step);
+}
+
+std::string Checkpoints::lock_problem() const {
+  return impl_->lock ? impl_->lock->problem() : "";
 }
 
 std::optional<std::filesystem::path> Checkpoints::latest(const std::filesystem::path& folder,
@@ -121,6 +170,13 @@ CheckpointFacts Checkpoints::load(Session& session, const std::filesystem::path&
   const checkpoint::Checkpoint saved = checkpoint::Checkpoint::open(path);
   session.impl_->executor.load_states(saved);
   return public_facts(saved.facts());
+}
+
+std::vector<std::string> Checkpoints::tensors(const std::filesystem::path& path) {
+  std::vector<std::string> names;
+  for (const checkpoint::TensorType& tensor : checkpoint::Checkpoint::open(path, checkpoint::Verify::lazily).tensors())
+    names.push_back(tensor.name);
+  return names;
 }
 
 CheckpointFacts Checkpoints::facts(const std::filesystem::path& path) {

@@ -36,6 +36,14 @@ std::vector<int64_t> steps_in(const fs::path& folder) {
   return steps;
 }
 
+// A file that another run has written, whatever its checksums say, is no part of this one's checkpoint.
+void require_run(const MappedFile& file, const fs::path& path, const Facts& facts) {
+  const std::string header = rank_header(facts.run);
+  if (file.size() >= header.size() && !file.view().starts_with(header))
+    throw Defect(fmt::format("{}: belongs to another run than '{}', which wrote {} (or its first bytes are damaged)",
+                             path.string(), facts.run, kManifestFile));
+}
+
 std::string text_of(const TensorType& tensor) {
   return fmt::format("{} [{}]", name_of(tensor.dtype), fmt::join(tensor.dims, ", "));
 }
@@ -58,7 +66,10 @@ Checkpoint Checkpoint::load(const fs::path& path, Verify verify) {
       throw Defect(fmt::format("{}: tensor '{}': {}", table.string(), name, *wrong));
     for (const StoredPiece& piece : tensor.pieces) {
       auto& file = checkpoint.files_[piece.file];
-      if (!file) file = map_file(path / piece.file);
+      if (!file) {
+        file = map_file(path / piece.file);
+        require_run(*file, path / piece.file, checkpoint.facts());
+      }
       if (piece.offset + piece.bytes > file->size())
         throw Defect(fmt::format("{}: is cut short: it has {} bytes, but tensor '{}' reaches to {}",
                                  (path / piece.file).string(), file->size(), name, piece.offset + piece.bytes));

@@ -22,6 +22,7 @@ constexpr std::string_view kFormat = "tessera checkpoint";
 constexpr int64_t kVersion = 1;  // incremented when older readers would misread the file
 // The first line: {"crc32":"89abcdef",
 constexpr std::string_view kChecksumBegin = "{\"crc32\":\"", kChecksumEnd = "\",\n";
+constexpr size_t kHeader = 64, kLongestRun = 32;  // bytes of a rank's file before the first piece, of a run's name
 constexpr size_t kChecksumLine = kChecksumBegin.size() + 8 + kChecksumEnd.size();
 
 std::string hex(uint32_t crc) {
@@ -119,9 +120,10 @@ std::string print_manifest(const Manifest& manifest) {
   for (const auto& [name, scalar] : manifest.facts.scalars) scalars[name] = json_of(scalar);
   std::string text;
   try {  // names that are not UTF-8 could not be read back as they are
-    text = fmt::format("\"format\":{},\n\"version\":{},\n\"step\":{},\n\"model\":{},\n\"scalars\":{},\n\"tensors\":{{",
-                       Json(kFormat).dump(), kVersion, manifest.facts.step, Json(manifest.facts.model).dump(),
-                       scalars.dump());
+    text = fmt::format(
+        "\"format\":{},\n\"version\":{},\n\"step\":{},\n\"run\":{},\n\"model\":{},\n\"scalars\":{},\n\"tensors\":{{",
+        Json(kFormat).dump(), kVersion, manifest.facts.step, Json(manifest.facts.run).dump(),
+        Json(manifest.facts.model).dump(), scalars.dump());
     for (std::string_view comma = "\n"; const auto& [name, tensor] : manifest.tensors) {
       text += fmt::format("{}{}:{}", comma, Json(name).dump(), json_of(tensor).dump());
       comma = ",\n";
@@ -153,6 +155,8 @@ Manifest parse_manifest(std::string_view text, std::string_view what) {
                       what, json.at("version").dump(), kVersion));
     Manifest manifest;
     manifest.facts.step = integer_of(json.at("step"));
+    if (json.contains("run")) manifest.facts.run = json.at("run").get<std::string>();
+    require(manifest.facts.run.size() <= kLongestRun, "a run's name is too long");
     manifest.facts.model = json.at("model").get<std::string>();
     require(json.at("scalars").is_object() && json.at("tensors").is_object(), "scalars and tensors are no objects");
     for (const auto& [name, scalar] : json.at("scalars").items())
@@ -221,8 +225,8 @@ std::optional<int64_t> step_of(std::string_view folder) {
   return step;
 }
 
-fs::path partial_folder(const fs::path& folder, int64_t step) {
-  return folder / fmt::format(".{}.partial", folder_name(step));
+fs::path partial_folder(const fs::path& folder, int64_t step, const std::string& run) {
+  return folder / fmt::format(".{}{}{}.partial", folder_name(step), run.empty() ? "" : ".", run);
 }
 
 std::string rank_file(int64_t rank) {
@@ -231,6 +235,14 @@ std::string rank_file(int64_t rank) {
 
 std::string rank_table(int64_t rank) {
   return fmt::format("rank-{}.json", rank);
+}
+
+std::string rank_header(const std::string& run) {
+  if (run.empty()) return "";
+  std::string header = fmt::format("tessera checkpoint, run {}\n", run);
+  check(run.size() <= kLongestRun, "a run has a short name");
+  header.resize(kHeader);
+  return header;
 }
 
 }  // namespace tessera::checkpoint

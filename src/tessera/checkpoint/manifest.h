@@ -21,6 +21,8 @@ struct Facts {
   int64_t step = 0;
   std::string model;                      ///< which model the tensors belong to: fingerprint_of, or another text
   std::map<std::string, Scalar> scalars;  ///< the cursor of the data, the seed, …; doubles are finite
+  /// The identity of the run that saves it (new_run); "": it was written before runs had one.
+  std::string run{};
 };
 
 /// A region of a tensor in a file: its elements, dense and row-major.
@@ -65,9 +67,12 @@ inline constexpr std::string_view kManifestFile = "checkpoint.json";
 std::string folder_name(int64_t step);
 /// The step of a folder of that name; nullopt: another name.
 std::optional<int64_t> step_of(std::string_view folder_name);
-/// Where the checkpoint of a step is written before it gets its name: ".step-000120.partial".
-std::filesystem::path partial_folder(const std::filesystem::path& folder, int64_t step);
+/// Where a run writes the checkpoint of a step before it gets its name: ".step-000120.RUN.partial". No two runs share
+/// one, so that their pieces cannot mix.
+std::filesystem::path partial_folder(const std::filesystem::path& folder, int64_t step, const std::string& run);
 std::string rank_file(int64_t rank);   ///< "rank-0.bin"
 std::string rank_table(int64_t rank);  ///< "rank-0.json"
+/// The first 64 bytes of a rank's file, which name its run; "" for a run without identity.
+std::string rank_header(const std::string& run);
 
 }  // namespace tessera::checkpoint

@@ -81,6 +81,9 @@ Manifest joined(const fs::path& partial, const Facts& facts, int64_t ranks) {
     const auto text = MappedFile::open(path, "checkpoint");
     Manifest table = parse_manifest(text->view(), path.string());
     check(table.facts.step == facts.step, "ranks save the same step");
+    if (table.facts.run != facts.run)
+      throw Defect(
+          fmt::format("{}: belongs to run '{}', but this is run '{}'", path.string(), table.facts.run, facts.run));
     for (auto& [name, tensor] : table.tensors) {
       const auto [known, added] = all.tensors.emplace(name, tensor);
       if (added) continue;
@@ -114,14 +117,15 @@ void remove_checkpoint(const fs::path& path) {
   fs::remove_all(hidden);
 }
 
-// Removes older checkpoints, never that of `step` itself, and what killed processes have left of older steps.
-void prune(const fs::path& folder, int64_t step, int64_t keep) {
+// Removes the other checkpoints than that of `step` that are not kept, and what killed processes have left.
+void prune(const fs::path& folder, int64_t step, int64_t keep, const std::function<bool(int64_t)>& may_go) {
   std::vector<int64_t> others;
   std::vector<fs::path> litter;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    if (const auto other = step_of(name); other && *other != step && entry.is_directory()) others.push_back(*other);
-    if (const auto hidden = step_of_hidden(name); hidden && *hidden <= step) litter.push_back(entry.path());
+    if (const auto other = step_of(name); other && *other != step && may_go(*other) && entry.is_directory())
+      others.push_back(*other);
+    if (step_of_hidden(name)) litter.push_back(entry.path());
   }
   for (const fs::path& path : litter) fs::remove_all(path);
   std::sort(others.rbegin(), others.rend());
@@ -143,14 +147,17 @@ void require_writable(const fs::path& folder) {
          std::generic_category().message(errno));
 }
 
-RankFile::RankFile(fs::path folder, int64_t step, int64_t rank)
-    : partial_(partial_folder(folder, step)), file_(rank_file(rank)), table_(rank_table(rank)) {
+RankFile::RankFile(const fs::path& folder, int64_t step, int64_t rank, const std::string& run)
+    : partial_(partial_folder(folder, step, run)), file_(rank_file(rank)), table_(rank_table(rank)) {
   manifest_.facts.step = step;
+  manifest_.facts.run = run;
   failure_ = failure_of([&] {
     fs::create_directories(partial_);
     fs::remove(partial_ / table_);  // of an attempt that was killed
     descriptor_ = open((partial_ / file_).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (descriptor_ < 0) throw Refused(partial_ / file_, errno);
+    const std::string header = rank_header(run);
+    write(header.data(), header.size());
   });
 }
 
@@ -207,7 +214,7 @@ std::optional<std::string> RankFile::finish() {
 
 Outcome commit(const fs::path& folder, const Facts& facts, int64_t ranks, int64_t keep) {
   check(ranks >= 1, "a checkpoint has ranks");
-  const fs::path partial = partial_folder(folder, facts.step);
+  const fs::path partial = partial_folder(folder, facts.step, facts.run);
   std::optional<std::string> failure;
   Manifest manifest;
   failure = failure_of([&] { manifest = joined(partial, facts, ranks); });
@@ -226,16 +233,20 @@ Outcome commit(const fs::path& folder, const Facts& facts, int64_t ranks, int64_
     });
   }
   if (failure) {
-    discard(folder, facts.step);
+    discard(folder, facts.step, facts.run);
     return {false, *failure};
   }
-  const auto leftover = failure_of([&] { prune(folder, facts.step, keep); });
+  const auto leftover = failure_of([&] { prune(folder, facts.step, keep, [](int64_t) { return true; }); });
   return {true, leftover.value_or("")};
 }
 
-void discard(const fs::path& folder, int64_t step) {
-  std::error_code ignored;  // hidden, and written over by the next attempt
-  fs::remove_all(partial_folder(folder, step), ignored);
+void discard(const fs::path& folder, int64_t step, const std::string& run) {
+  std::error_code ignored;  // hidden, and removed by the next one that is saved
+  fs::remove_all(partial_folder(folder, step, run), ignored);
+}
+
+std::optional<std::string> tidy(const fs::path& folder, int64_t step, int64_t keep) {
+  return failure_of([&] { prune(folder, step, keep, [&](int64_t other) { return other < step; }); });
 }
 
 }  // namespace tessera::checkpoint

@@ -16,7 +16,8 @@ namespace tessera::checkpoint {
 ///   3. one rank calls commit(), or discard() if a rank has failed.
 ///
 /// The checkpoint grows in a hidden folder and gets its name, "step-000120", when all of it is on the disk. Ranks on
-/// several machines need a file system that they share. A folder belongs to one run at a time.
+/// several machines need a file system that they share. A folder belongs to one run at a time (FolderLock); should two
+/// runs share it all the same, none of their checkpoints holds pieces of both.
 ///
 /// A disk that is full, or a path that cannot be written any more, is no exception but a text that is returned, so that
 /// training can go on.
@@ -27,7 +28,8 @@ void require_writable(const std::filesystem::path& folder);
 /// The file of one rank.
 class RankFile {
  public:
-  RankFile(std::filesystem::path folder, int64_t step, int64_t rank);
+  /// `run`: the same for all ranks (Facts::run).
+  RankFile(const std::filesystem::path& folder, int64_t step, int64_t rank, const std::string& run);
   /// Removes the file if finish() was not called or did not succeed.
   ~RankFile();
   RankFile(const RankFile&) = delete;
@@ -62,7 +64,12 @@ struct Outcome {
 /// tensor once, the caller is wrong: an internal error.
 Outcome commit(const std::filesystem::path& folder, const Facts& facts, int64_t ranks, int64_t keep);
 
-/// Removes what has been written of a step that cannot be committed.
-void discard(const std::filesystem::path& folder, int64_t step);
+/// Removes what a run has written of a step that cannot be committed.
+void discard(const std::filesystem::path& folder, int64_t step, const std::string& run);
+
+/// Removes what killed runs have left in a folder whose newest checkpoint is that of `step`: unfinished ones, and older
+/// ones but for `keep` in all (0: keeps all). Checkpoints of later steps stay, damaged as they may be. Nobody else may
+/// write there. Returns what went wrong; nullopt: nothing did.
+std::optional<std::string> tidy(const std::filesystem::path& folder, int64_t step, int64_t keep);
 
 }  // namespace tessera::checkpoint

@@ -75,7 +75,7 @@ class Infer : public Command {
     {
       Progress progress(console, "completing");
       for (const std::string& name : names) {
-        for (const std::string& warning : model.configured(name).warnings) console.warn(warning);
+        for (const std::string& warning : model.configured(name).warnings) console.advise(warning);
         model = model.completed(name);
       }
       model.write(output_);

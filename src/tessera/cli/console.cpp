@@ -17,15 +17,19 @@ void Console::note(std::string_view line) const {
   if (!quiet) say(line);
 }
 
+void Console::advise(std::string_view line) const {
+  if (!quiet) warn(line);
+}
+
 void Console::warn(std::string_view line) const {
-  if (quiet || !speaks()) return;
+  if (!speaks()) return;
   std::fflush(stdout);
   std::fprintf(stderr, "warning: %.*s\n", static_cast<int>(line.size()), line.data());
 }
 
 void Console::note(const ProgramSummary& summary) const {
   for (const std::string& entry : summary.notes) note("note: " + entry);
-  for (const std::string& warning : summary.warnings) warn(warning);
+  for (const std::string& warning : summary.warnings) advise(warning);
 }
 
 int Console::report(int code, const std::string& message) const {

@@ -28,8 +28,11 @@ struct Console {
   /// A line for people about what was assumed, written, or done on the way; --quiet silences it.
   void note(std::string_view line) const;
   /// The same on standard error.
+  void advise(std::string_view line) const;
+  /// A line on standard error about what may be lost, or is not what was asked for: data, checkpoints, figures.
+  /// --quiet does not silence it.
   void warn(std::string_view line) const;
-  /// Notes, then warnings, of a compilation.
+  /// Notes, then warnings, of a compilation; --quiet silences them.
   void note(const ProgramSummary& summary) const;
   void emit(const Json& object) const;
   /// Reports an error on standard error and, with --json, as the one object on standard output. Ranks that wait for

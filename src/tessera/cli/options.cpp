@@ -225,7 +225,7 @@ Plan PlanOptions::plan(Model& model, const Console& console, bool trains) const 
   console.note("note: device configuration '" + name + "', mesh " +
                cli::mesh_text(followed.plan.mesh.empty() ? Mesh() : Mesh::parse(followed.plan.mesh)) +
                (in_order ? "" : "; its ranks are the devices " + joined(devices)));
-  for (const std::string& warning : followed.warnings) console.warn(warning);
+  for (const std::string& warning : followed.warnings) console.advise(warning);
   model = followed.model;
   carried.mesh.clear();
   return own.over(followed.plan).over(carried);

@@ -52,14 +52,14 @@ class Train : public Command {
     if (!options_.save_average.empty() && training.average == 0)
       wrong_training("--save-average needs moving averages; give their decay, as --average 0.999");
     const bool trains = !options_.dry_run && (options_.emit.empty() || options_.steps > 0 || !options_.data.empty());
+    if (options_.resume && options_.checkpoints.empty())
+      wrong_training("--resume needs the folder of checkpoints; give --checkpoints DIR");
     std::optional<TrainingData> data;
     if (trains || (options_.dry_run && !options_.data.empty())) {
       const Progress progress(console, "reading data");
       data.emplace(options_, model, training, run_.memory.bytes());
       if (trains) steps_ = data->steps(options_.steps);
       evaluated_ = TrainingData::for_evaluation(options_, model, training, run_.memory.bytes());
-      if (options_.resume && options_.checkpoints.empty())
-        wrong_training("--resume needs the folder of checkpoints; give --checkpoints DIR");
       plan_.add_sizes(plan, model.inputs(), data->extents());
       training.label_dims = data->given_label_dims();
     } else if (options_.dry_run) {
@@ -72,6 +72,7 @@ class Train : public Command {
     }
     training.sizes = plan.shapes;
     plan.shapes.clear();  // the step has these sizes only
+    if (trains) checkpoints_ = open_checkpoints(console, options_);
     const TrainingStep step = [&] {
       Progress progress(console, "differentiating");
       return training_step(model, training);
@@ -177,11 +178,12 @@ class Train : public Command {
     if (!options_.memory_plan.empty() && console.speaks()) write_memory_plan(program, 0, options_.memory_plan);
     const std::optional<Evaluator> evaluator = evaluator_of(console, session);
 
-    TrainingRun run(
-        {console, options_, written_, training, step, program, run_.session(console), session, data, memory, steps_});
+    TrainingRun run({console, options_, written_, training, step, program, run_.session(console), session, data, memory,
+                     steps_, std::move(checkpoints_)});
     run.begin();
     run.train(stop, evaluator);
     run.save_results();
+    run.require_saved();
     if (console.speaks() && console.json) {
       Json object = plan_json(model_, step, program, memory);
       run.add_to(object);
@@ -189,8 +191,8 @@ class Train : public Command {
       console.emit(object);
     }
     if (run.was_stopped())
-      console.warn("stopped by a signal after step " + std::to_string(run.steps_made()) +
-                   (options_.checkpoints.empty() ? "" : "; --resume goes on from there"));
+      console.advise("stopped by a signal after step " + std::to_string(run.steps_made()) +
+                     (options_.checkpoints.empty() ? "" : "; --resume goes on from there"));
     // Some launchers end all ranks when one has left with another code than 0.
     if (console.connection) console.connection->from_all(0);
     return run.was_stopped() ? kStopped : kGood;
@@ -208,7 +210,8 @@ class Train : public Command {
   std::string model_;
   Model written_;  // with trained parameters; has all initializers
   int steps_ = 0;
-  std::optional<TrainingData> evaluated_;  // until the evaluation takes it
+  std::unique_ptr<Checkpoints> checkpoints_;  // until the run takes it
+  std::optional<TrainingData> evaluated_;     // until the evaluation takes it
   std::optional<Program> evaluation_;
   int64_t evaluation_bytes_ = 0;  // that a rank needs for it beside the step and the states
   TrainOptions options_;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <csignal>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "tessera/cli/interrupt.h"
@@ -66,26 +67,31 @@ StopSignal::~StopSignal() {
   take_signals(nullptr);
 }
 
-TrainingRun::TrainingRun(const Parts& parts) : parts_(parts), terms_(loss_terms(parts.training.loss)) {
-  const std::vector<TensorInfo> outputs = parts.step.model.outputs();
+std::unique_ptr<Checkpoints> open_checkpoints(const Console& console, const TrainOptions& options) {
+  if (options.checkpoints.empty()) return nullptr;
+  auto checkpoints = std::make_unique<Checkpoints>(options.checkpoints, options.keep, console.connection);
+  if (const std::string why = checkpoints->lock_problem(); !why.empty()) console.warn(why);
+  if (console.speaks() && !options.resume)
+    if (const std::vector<int64_t> there = Checkpoints::steps(options.checkpoints); !there.empty())
+      wrong_training(options.checkpoints + " has checkpoints of another run, the last one of step " +
+                     std::to_string(there.back()) + "; give --resume to go on from it, or another folder");
+  return checkpoints;
+}
+
+TrainingRun::TrainingRun(Parts parts) : parts_(std::move(parts)), terms_(loss_terms(parts_.training.loss)) {
+  const std::vector<TensorInfo> outputs = parts_.step.model.outputs();
   is_dynamic_ =
       std::any_of(outputs.begin(), outputs.end(), [](const TensorInfo& output) { return output.name == "loss_scale"; });
 }
 
 void TrainingRun::begin() {
   const TrainOptions& options = parts_.options;
-  if (!options.checkpoints.empty()) {
-    if (parts_.console.speaks() && !options.resume)
-      if (const std::vector<int64_t> there = Checkpoints::steps(options.checkpoints); !there.empty())
-        wrong_training(options.checkpoints + " has checkpoints of another run, the last one of step " +
-                       std::to_string(there.back()) + "; give --resume to go on from it, or another folder");
-    checkpoints_.emplace(options.checkpoints, options.keep);
-    if (options.resume) resume();
-  }
+  if (options.resume) resume();
   made_ = first_;
   files_ = std::make_unique<FigureFiles>(parts_.console, options.metrics, options.tensorboard, first_);
   const bool is_watched = !parts_.console.quiet && isatty(STDERR_FILENO);
-  if (largest(is_watched || !options.metrics.empty() || !options.tensorboard.empty() ? 1 : 0) > 0)
+  const bool is_noted = is_watched || !options.metrics.empty() || !options.tensorboard.empty();
+  if (largest(is_noted && made_ < parts_.steps ? 1 : 0) > 0)
     speed_ = [&] {
       const Progress progress(parts_.console, "measuring the machine");
       return Speed::measured(parts_.console, parts_.program, parts_.training.compute);
@@ -111,17 +117,57 @@ void TrainingRun::resume() {
     return;
   }
   const std::string path = Checkpoints::at(options.checkpoints, step).string();
-  if (step >= parts_.steps)
-    wrong_training(path + " has made all " + std::to_string(parts_.steps) +
-                   " steps; give a larger --steps to train on");
+  if (step > parts_.steps)
+    wrong_training(path + " has made more than the " + std::to_string(parts_.steps) +
+                   " steps of this run; give a larger --steps, or another folder");
+  compare_optimizer(path);
   const CheckpointFacts facts = [&] {
     const Progress progress(console, "reading " + path);
     return Checkpoints::load(parts_.session, path);
   }();
+  if (console.connection) console.connection->require_same(path, facts.run);
   first_ = facts.step;
   if (const auto cursor = facts.numbers.find("cursor"); cursor != facts.numbers.end()) parts_.data.seek(cursor->second);
   compare_data(facts, path);
-  console.note("goes on from " + path);
+  warn_of(parts_.checkpoints->tidy(step));
+  console.note(step < parts_.steps ? "goes on from " + path
+                                   : path + " has made all " + std::to_string(parts_.steps) +
+                                         " steps; what is still to be written follows");
+}
+
+// The same parameters, beside which another optimizer keeps other states. Whatever else differs, loading tells.
+void TrainingRun::compare_optimizer(const std::string& checkpoint) const {
+  const std::vector<std::string> tensors = Checkpoints::tensors(checkpoint);
+  const std::set<std::string> saved(tensors.begin(), tensors.end());
+  const TrainingStep& step = parts_.step;
+  const auto is_saved = [&](const std::string& name) { return saved.contains(name); };
+  if (!std::all_of(step.parameters.begin(), step.parameters.end(), is_saved)) return;
+  const auto missing = std::find_if_not(step.optimizer.begin(), step.optimizer.end(), is_saved);
+  std::set<std::string> known;
+  for (const auto* names : {&step.parameters, &step.optimizer, &step.statistics})
+    known.insert(names->begin(), names->end());
+  const auto other = std::find_if(saved.begin(), saved.end(), [&](const std::string& name) {
+    return !known.contains(name) && std::any_of(step.parameters.begin(), step.parameters.end(),
+                                                [&](const auto& owner) { return name.starts_with(owner + "."); });
+  });
+  if (missing == step.optimizer.end() && other == saved.end()) return;
+  const std::map<std::string, std::string> texts = Checkpoints::facts(checkpoint).texts;
+  std::string differences;
+  for (const auto& [name, own] : settings_of_states()) {
+    const auto found = texts.find(name);
+    if (found != texts.end() && found->second != own)
+      differences += "--" + name + " is " + own + " and was " + found->second + "; ";
+  }
+  wrong_training(checkpoint + " was made with another optimizer: " + differences +
+                 (missing == step.optimizer.end() ? "" : "it has no '" + *missing + "', which this one keeps; ") +
+                 (other == saved.end() ? "" : "it has '" + *other + "', which this one does not keep; ") +
+                 "give the same --optimizer and --average, or begin in another folder");
+}
+
+std::map<std::string, std::string> TrainingRun::settings_of_states() const {
+  char average[32];
+  std::snprintf(average, sizeof average, "%g", parts_.training.average);
+  return {{"optimizer", parts_.training.optimizer}, {"average", average}};
 }
 
 void TrainingRun::compare_data(const CheckpointFacts& facts, const std::string& checkpoint) {
@@ -162,10 +208,17 @@ StepFigures TrainingRun::make_step(const data::Batch& batch) {
   return figures;
 }
 
+bool TrainingRun::evaluates_after(int64_t step) const {
+  const int eval_every = parts_.options.eval_every;
+  return step == parts_.steps || (eval_every > 0 && step % eval_every == 0);
+}
+
 void TrainingRun::train(const StopSignal& stop, const std::optional<Evaluator>& evaluator) {
   const TrainOptions& options = parts_.options;
   ProfiledSteps profiled(options.profile);
-  stopped_ = largest(stop.asked() ? 1 : 0) > 0;
+  stopped_ = made_ < parts_.steps && largest(stop.asked() ? 1 : 0) > 0;
+  // Whoever saved the checkpoint may have been killed before it evaluated.
+  if (evaluator && first_ > 0 && !stopped_ && evaluates_after(first_)) evaluate(*evaluator);
   while (made_ < parts_.steps && !stopped_) {
     std::optional<Progress> progress;
     if (made_ == first_) progress.emplace(parts_.console, "first step");
@@ -185,16 +238,16 @@ void TrainingRun::train(const StopSignal& stop, const std::optional<Evaluator>& 
     profiled.add(parts_.console, parts_.session, ends);
     if (ends || (options.save_every && made_ % options.save_every == 0))
       save();
-    else if (checkpoints_)
-      warn_of(checkpoints_->poll());
-    if (evaluator && !stopped_ && (is_last || (options.eval_every && made_ % options.eval_every == 0)))
-      evaluate(*evaluator);
+    else if (parts_.checkpoints)
+      warn_of(parts_.checkpoints->poll());
+    if (evaluator && !stopped_ && evaluates_after(made_)) evaluate(*evaluator);
   }
-  if (!checkpoints_) return;
+  if (!options.profile.empty() && made_ == first_) parts_.console.note("no step was left to trace for --profile");
+  if (!parts_.checkpoints) return;
   Progress progress(parts_.console, "writing the checkpoint");
-  const std::string problem = checkpoints_->finish();
+  last_problem_ = parts_.checkpoints->finish();
   progress.end();
-  warn_of(problem);
+  warn_of(last_problem_, "");
 }
 
 void TrainingRun::note_skips(const StepFigures& figures) {
@@ -221,7 +274,7 @@ int64_t TrainingRun::largest(int64_t value) const {
 
 void TrainingRun::fail_diverged(const StepFigures& figures, const Tensors& inputs) {
   lines_->clear();
-  if (checkpoints_) warn_of(checkpoints_->finish());
+  if (parts_.checkpoints) warn_of(parts_.checkpoints->finish(), "");
   const bool in_loss = !std::isfinite(figures.loss);
   std::string message = in_loss ? "the loss of step " : "the norm of the gradients of step ";
   message += std::to_string(figures.step) + " is " + std::to_string(in_loss ? figures.loss : figures.norm);
@@ -243,7 +296,7 @@ void TrainingRun::fail_diverged(const StepFigures& figures, const Tensors& input
   largest(0);                                // nobody ends the others before rank 0 knows
   if (!parts_.console.speaks()) largest(0);  // waits until rank 0 has said so, and ends with it
   message += "; lower the learning rate, clip gradients (--clip 1), or mend the data";
-  if (checkpoints_) message += "; the last checkpoint stays as it is";
+  if (parts_.checkpoints) message += "; the last checkpoint stays as it is";
   throw Error(ErrorKind::running, "train", message);
 }
 
@@ -276,21 +329,30 @@ void TrainingRun::evaluate(const Evaluator& evaluator) {
 }
 
 void TrainingRun::save() {
-  if (!checkpoints_) return;
+  if (!parts_.checkpoints) return;
   CheckpointFacts facts;
   facts.step = made_;
   facts.numbers["cursor"] = parts_.data.cursor();
   facts.texts = parts_.data.identity();
+  facts.texts.merge(settings_of_states());
   Progress progress(parts_.console, "saving a checkpoint");
-  const std::string problem = checkpoints_->save(parts_.session, facts);
+  const std::string problem = parts_.checkpoints->save(parts_.session, facts);
   progress.end();
   warn_of(problem);
 }
 
-void TrainingRun::warn_of(const std::string& problem) const {
+void TrainingRun::warn_of(const std::string& problem, const char* what_follows) const {
   if (problem.empty()) return;
-  lines_->clear();
-  parts_.console.warn("the checkpoint: " + problem + "; training goes on");
+  if (lines_) lines_->clear();
+  parts_.console.warn("the checkpoint: " + problem + what_follows);
+}
+
+void TrainingRun::require_saved() const {
+  if (!parts_.checkpoints || !parts_.console.speaks() || made_ == first_) return;
+  if (parts_.checkpoints->saved() == made_ || (!stopped_ && !parts_.options.save_final.empty())) return;
+  throw Error(ErrorKind::running, "train",
+              "the states after step " + std::to_string(made_) + " are saved nowhere: " + last_problem_ +
+                  "; make room, then run the command again with --resume, which goes on from the last good checkpoint");
 }
 
 void TrainingRun::save_results() const {

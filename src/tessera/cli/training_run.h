@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,6 +38,10 @@ struct Evaluator {
   int64_t batches = 0;
 };
 
+/// The folder of --checkpoints, held for this run; null if there is none. Throws a user error if another run holds it,
+/// and if it has checkpoints from which --resume does not go on. All ranks call it, before anything is written.
+std::unique_ptr<Checkpoints> open_checkpoints(const Console& console, const TrainOptions& options);
+
 /// A training run: its steps, what they show, evaluations and checkpoints. All ranks make the same calls.
 class TrainingRun {
  public:
@@ -52,12 +57,13 @@ class TrainingRun {
     Session& session;
     TrainingData& data;
     const MemoryClasses& memory;
-    int64_t steps = 0;  ///< to make, earlier ones of a run that is resumed included
+    int64_t steps = 0;                         ///< to make, earlier ones of a run that is resumed included
+    std::unique_ptr<Checkpoints> checkpoints;  ///< of open_checkpoints
   };
-  explicit TrainingRun(const Parts& parts);
+  explicit TrainingRun(Parts parts);
 
-  /// Opens the folder of checkpoints and goes on from the last one, if that is asked for. Throws a user error for a
-  /// folder that holds another run's, and for data that are not the checkpoint's.
+  /// Goes on from the last checkpoint, if that is asked for; one of the last step leaves only the results to write.
+  /// Throws a user error for a checkpoint of a later step, and for data that are not the checkpoint's.
   void begin();
   /// Trains to the last step, or until somebody is told to stop. Throws a running error, on all ranks, if the loss or
   /// the norm of the gradients is not finite: no state has changed then, and no checkpoint.
@@ -67,6 +73,9 @@ class TrainingRun {
   int64_t steps_made() const { return made_; }
   /// Writes --save-final and --save-average.
   void save_results() const;
+  /// After that: throws a running error if the last step's states are in no checkpoint although they should be, and a
+  /// run to its end has not written its parameters either.
+  void require_saved() const;
   /// Adds what the run has shown to an answer.
   void add_to(Json& object) const;
 
@@ -74,14 +83,18 @@ class TrainingRun {
   enum class Next { goes_on, stops, diverged };
 
   void resume();
+  void compare_optimizer(const std::string& checkpoint) const;
+  /// What the states beside the parameters follow from, by the options that say it.
+  std::map<std::string, std::string> settings_of_states() const;
   void compare_data(const CheckpointFacts& facts, const std::string& checkpoint);
+  bool evaluates_after(int64_t step) const;
   StepFigures make_step(const data::Batch& batch);
   Next next_of(const StepFigures& figures, const StopSignal& stop);
   int64_t largest(int64_t value) const;
   [[noreturn]] void fail_diverged(const StepFigures& figures, const Tensors& inputs);
   void note_skips(const StepFigures& figures);
   void save();
-  void warn_of(const std::string& problem) const;
+  void warn_of(const std::string& problem, const char* what_follows = "; training goes on") const;
   void evaluate(const Evaluator& evaluator);
   void write_parameters(const std::string& path, const Tensors& parameters, const Tensors& others) const;
 
@@ -89,7 +102,7 @@ class TrainingRun {
   std::vector<LossTerm> terms_;
   bool is_dynamic_ = false;  // the scale of the loss
   int64_t first_ = 0, made_ = 0;
-  std::optional<Checkpoints> checkpoints_;
+  std::string last_problem_;  // with the last checkpoint
   Speed speed_;
   std::unique_ptr<FigureFiles> files_;
   std::unique_ptr<StepLines> lines_;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tessera/checkpoint/checkpoint.h"
+#include "tessera/checkpoint/save.h"
 #include "tessera/runtime/classes.h"
 #include "tessera/runtime/memory_use.h"
 #include "tessera/runtime/rank_plan.h"
@@ -77,9 +78,10 @@ class Executor {
   /// A checkpoint of copies of the states. Any thread may call its members while the executor runs on; they return what
   /// went wrong, "" if nothing did.
   struct Saving {
-    std::function<std::string()> write;   ///< the files of this process' ranks; frees the copies
-    std::function<std::string()> commit;  ///< once all processes have written; does nothing but in that of rank 0
-    std::function<void()> discard;        ///< instead, if one could not write; likewise
+    std::function<std::string()> write;  ///< the files of this process' ranks; frees the copies
+    /// Once all processes have written; does nothing but in that of rank 0.
+    std::function<checkpoint::Outcome()> commit;
+    std::function<void()> discard;  ///< instead, if one could not write; likewise
   };
   /// Copies the states that change, to save them in a folder of checkpoints, each element by the lowest rank that holds
   /// it. All processes call it.

@@ -38,9 +38,9 @@ void for_each_shard(const RankPrograms& programs, const WholeStates& wholes, Ran
 }
 
 // Writes one rank's file; returns what went wrong.
-std::string write_rank(const std::filesystem::path& folder, int64_t step, int rank, const Mesh& mesh,
+std::string write_rank(const std::filesystem::path& folder, const checkpoint::Facts& facts, int rank, const Mesh& mesh,
                        const std::vector<int64_t>& coordinates, const std::vector<SavedShard>& shards) {
-  checkpoint::RankFile file(folder, step, rank);
+  checkpoint::RankFile file(folder, facts.step, rank, facts.run);
   for (const SavedShard& saved : shards)
     checkpoint::add_shard(file, saved.tensor, saved.sharding, mesh, coordinates, kNoSymbols, saved.shard.data,
                           saved.at);
@@ -100,11 +100,11 @@ Executor::Saving Executor::save_states(const std::filesystem::path& folder, cons
   std::vector<std::pair<int, std::vector<int64_t>>> who;
   for (const auto& rank : impl_->ranks) who.emplace_back(rank->rank(), rank->coordinates());
   Saving saving;
-  saving.write = [folder, step = facts.step, programs, shards, who]() -> std::string {
+  saving.write = [folder, facts, programs, shards, who]() -> std::string {
     std::string problem;
     try {
       for (size_t n = 0; n < who.size() && problem.empty(); ++n) {
-        problem = write_rank(folder, step, who[n].first, programs->mesh(), who[n].second, (*shards)[n]);
+        problem = write_rank(folder, facts, who[n].first, programs->mesh(), who[n].second, (*shards)[n]);
         (*shards)[n].clear();
       }
     } catch (const std::exception& error) {
@@ -113,17 +113,19 @@ Executor::Saving Executor::save_states(const std::filesystem::path& folder, cons
     shards->clear();
     return problem;
   };
-  saving.commit = [folder, facts, keep, is_whole = impl_->is_whole(), ranks = impl_->world->size()]() -> std::string {
-    if (!is_whole) return "";
+  saving.commit = [folder, facts, keep, is_whole = impl_->is_whole(), ranks = impl_->world->size()] {
+    checkpoint::Outcome outcome;
+    if (!is_whole) return outcome;
     try {
-      const checkpoint::Outcome outcome = checkpoint::commit(folder, facts, ranks, keep);
-      return outcome.saved && !outcome.problem.empty() ? "it was saved, but " + outcome.problem : outcome.problem;
+      outcome = checkpoint::commit(folder, facts, ranks, keep);
+      if (outcome.saved && !outcome.problem.empty()) outcome.problem = "it was saved, but " + outcome.problem;
     } catch (const std::exception& error) {
-      return error.what();
+      outcome.problem = error.what();
     }
+    return outcome;
   };
-  saving.discard = [folder, step = facts.step, is_whole = impl_->is_whole()] {
-    if (is_whole) checkpoint::discard(folder, step);
+  saving.discard = [folder, facts, is_whole = impl_->is_whole()] {
+    if (is_whole) checkpoint::discard(folder, facts.step, facts.run);
   };
   return saving;
 }
