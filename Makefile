@@ -1,14 +1,14 @@
 # The front door. Needs make and a Debian 12 (root or sudo); everything else is installed from apt.txt.
 #   make run       build, verify the example model on five meshes, let it continue a text
 #   make test      build, run every test
-# More: build, bench, fuzz, property, conformance, sanitize, sanitize-short, format, install PREFIX=DIR, clean.
+# More: build, bench, fuzz, property, memory, conformance, sanitize, sanitize-short, format, install PREFIX=DIR, clean.
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 FUZZERS ?= run model text values
 
-.PHONY: build run test bench fuzz property conformance sanitize sanitize-short format install clean packages
+.PHONY: build run test bench fuzz property memory conformance sanitize sanitize-short format install clean packages
 
 # The targets for users: the command with its engines, and the examples. Tests are the larger half; `make test` builds them.
 build: packages
@@ -28,6 +28,13 @@ property: packages
 	@cmake --preset release --log-level=WARNING
 	@cmake --build --preset release -j $(JOBS) --target property_test
 	@TESSERA_PROPERTY=all ctest --preset release -R '[Pp]roperty' --timeout 36000
+
+# What processes hold against what they said that they need, for every command, type and mesh, where the tests take a
+# sample.
+memory: packages
+	@cmake --preset release --log-level=WARNING
+	@cmake --build --preset release -j $(JOBS) --target cli_test
+	@TESSERA_MEMORY=all build/tests/cli_test --gtest_filter='Memory.*'
 
 bench: packages
 	@cmake --preset release --log-level=WARNING -DTESSERA_BENCH=ON

@@ -125,6 +125,8 @@ class Generator {
   int64_t capacity() const;
   /// Bytes of the caches that a rank holds at most.
   int64_t cache_bytes() const;
+  /// Session::process_bytes.
+  int64_t process_bytes() const;
   int threads_per_rank() const;
 
  private:

@@ -465,6 +465,10 @@ class Session {
 
   /// Bytes of each rank at its peak, weights included, for inputs of these shapes. Loads what a run would load.
   std::vector<int64_t> peak_bytes(const Tensors& inputs);
+  /// Bytes that this process needs for all of its ranks, which is what SessionOptions::memory_limit counts, at the peak
+  /// of the runs so far and of those that peak_bytes() was asked for. Weights that ranks share count once; weights that
+  /// stay mapped from files do not count.
+  int64_t process_bytes() const;
   int threads_per_rank() const;
 
   /// With SessionOptions::profile: where the time of the last run went, on all ranks. With a connection,

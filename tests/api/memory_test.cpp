@@ -22,6 +22,14 @@ int64_t peak_resident_bytes() {
   return 0;
 }
 
+/// The anonymous bytes that this process has now.
+int64_t anonymous_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;)
+    if (int64_t kibibytes = 0; word == "RssAnon:" && status >> kibibytes) return kibibytes << 10;
+  return 0;
+}
+
 void reset_peak() {
   std::ofstream("/proc/self/clear_refs") << "5";
 }
@@ -39,14 +47,13 @@ std::string chain(int layers, int width) {
 
 class Resident : public testing::TestWithParam<const char*> {};
 
-// Each rank holds its shards, packed, and no one a copy of the whole.
-TEST_P(Resident, memory_is_the_weights_and_the_plan) {
+// Each rank holds its shards, packed, and no one a copy of the whole, or pages of the file that have been packed.
+TEST_P(Resident, memory_is_the_plan) {
   constexpr double kSlack = 1.1;
   constexpr int64_t kRuntime = 16 << 20;  // what the small model below did not bring in
   constexpr int kLayers = 16;             // the copy of one weight, while it is packed, is small beside all
   test::TemporaryFolder folder;
   const std::filesystem::path path = test::write_model(folder, chain(kLayers, 1024));
-  const auto weights = static_cast<int64_t>(std::filesystem::file_size(path));
   const Tensors inputs = {{"x0", test::ramp({4, 1024})}};
   {  // what any session brings in: the code that runs, kernels that the library generates, threads' stacks
     test::TemporaryFolder other;
@@ -64,7 +71,7 @@ TEST_P(Resident, memory_is_the_weights_and_the_plan) {
   RecordProperty("growth_bytes", std::to_string(growth));
   RecordProperty("planned_bytes", std::to_string(planned));
   if (!test::kCountsMemory) return;
-  EXPECT_LE(static_cast<double>(growth), kSlack * static_cast<double>(weights + planned) + kRuntime);
+  EXPECT_LE(static_cast<double>(growth), kSlack * static_cast<double>(planned) + kRuntime);
 }
 
 // The memory of all ranks, whose peaks meet within a step; with activations held, and computed again.
@@ -215,7 +222,57 @@ TEST(MemoryLimit, counts_what_packing_needs_meanwhile) {
   // 1 MiB packed, and as much while it is packed.
   EXPECT_EQ(refusal(program, inputs, size_t{3} << 20), "");
   const std::string said = refusal(program, inputs, size_t{3} << 19);
-  EXPECT_NE(said.find("scratch memory in which 'w' is packed"), std::string::npos) << said;
+  EXPECT_NE(said.find("what weights are packed from and in"), std::string::npos) << said;
+}
+
+// Ranks that need the same weights in the same form share them, in what is planned and in what is held.
+TEST(SharedWeights, are_there_once) {
+  constexpr int64_t kWeights = 16 << 20, kOne = 4 << 20, kSlack = 1 << 20;
+  test::TemporaryFolder folder;
+  const Model model = Model::load(test::write_model(folder, chain(4, 1024)));
+  const Tensors inputs = {{"x0", test::ramp({4, 1024})}};
+  for (const auto& [mesh, weights] : {std::pair{"dp=1", kWeights}, {"dp=4", kWeights}, {"dp=2,tp=2", kWeights}})
+    for (const DType type : {DType::float32, DType::bfloat16}) {
+      SCOPED_TRACE(mesh);
+      Plan plan;
+      plan.dtype = type;
+      const int64_t narrow = type == DType::float32 ? 1 : 2;
+      test::TemporaryFolder other;
+      Session warm(compile(Model::load(test::write_model(other, chain(1, 64))), Mesh::parse(mesh), plan));
+      warm.run({{"x0", test::ramp({4, 64})}});
+      const int64_t before = anonymous_bytes();
+      Session session(compile(model, Mesh::parse(mesh), plan));
+      session.run(inputs);
+      EXPECT_NEAR(session.process_bytes(), (weights + kOne) / narrow, kSlack) << "one is packed at a time";
+      if (test::kCountsMemory) {
+        EXPECT_LT(anonymous_bytes() - before, weights / narrow + kOne);
+      }
+    }
+}
+
+// What a run needs is known, and refused, before any of it is there.
+TEST(MemoryLimit, refuses_before_anything_is_loaded) {
+  constexpr int64_t kLittle = 4 << 20;
+  test::TemporaryFolder folder;
+  const Model model = Model::load(test::write_model(folder, chain(16, 1024)));  // 64 MiB
+  const Tensors inputs = {{"x0", test::ramp({4, 1024})}};
+  const Program program = compile(model, Mesh());
+  const int64_t needed = [&] {
+    Session session(program);
+    session.run(inputs);
+    return session.process_bytes();
+  }();
+  EXPECT_EQ(refusal(program, inputs, static_cast<size_t>(needed)), "");
+  const int64_t before = anonymous_bytes();
+  reset_peak();
+  const int64_t most = peak_resident_bytes();
+  const std::string said = refusal(program, inputs, static_cast<size_t>(needed - 1));
+  EXPECT_NE(said.find(fmt::format("{} B, which is more than the limit of {} B", needed, needed - 1)), std::string::npos)
+      << said;
+  EXPECT_NE(said.find("all weights ('w"), std::string::npos) << said;
+  if (!test::kCountsMemory) return;
+  EXPECT_LT(anonymous_bytes() - before, kLittle);
+  EXPECT_LT(peak_resident_bytes() - most, kLittle);
 }
 
 TEST(MemoryLimit, counts_outputs_that_somebody_has) {

@@ -55,5 +55,33 @@ TEST(OnDemand, tensors_with_bytes_have_no_maker) {
   EXPECT_EQ(maker_of(Tensor{}), nullptr);
 }
 
+/// Notes which elements were let go of.
+class Noting : public Counting {
+ public:
+  void let_go(int64_t first, int64_t count) const override { gone = {first, count}; }
+  mutable std::pair<int64_t, int64_t> gone;
+};
+
+TEST(OnDemand, parts_let_go_of_what_lies_behind_them) {
+  const auto maker = std::make_shared<Noting>();
+  const Tensor part = part_on_demand(on_demand(DType::int64, {2, 3, 4}, maker), 1, 1, 2);  // 4 to 11, 16 to 23
+  maker_of(part)->let_go(2, 3);
+  EXPECT_EQ(maker->gone, std::pair(int64_t{6}, int64_t{3}));
+  maker_of(part)->let_go(0, 16);
+  EXPECT_EQ(maker->gone, std::pair(int64_t{4}, int64_t{20}));
+}
+
+TEST(OnDemand, tensors_of_one_origin_are_known) {
+  const Tensor whole = on_demand(DType::int64, {2, 3, 4}, std::make_shared<Counting>());
+  const Tensor copy = whole, other = on_demand(DType::int64, {2, 3, 4}, std::make_shared<Counting>());
+  EXPECT_EQ(origin_of(copy), origin_of(whole));
+  EXPECT_NE(origin_of(other), origin_of(whole));
+  EXPECT_EQ(bytes_behind(whole), nullptr);
+  const Tensor made = made_whole(whole);
+  EXPECT_EQ(origin_of(made), made.data);
+  EXPECT_EQ(bytes_behind(made), &made);
+  EXPECT_EQ(origin_of(Tensor()), nullptr);
+}
+
 }  // namespace
 }  // namespace tessera

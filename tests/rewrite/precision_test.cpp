@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <limits>
 
 #include "rewrite/build.h"
 #include "tessera/base/float16.h"
+#include "tessera/ir/on_demand.h"
 #include "tessera/rewrite/passes.h"
 
 namespace tessera::rewrite {
@@ -97,6 +99,32 @@ TEST(LowerPrecision, constants_of_float32_nodes_keep_their_value) {
     const Node* cast = add->inputs[1]->producer;
     ASSERT_TRUE(cast->is("Cast"));
     EXPECT_TRUE(cast->inputs[0]->producer->is("Where"));
+  }
+}
+
+// Nobody holds a large parameter in both types: its elements are rounded where they are wanted, aligned or not.
+TEST(LowerPrecision, rounds_large_parameters_on_demand) {
+  constexpr int64_t kRows = 200, kColumns = 200;
+  std::vector<float> elements(kRows * kColumns);
+  for (size_t i = 0; i < elements.size(); ++i) elements[i] = static_cast<float>(i) * 1.001F - 7;
+  std::vector<std::byte> shifted(elements.size() * sizeof(float) + 1);
+  std::memcpy(shifted.data() + 1, elements.data(), elements.size() * sizeof(float));
+  for (const bool is_aligned : {true, false}) {
+    OnnxModel model;
+    Graph& graph = *model.graph;
+    Tensor data = Tensor::of<float>(DType::float32, {kRows, kColumns}, elements);
+    if (!is_aligned) data.data = shifted.data() + 1;
+    Value* w = graph.add_state("w", data);
+    graph.outputs = {node(graph, "MatMul", {input(graph, "x", {"1", "200"}), w}, "y")};
+    lower_precision(model, DType::bfloat16);
+    const Tensor& narrow = graph.find("w")->data;
+    EXPECT_EQ(narrow.dtype, DType::bfloat16);
+    EXPECT_EQ(narrow.data, nullptr);
+    ASSERT_NE(bytes_behind(narrow), nullptr);
+    EXPECT_EQ(bytes_behind(narrow)->data, data.data);
+    const Tensor made = made_whole(narrow);
+    for (size_t i = 0; i < elements.size(); ++i)
+      ASSERT_EQ(made.as<BFloat16>()[i].bits, BFloat16(elements[i]).bits) << i;
   }
 }
 

@@ -343,6 +343,9 @@ int64_t Generator::capacity() const {
 int64_t Generator::cache_bytes() const {
   return impl_->cache_bytes;
 }
+int64_t Generator::process_bytes() const {
+  return impl_->loaded().session().process_bytes();
+}
 int Generator::threads_per_rank() const {
   return impl_->loaded().session().threads_per_rank();
 }

@@ -116,6 +116,10 @@ std::vector<int64_t> Session::peak_bytes(const Tensors& inputs) {
   return {bytes.begin(), bytes.end()};
 }
 
+int64_t Session::process_bytes() const {
+  return static_cast<int64_t>(impl_->executor.process_bytes());
+}
+
 int Session::threads_per_rank() const {
   return impl_->executor.threads_per_rank();
 }

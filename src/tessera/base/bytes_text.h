@@ -12,12 +12,27 @@
 
 namespace tessera {
 
-/// "12.5 MiB"
-inline std::string bytes_text(double bytes) {
+/// "12.5 MiB"; with `digits` behind the point.
+inline std::string bytes_text(double bytes, int digits = 1) {
   constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   size_t unit = 0;
   for (; bytes >= 1024 && unit + 1 < kUnits.size(); ++unit) bytes /= 1024;
-  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, kUnits[unit]);
+  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.{}f} {}", bytes, digits, kUnits[unit]);
+}
+
+/// Two sizes that a message compares. Unequal ones have unequal texts: "3.04 GiB" and "3.02 GiB", or bytes if even
+/// three digits are the same.
+struct ComparedBytes {
+  std::string first, second;
+};
+inline ComparedBytes compared_bytes(size_t first, size_t second) {
+  constexpr int kMostDigits = 3;
+  for (int digits = 1; digits <= kMostDigits; ++digits) {
+    ComparedBytes texts{bytes_text(static_cast<double>(first), digits),
+                        bytes_text(static_cast<double>(second), digits)};
+    if (first == second || texts.first != texts.second) return texts;
+  }
+  return {fmt::format("{} B", first), fmt::format("{} B", second)};
 }
 
 /// Bytes of "512M" or "4G": K, M, G and T are powers of 1024. Nullopt for other text, and for 0.

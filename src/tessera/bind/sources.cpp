@@ -95,6 +95,7 @@ const Location& Binding::locate(const Value* value) {
 const void* Binding::known_elements(int step, size_t index) {
   const Value* value = frame_->groups[step].inputs[index];
   if (!value || value->kind == ValueKind::input || value->producer || value->changing) return nullptr;
+  if (packed_operand(step, index)) return nullptr;  // no kernel knows the packed bytes
   const Location place = place_of_operand(step, index);
   if (rank_->device().uses_host_memory()) return place.address;
   if (value->kind == ValueKind::state)

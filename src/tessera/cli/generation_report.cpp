@@ -5,6 +5,7 @@
 
 #include "tessera/cli/latency.h"
 #include "tessera/cli/program_tables.h"
+#include "tessera/inspect.h"
 #include "tessera/profile.h"
 
 namespace tessera::cli {
@@ -112,6 +113,7 @@ void GenerationReport::print(const Console& console, bool streamed) const {
   for (size_t i = 0; !streamed && i < made.texts.size(); ++i)
     console.say(texts.empty() ? list_of(made.texts[i].ids) : texts[i] + text_of(made.texts[i].ids));
   if (!written.empty()) console.note("wrote " + written);
+  console.note("at its peak a process needs " + bytes_text(static_cast<double>(generator.process_bytes())));
   console.note("prefill " + time_text(made.prefill_ms * 1e-3) + " for " + std::to_string(made.prefill_tokens) +
                " tokens, after " + time_text(load_ms * 1e-3) + " of compiling and loading");
   if (made.decode_ms.empty()) return;
@@ -144,6 +146,7 @@ void GenerationReport::print_json(const Console& console) const {
       {"cache_reason", generator.reason()},
       {"cache_given", generator.given_caches()},
       {"cache_bytes", generator.cache_bytes()},
+      {"process", process_json(console, generator.program(), generator.process_bytes())},
       {"capacity", generator.form() == CacheForm::held ? Json(generator.capacity()) : Json()},
       {"seed", seed},
       {"load_ms", load_ms},

@@ -1,5 +1,6 @@
 #include "tessera/cli/program_tables.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "tessera/base/bytes_text.h"
@@ -108,6 +109,28 @@ Json mesh_json(const Mesh& mesh) {
 std::string mesh_text(const Mesh& mesh) {
   std::string ranks = std::to_string(mesh.size()) + (mesh.size() == 1 ? " rank" : " ranks");
   return mesh.axes().empty() ? ranks : mesh.str() + " (" + ranks + ")";
+}
+
+namespace {
+
+int64_t ranks_of_process(const Console& console, const Program& program) {
+  return console.connection ? 1 : program.mesh().size();
+}
+
+}  // namespace
+
+std::string peak_text(const Console& console, const Program& program, const std::vector<int64_t>& peaks,
+                      int64_t process_bytes) {
+  const int64_t rank = *std::max_element(peaks.begin(), peaks.end()), ranks = ranks_of_process(console, program);
+  std::string text = "at its peak a rank needs " + bytes_text(static_cast<double>(rank));
+  if (ranks > 1)
+    text += "; a process, with " + std::to_string(ranks) + " ranks, needs " +
+            bytes_text(static_cast<double>(process_bytes));
+  return text;
+}
+
+Json process_json(const Console& console, const Program& program, int64_t process_bytes) {
+  return {{"ranks", ranks_of_process(console, program)}, {"peak_bytes", process_bytes}};
 }
 
 }  // namespace tessera::cli

@@ -141,8 +141,8 @@ class Run : public Command {
     progress.end();
     console.note(program.summary());
     console.note("mesh " + mesh_text(program.mesh()) + ", " + std::to_string(session.threads_per_rank()) +
-                 (session.threads_per_rank() == 1 ? " thread" : " threads") + " each; at its peak a rank needs " +
-                 bytes_text(static_cast<double>(*std::max_element(peaks.begin(), peaks.end()))));
+                 (session.threads_per_rank() == 1 ? " thread" : " threads") + " each; " +
+                 peak_text(console, program, peaks, session.process_bytes()));
     Plan sizes;
     plan_.add_sizes(sizes, ports, inputs);
     dump_.machine(console, program, sizes.shapes, run_.session(console));
@@ -298,6 +298,7 @@ class Run : public Command {
                    {"collectives", collectives_json(summary)},
                    {"reshards", reshards_json(summary.reshards)},
                    {"ranks", ranks},
+                   {"process", process_json(console, program, session.process_bytes())},
                    {"outputs", produced},
                    {"states", states_json(program)},
                    {"notes", summary.notes},

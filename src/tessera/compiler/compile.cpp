@@ -12,6 +12,7 @@
 #include "tessera/compiler/body_annotations.h"
 #include "tessera/compiler/places.h"
 #include "tessera/ir/glob.h"
+#include "tessera/ir/on_demand.h"
 #include "tessera/ir/regions.h"
 #include "tessera/ir/text.h"
 #include "tessera/onnx/file_facts.h"
@@ -577,9 +578,9 @@ void share_data(spmd::Program& program, const spmd::Program& like) {
   for (auto& [state, data] : program.initial) {
     auto other = known.find(state->name);
     if (other == known.end() || other->second->dtype != data.dtype || other->second->dims != data.dims) continue;
-    const Tensor& shared = *other->second;
-    if (shared.data == data.data || !shared.data || !data.data || shared.bytes != data.bytes) continue;
-    if (std::memcmp(shared.data, data.data, data.bytes) == 0) data = shared;
+    const Tensor &shared = *other->second, *own = bytes_behind(data), *there = bytes_behind(shared);
+    if (!own || !there || own->dtype != there->dtype || own->bytes != there->bytes) continue;
+    if (own->data == there->data || std::memcmp(own->data, there->data, own->bytes) == 0) data = shared;
   }
 }
 

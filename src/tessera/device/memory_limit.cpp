@@ -20,18 +20,19 @@ MemoryLimit::MemoryLimit(size_t bytes) : bytes_(bytes > 0 ? bytes : machine_memo
 MemoryLimit::MemoryLimit(size_t bytes, std::string name)
     : bytes_(bytes), name_(std::move(name)), mend_("use smaller sizes or more ranks") {}
 
-std::string MemoryLimit::text() const {
-  return fmt::format("{} of {}", name_, text_of(bytes_));
+std::string MemoryLimit::excess(size_t bytes) const {
+  const ComparedBytes texts = compared_bytes(bytes, bytes_);
+  return fmt::format("{}, which is more than {} of {}", texts.first, name_, texts.second);
 }
 
 void MemoryLimit::require(size_t bytes, std::string_view name) const {
-  if (bytes > bytes_) fail("memory", "'{}' takes {}, which is more than {}; {}", name, text_of(bytes), text(), mend_);
+  if (bytes > bytes_) fail("memory", "'{}' takes {}; {}", name, excess(bytes), mend_);
 }
 
 std::shared_ptr<const void> MemoryLimit::hold(size_t bytes, std::string_view what, size_t beside) {
   if (auto held = hold_if_there_is_room(bytes, beside)) return held;
-  fail("memory", "with {} of {} weights, buffers and outputs take {}, which is more than {}; {}", what, text_of(bytes),
-       text_of(*held_ + beside + bytes), text(), mend_);
+  fail("memory", "with {} of {} weights, buffers and outputs take {}; {}", what, text_of(bytes),
+       excess(*held_ + beside + bytes), mend_);
 }
 
 std::shared_ptr<const void> MemoryLimit::hold_if_there_is_room(size_t bytes, size_t beside) {
@@ -44,8 +45,12 @@ std::shared_ptr<const void> MemoryLimit::hold_if_there_is_room(size_t bytes, siz
 
 Tensor MemoryLimit::released_with(Tensor tensor, std::shared_ptr<const void> held) {
   const void* memory = tensor.owner.get();
-  // The memory goes first, so that the held bytes are never less than the existing memory.
-  auto release = [owner = std::move(tensor.owner), held = std::move(held)](const void*) mutable { owner.reset(); };
+  // The memory goes first, so that the held bytes are never less than the existing memory. Both go with the last copy,
+  // also if somebody has a weak pointer, with which this function lives on.
+  auto release = [owner = std::move(tensor.owner), held = std::move(held)](const void*) mutable {
+    owner.reset();
+    held.reset();
+  };
   tensor.owner = std::shared_ptr<const void>(memory, std::move(release));
   return tensor;
 }
@@ -61,8 +66,7 @@ void MemoryLimit::require_plan(size_t planned, const std::function<std::vector<N
   std::string largest;
   for (size_t i = 0; i < std::min(kShown, pieces.size()); ++i)
     largest += fmt::format("{}{} {}", i == 0 ? "" : ", ", pieces[i].name, text_of(pieces[i].bytes));
-  fail("memory", "a run would take {}, which is more than {}; the largest of it: {}; {}", text_of(planned + held),
-       text(), largest, mend_);
+  fail("memory", "a run would take {}; the largest of it: {}; {}", excess(planned + held), largest, mend_);
 }
 
 }  // namespace tessera::device

@@ -48,8 +48,8 @@ class MemoryLimit {
   void require_plan(size_t planned, const std::function<std::vector<NamedBytes>()>& pieces, size_t idle = 0) const;
 
  private:
-  /// "the limit of 4.0 GiB"
-  std::string text() const;
+  /// "4.1 GiB, which is more than the limit of 4.0 GiB"
+  std::string excess(size_t bytes) const;
 
   size_t bytes_;
   std::string name_ = "the limit";

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include "tessera/base/descriptor.h"
 #include "tessera/base/error.h"
 #include "tessera/ir/hash.h"
+#include "tessera/ir/on_demand.h"
 
 namespace tessera {
 namespace {
@@ -43,13 +45,29 @@ std::shared_ptr<const MappedFile> MappedFile::open(const std::filesystem::path& 
     if (mapped == MAP_FAILED) fail(stage, "cannot map '{}' into memory: {}", path.string(), std::strerror(errno));
     data = static_cast<const std::byte*>(mapped);
   }
-  return std::shared_ptr<const MappedFile>(new MappedFile(data, size, true, identity_of(status)));
+  return std::shared_ptr<const MappedFile>(new MappedFile(data, size, true, identity_of(status)), Delete());
 }
 
 std::shared_ptr<const MappedFile> MappedFile::copy_of(std::string_view bytes) {
   auto* copy = new std::byte[bytes.size()];
   if (!bytes.empty()) std::memcpy(copy, bytes.data(), bytes.size());
   return std::shared_ptr<const MappedFile>(new MappedFile(copy, bytes.size(), false, 0));
+}
+
+bool MappedFile::holds(const Tensor& tensor) {
+  return tensor.data && std::get_deleter<Delete>(tensor.owner);
+}
+
+void MappedFile::let_go(const Tensor& tensor, int64_t first, int64_t count) {
+  if (count == 0) return;
+  if (const ElementMaker* maker = maker_of(tensor)) return maker->let_go(first, count);
+  if (!holds(tensor)) return;
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto address = [&](int64_t index) {
+    return reinterpret_cast<uintptr_t>(tensor.data) + bytes_of(tensor.dtype, index);
+  };
+  const uintptr_t begin = address(first) / page * page;
+  ::madvise(reinterpret_cast<void*>(begin), address(first + count) - begin, MADV_DONTNEED);  // only advice
 }
 
 MappedFile::~MappedFile() {

@@ -6,6 +6,8 @@
 #include <memory>
 #include <string_view>
 
+#include "tessera/ir/tensor.h"
+
 namespace tessera {
 
 /// A regular file mapped read-only into memory; pages are read when touched.
@@ -15,6 +17,11 @@ class MappedFile {
   static std::shared_ptr<const MappedFile> open(const std::filesystem::path& path, std::string_view stage);
   /// The same interface to a copy of bytes in memory.
   static std::shared_ptr<const MappedFile> copy_of(std::string_view bytes);
+  /// Whether the tensor's bytes are pages of a file, which take no memory that others could not have.
+  static bool holds(const Tensor& tensor);
+  /// Lets go of the pages that `count` elements of a tensor from `first` on lie in, or are made from, if they are a
+  /// file's: for who has copied what it needs of them. Whoever touches them later reads them again.
+  static void let_go(const Tensor& tensor, int64_t first, int64_t count);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
@@ -27,6 +34,11 @@ class MappedFile {
   std::string_view view() const { return {reinterpret_cast<const char*>(data_), size_}; }
 
  private:
+  /// By its type, the owner of a tensor is known for a file (std::get_deleter).
+  struct Delete {
+    void operator()(const MappedFile* file) const { delete file; }
+  };
+
   MappedFile(const std::byte* data, size_t size, bool mapped, uint64_t identity)
       : data_(data), size_(size), mapped_(mapped), identity_(identity) {}
 

@@ -86,10 +86,11 @@ class MemoryLimit {
 
   void take(const ArrayEntry& entry) {
     if (entry.size <= limit_ && (taken_ += entry.size) <= limit_) return;
+    const ComparedBytes texts = compared_bytes(entry.size, limit_);
     fail("inputs",
          "{}: with its {} the arrays take more than the limit of {}; give smaller ones, or raise the limit "
          "(--memory-limit)",
-         entry.what, bytes_text(static_cast<double>(entry.size)), bytes_text(static_cast<double>(limit_)));
+         entry.what, texts.first, texts.second);
   }
 
  private:

@@ -25,15 +25,23 @@ class PartMaker : public ElementMaker {
 
   void make(int64_t first, int64_t count, std::byte* to) const override {
     while (count > 0) {
-      const int64_t line = first / line_, at = first % line_, run = std::min(count, line_ - at);
-      maker_->make(line * whole_line_ + begin_ + at, run, to);
+      const int64_t run = std::min(count, line_ - first % line_);
+      maker_->make(whole_index(first), run, to);
       first += run;
       count -= run;
       to += run * element_bytes_;
     }
   }
 
+  void let_go(int64_t first, int64_t count) const override {
+    if (count == 0) return;
+    const int64_t last = first + count - 1, begin = whole_index(first);
+    maker_->let_go(begin, whole_index(last) + 1 - begin);
+  }
+
  private:
+  int64_t whole_index(int64_t index) const { return index / line_ * whole_line_ + begin_ + index % line_; }
+
   std::shared_ptr<const ElementMaker> maker_;
   int64_t element_bytes_, line_ = 0, whole_line_ = 0, begin_ = 0;
 };
@@ -63,6 +71,16 @@ Tensor part_on_demand(const Tensor& whole, size_t dim, int64_t start, int64_t si
   dims[dim] = size;
   return on_demand(whole.dtype, std::move(dims),
                    std::make_shared<PartMaker>(whole, making_of(whole)->maker, dim, start, size));
+}
+
+const Tensor* bytes_behind(const Tensor& tensor) {
+  const ElementMaker* maker = maker_of(tensor);
+  return maker ? maker->source() : tensor.data ? &tensor : nullptr;
+}
+
+const void* origin_of(const Tensor& tensor) {
+  if (const Tensor* behind = bytes_behind(tensor)) return behind->data;
+  return maker_of(tensor);
 }
 
 Tensor made_whole(const Tensor& tensor) {

@@ -14,6 +14,10 @@ class ElementMaker {
   virtual ~ElementMaker() = default;
   /// Makes `count` elements from the row-major index `first` of the whole tensor on. Several threads may call it.
   virtual void make(int64_t first, int64_t count, std::byte* to) const = 0;
+  /// The tensor with bytes from whose element i the element i is made, by the dtypes of both alone; null: there is none.
+  virtual const Tensor* source() const { return nullptr; }
+  /// Says that these elements have been made and are not wanted again soon: pages of files behind them may go.
+  virtual void let_go(int64_t /*first*/, int64_t /*count*/) const {}
 };
 
 Tensor on_demand(DType dtype, Dims dims, std::shared_ptr<const ElementMaker> maker);
@@ -26,5 +30,10 @@ Tensor part_on_demand(const Tensor& whole, size_t dim, int64_t start, int64_t si
 
 /// The tensor with all of its bytes; itself if it has no maker.
 Tensor made_whole(const Tensor& tensor);
+
+/// The bytes that a tensor's elements are made from: its own, or those of its maker's source; null: there are none.
+const Tensor* bytes_behind(const Tensor& tensor);
+/// Where that is; tensors of one type and origin are equal. Null: the elements are lost.
+const void* origin_of(const Tensor& tensor);
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #include "tessera/base/error.h"
 #include "tessera/comm/group.h"
 #include "tessera/ir/hash.h"
+#include "tessera/ir/on_demand.h"
 #include "tessera/mesh/box.h"
 
 namespace tessera::launch {
@@ -49,8 +50,9 @@ std::vector<SameWeights::Weight> SameWeights::Weight::all_of(const runtime::Rank
     const spmd::Program& program = *programs.programs[p];
     for (const auto& value : program.graph->values()) {
       const auto initial = program.initial.find(value.get());
-      if (initial == program.initial.end() || !initial->second.data) continue;
-      Weight weight{value->name, initial->second, {}};
+      const Tensor* data = initial == program.initial.end() ? nullptr : bytes_behind(initial->second);
+      if (!data) continue;
+      Weight weight{value->name, *data, {}};
       for (int rank = 0; rank < ranks; ++rank)
         if (programs.program_of.empty() || programs.program_of[rank] == static_cast<int>(p))
           weight.read_by[rank] = span_of(weight.data, program.placement(value.get()), program.mesh, rank);

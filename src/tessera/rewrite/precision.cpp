@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
+#include "tessera/io/mapped_file.h"
 #include "tessera/ir/aligned.h"
 #include "tessera/ir/on_demand.h"
 #include "tessera/ops/op.h"
@@ -48,28 +50,42 @@ void round_to(DType type, const float* wide, int64_t count, std::byte* narrow) {
     round_elements<Float16>(wide, count, largest, narrow);
 }
 
-/// Rounds what another maker makes.
+/// Rounds float32 elements that lie in a file, or that another maker makes.
 class Rounding : public ElementMaker {
  public:
   Rounding(Tensor wide, DType type) : wide_(std::move(wide)), type_(type) {}
 
   void make(int64_t first, int64_t count, std::byte* to) const override {
+    const ElementMaker* maker = maker_of(wide_);
+    if (!maker && is_aligned(wide_)) return round_to(type_, wide_.as<float>().data() + first, count, to);
     constexpr int64_t kPiece = 16384;
     std::vector<float> piece(static_cast<size_t>(std::min(count, kPiece)));
     for (int64_t at = 0; at < count; at += kPiece) {
       const int64_t size = std::min(kPiece, count - at);
-      maker_of(wide_)->make(first + at, size, reinterpret_cast<std::byte*>(piece.data()));
+      auto* elements = reinterpret_cast<std::byte*>(piece.data());
+      if (maker)
+        maker->make(first + at, size, elements);
+      else
+        std::memcpy(elements, wide_.data + bytes_of(DType::float32, first + at), bytes_of(DType::float32, size));
       round_to(type_, piece.data(), size, to + bytes_of(type_, at));
     }
   }
+
+  const Tensor* source() const override { return maker_of(wide_) ? nullptr : &wide_; }
+  void let_go(int64_t first, int64_t count) const override { MappedFile::let_go(wide_, first, count); }
 
  private:
   Tensor wide_;
   DType type_;
 };
 
+/// Larger parameters are rounded as ranks take their parts of them, so that no memory holds all of them as they would
+/// be before they are packed.
+constexpr size_t kMostRoundedAtOnce = size_t{64} << 10;
+
 Tensor narrowed(const Tensor& stored, DType type) {
-  if (maker_of(stored)) return on_demand(type, stored.dims, std::make_shared<Rounding>(stored, type));
+  const bool is_large = stored.data && stored.bytes > kMostRoundedAtOnce;
+  if (maker_of(stored) || is_large) return on_demand(type, stored.dims, std::make_shared<Rounding>(stored, type));
   const Tensor wide = aligned(stored);
   Tensor narrow = Tensor::uninitialized(type, wide.dims);
   round_to(type, wide.as<float>().data(), wide.count(), narrow.mutable_data());
@@ -182,7 +198,7 @@ class PrecisionLowering {
       // The parameter itself becomes narrow if no node of float32 reads it, so that its name stays.
       known = graph_.add_state(value->name + suffix_, narrowed(value->data, compute_));
     } else if (value->kind == ValueKind::constant) {
-      known = graph_.add_constant(value->name, narrowed(within_range(value->data), compute_));
+      known = graph_.add_constant(value->name, made_whole(narrowed(within_range(value->data), compute_)));
     } else {
       known = emit(graph_, "Cast", {within_range(value, before)}, &before,
                    {attribute("to", static_cast<int64_t>(compute_))}, value->name + suffix_);

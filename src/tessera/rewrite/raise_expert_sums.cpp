@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "tessera/io/mapped_file.h"
 #include "tessera/ir/on_demand.h"
 #include "tessera/ops/finite.h"
 #include "tessera/rewrite/edit.h"
@@ -182,6 +183,15 @@ class Stack : public ElementMaker {
       first += run;
       count -= run;
       to += run * element;
+    }
+  }
+
+  void let_go(int64_t first, int64_t count) const override {
+    while (count > 0) {
+      const int64_t at = first % each_, run = std::min(count, each_ - at);
+      MappedFile::let_go(pieces_[static_cast<size_t>(first / each_)], at, run);
+      first += run;
+      count -= run;
     }
   }
 

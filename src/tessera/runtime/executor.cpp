@@ -20,6 +20,13 @@ int team_size(int asked, int64_t ranks) {
   return std::max<int>(1, static_cast<int>(std::thread::hardware_concurrency() / ranks));
 }
 
+SizedRank::Options sizing(const RankPrograms& programs, const ExecutorOptions& options) {
+  const int64_t ranks = options.machine_ranks > 0 ? options.machine_ranks : programs.mesh().size();
+  return {team_size(options.threads_per_rank, ranks),
+          options.device,
+          {options.keep_all, options.overlap, options.prefetch}};
+}
+
 std::string ranks_text(int64_t ranks) {
   return fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
 }
@@ -63,7 +70,8 @@ Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorO
   impl_->threads = team_size(options.threads_per_rank, options.machine_ranks > 0 ? options.machine_ranks : ranks);
   for (int rank : impl_->here) {
     impl_->ranks.push_back(std::make_unique<RankState>(impl_->programs->mesh(), rank, impl_->threads, &impl_->memory,
-                                                       impl_->store->of(rank), device::make_device(options.device)));
+                                                       impl_->store->of(rank), device::make_device(options.device),
+                                                       impl_->store->weights()));
     impl_->workers.push_back(std::make_unique<Worker>(impl_->threads));
   }
   impl_->connect();
@@ -186,38 +194,22 @@ std::vector<size_t> Executor::peak_bytes(const Symbols& symbols) {
   return {bytes.begin(), bytes.end()};
 }
 
-namespace {
-
-// A rank's plan where nothing runs.
-struct SizedRank {
-  SizedRank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
-            const ExecutorOptions& options)
-      : threads(team_size(options.threads_per_rank,
-                          options.machine_ranks > 0 ? options.machine_ranks : programs->mesh().size())),
-        device(device::make_device(options.device)),
-        state(programs->mesh(), rank, threads, nullptr, states, device),
-        plan(state, programs, symbols, {options.keep_all, options.overlap, options.prefetch}) {}
-
-  int threads;
-  std::shared_ptr<device::Device> device;
-  RankStates states;
-  RankState state;
-  RankPlan plan;
-};
-
-}  // namespace
+size_t Executor::process_bytes() const {
+  std::lock_guard lock(impl_->running);
+  return impl_->process_bytes();
+}
 
 std::string machine_text_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
                                  const ExecutorOptions& options) {
-  const SizedRank sized(programs, rank, symbols, options);
-  const std::string init = machine_text_of_init(*programs, rank, sized.threads, sized.device);
+  const SizedRank sized(programs, rank, symbols, sizing(*programs, options));
+  const std::string init = machine_text_of_init(*programs, rank, sized.state.threads(), sized.state.shared_device());
   const std::string step = sized.plan.text();
   return init.empty() ? step : "init, which runs once:\n" + init + "\nstep:\n" + step;
 }
 
 MemoryUse memory_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
                          const ExecutorOptions& options) {
-  SizedRank sized(programs, rank, symbols, options);
+  SizedRank sized(programs, rank, symbols, sizing(*programs, options));
   MemoryUse use = arena_use(sized.plan.machine(), programs->of(rank));
   use.copies = options.saves ? saved_bytes(*programs, rank) : 0;
   use.peak = sized.state.peak_bytes(sized.plan.arena_bytes() + use.copies);
@@ -233,7 +225,7 @@ MemoryUse memory_of_rank(const std::shared_ptr<const RankPrograms>& programs, in
 
 std::vector<MemoryMoment> memory_over_time(const std::shared_ptr<const RankPrograms>& programs, int rank,
                                            const Symbols& symbols, const ExecutorOptions& options) {
-  SizedRank sized(programs, rank, symbols, options);
+  SizedRank sized(programs, rank, symbols, sizing(*programs, options));
   const bind::MachineProgram& machine = sized.plan.machine();
   const std::vector<MemoryUse> arena = arena_over_time(machine, programs->of(rank));
   const size_t copies = options.saves ? saved_bytes(*programs, rank) : 0;

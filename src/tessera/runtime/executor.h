@@ -98,6 +98,10 @@ class Executor {
 
   /// Bytes of each rank, states and arena, for those symbol values. Prepares the plans (and so loads the states).
   std::vector<size_t> peak_bytes(const Symbols& symbols);
+  /// Bytes that this process needs for all of its ranks, which is what its limit counts, at the peak of the runs so far
+  /// and of those that peak_bytes() was asked for: weights that ranks share once, and those that are views of the
+  /// model's data not at all; outputs.
+  size_t process_bytes() const;
 
   struct Kept {
     std::string name;

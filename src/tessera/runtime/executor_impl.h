@@ -17,6 +17,8 @@
 #include "tessera/ir/hash.h"
 #include "tessera/runtime/agreement.h"
 #include "tessera/runtime/executor.h"
+#include "tessera/runtime/process_memory.h"
+#include "tessera/runtime/sized_rank.h"
 #include "tessera/runtime/tensor_pool.h"
 #include "tessera/runtime/worker.h"
 
@@ -66,6 +68,7 @@ struct Executor::Impl {
   /// Memory for outputs, where the ranks that make them can reach.
   TensorPool pool{memory, [this](size_t bytes) { return world->allocate(here.front(), bytes, "an output"); }};
   uint64_t calls = 0;
+  size_t most_running = 0;               ///< bytes that a run needs beside states, at most
   PlanSet* uncommitted = nullptr;        ///< whose run has ended well, and whose states have not stepped yet
   PlanSet* last = nullptr;               ///< of the last run; null if it has been dropped since
   std::vector<RankTimes> times;          ///< of the last run, with profile
@@ -230,6 +233,59 @@ struct Executor::Impl {
     return latest ? &latest->plans : nullptr;
   }
 
+  template <typename Step>
+  static std::exception_ptr failure_of(const Step& step) {
+    try {
+      step();
+      return nullptr;
+    } catch (...) {
+      return std::current_exception();
+    }
+  }
+
+  bind::Options bind_options() const { return {options.keep_all, options.overlap, options.prefetch}; }
+
+  // Refuses what does not fit before anything of it is loaded. The plans that run take over the kernels of the result.
+  using SizedRanks = std::vector<std::unique_ptr<SizedRank>>;
+  SizedRanks require_room_to_load(const std::shared_ptr<const RankPrograms>& chosen, const Symbols& symbols) {
+    const SizedRank::Options as_here{threads, options.device, bind_options()};
+    SizedRanks sized(ranks.size());
+    std::vector<std::exception_ptr> failures(ranks.size());
+    on_all([&](size_t n) {
+      failures[n] = failure_of([&] {
+        sized[n] = std::make_unique<SizedRank>(*ranks[n], chosen, symbols, as_here);
+        ranks[n]->weights().note_load_peak(sized[n]->state.weights().load_peak());
+      });
+    });
+    if (std::count(failures.begin(), failures.end(), nullptr) == std::ssize(failures))
+      failures.front() = failure_of([&] { require_room_for(sized, *chosen, symbols); });
+    on_all_in_agreement([&](size_t n) { return failures[n]; }, {"plan", ""});
+    return sized;
+  }
+
+  // Likewise, of this process; what ranks hold already counts in the limit.
+  void require_room_for(const SizedRanks& sized, const RankPrograms& chosen, const Symbols& symbols) const {
+    const auto outputs = output_bytes(chosen, symbols);
+    const size_t copies = room_to_save ? 0 : bytes_to_save();
+    ProcessMemory all(sum_of(outputs, copies)), already(0);
+    for (size_t n = 0; n < sized.size(); ++n) {
+      all.add(sized[n]->state, ranks[n]->bytes_to_run(sized[n]->plan.machine()));
+      already.add(*ranks[n], 0);
+    }
+    for (const auto& rank : ranks) all.add_weights(rank->weights());
+    memory.require_plan(
+        all.peak() - already.states(),
+        [&] {
+          std::vector<device::NamedBytes> pieces;
+          for (const auto& rank : sized)
+            for (device::NamedBytes& piece : rank->plan.pieces()) pieces.push_back(std::move(piece));
+          add_outputs(pieces, outputs, copies);
+          all.add_to(pieces);
+          return pieces;
+        },
+        pool.idle());
+  }
+
   PlanSet& plan(const Symbols& symbols) {
     join(*programs);
     auto known = plans.find(symbols);
@@ -240,22 +296,14 @@ struct Executor::Impl {
     const std::shared_ptr<const RankPrograms> chosen = programs_for(programs, symbols, options.for_sizes);
     join(*chosen);
     PlanSet made(ranks.size());
-    const auto failure_of = [](const auto& step) -> std::exception_ptr {
-      try {
-        step();
-        return nullptr;
-      } catch (...) {
-        return std::current_exception();
-      }
-    };
-    const bind::Options bind_options{options.keep_all, options.overlap, options.prefetch};
     const PlanSet* like = latest_plan_of(chosen);
     try {
+      const SizedRanks sized = like ? SizedRanks() : require_room_to_load(chosen, symbols);
       std::vector<std::exception_ptr> failures(ranks.size());
       on_all([&](size_t n) {
         failures[n] = failure_of([&] {
           if (like) made[n] = RankPlan::rebound(*(*like)[n], symbols);
-          if (!made[n]) made[n] = std::make_unique<RankPlan>(*ranks[n], chosen, symbols, bind_options);
+          if (!made[n]) made[n] = std::make_unique<RankPlan>(*ranks[n], chosen, symbols, bind_options());
         });
       });
       if (std::count(failures.begin(), failures.end(), nullptr) == std::ssize(failures))
@@ -275,6 +323,8 @@ struct Executor::Impl {
       forget_unused(chosen);
       throw;
     }
+    const size_t outputs = sum_of(output_bytes(*chosen, symbols), bytes_to_save());
+    most_running = std::max(most_running, checked_add(arenas_of(made), outputs, "arenas and outputs"));
     PlanSet& kept = plans.emplace(symbols, Cached{std::move(made), ++calls}).first->second.plans;
     if (plans.size() > kCachedSignatures) drop_oldest_plan();
     return kept;
@@ -318,31 +368,48 @@ struct Executor::Impl {
     }
   }
 
-  // That arenas and outputs are within the limit, beside what the ranks hold already.
-  void require_memory(const PlanSet& made, const Symbols& symbols) const {
-    std::map<std::string, size_t> outputs;
-    const RankPrograms& chosen = *made.front()->programs();
-    const spmd::Program& program = chosen.of(here.front());
-    for (size_t i = 0; i < program.outputs.size(); ++i) {
-      const std::string& name = program.outputs[i].name;
+  using Outputs = std::map<std::string, size_t>;  // bytes by name
+  static Outputs output_bytes(const RankPrograms& chosen, const Symbols& symbols) {
+    Outputs outputs;
+    const auto& ports = chosen.programs.front()->outputs;
+    for (size_t i = 0; i < ports.size(); ++i) {
       const RankPrograms::Output whole = chosen.output(i);
       const Dims dims = bound_dims(*whole.placement->global.shape, symbols);
-      require_countable(whole.value->dtype(), dims, name);
-      outputs[name] = bytes_of(whole.value->dtype(), count_of(dims));
+      require_countable(whole.value->dtype(), dims, ports[i].name);
+      outputs[ports[i].name] = bytes_of(whole.value->dtype(), count_of(dims));
     }
+    return outputs;
+  }
+  static size_t sum_of(const Outputs& outputs, size_t copies) {
+    size_t bytes = copies;
+    for (const auto& [name, output] : outputs) bytes = checked_add(bytes, output, "the outputs");
+    return bytes;
+  }
+  static void add_outputs(std::vector<device::NamedBytes>& pieces, const Outputs& outputs, size_t copies) {
+    for (const auto& [name, output] : outputs) pieces.push_back({fmt::format("the output '{}'", name), output});
+    if (copies > 0) pieces.push_back({kCopiesToSave, copies});
+  }
+
+  // What this process holds at its peak, in runs of any plan that was made.
+  size_t process_bytes() const {
+    ProcessMemory all(most_running);
+    for (const auto& rank : ranks) all.add(*rank, 0);
+    return all.peak();
+  }
+
+  // That arenas and outputs are within the limit, beside what the ranks hold already.
+  void require_memory(const PlanSet& made, const Symbols& symbols) const {
+    const Outputs outputs = output_bytes(*made.front()->programs(), symbols);
     for (size_t n = 0; n < made.size(); ++n)
       ranks[n]->require_room(made[n]->machine(), [&] { return made[n]->pieces(); });
     const size_t copies = room_to_save ? 0 : bytes_to_save();
-    size_t bytes = checked_add(arenas_of(made), copies, kCopiesToSave);
-    for (const auto& [name, output] : outputs) bytes = checked_add(bytes, output, "the outputs");
     memory.require_plan(
-        bytes,
+        checked_add(arenas_of(made), sum_of(outputs, copies), "arenas and outputs"),
         [&] {
           std::vector<device::NamedBytes> pieces;
           for (const auto& plan : made)
             for (device::NamedBytes& piece : plan->pieces()) pieces.push_back(std::move(piece));
-          for (const auto& [name, output] : outputs) pieces.push_back({fmt::format("the output '{}'", name), output});
-          if (copies > 0) pieces.push_back({kCopiesToSave, copies});
+          add_outputs(pieces, outputs, copies);
           return pieces;
         },
         pool.idle());

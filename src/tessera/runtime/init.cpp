@@ -94,20 +94,23 @@ std::string machine_text_of_init(const RankPrograms& programs, int rank, int thr
   return RankPlan(state, programs_of_init(programs, rank, {derived.begin(), derived.end()}), {}, {}).text();
 }
 
-InitResults run_init(const RankPrograms& programs, int rank, int threads, device::MemoryLimit* limit,
-                     comm::World* world, std::shared_ptr<device::Device> device, const std::set<std::string>& names) {
+InitResults run_init(const RankPrograms& programs, RankState& rank, const std::set<std::string>& names) {
+  device::MemoryLimit* limit = rank.limit();
   RankStates none;
-  RankState state(programs.mesh(), rank, threads, limit, none, std::move(device));
-  state.connect(world);
-  const auto init = programs_of_init(programs, rank, names);
+  RankState state(programs.mesh(), rank.rank(), rank.threads(), limit, none, rank.shared_device(),
+                  rank.weights().store());
+  state.connect(rank.world());
+  const auto init = programs_of_init(programs, rank.rank(), names);
   const spmd::Program& program = *init->programs.front();
   RankPlan plan(state, init, {}, {});
   InitResults results;
-  results.peak_bytes = plan.arena_bytes() + state.state_bytes();
+  results.peak = {plan.arena_bytes() + state.state_bytes(), plan.arena_bytes() + state.changing_bytes()};
+  for (const auto& [form, bytes] : state.weights().own_bytes()) results.peak.own += bytes;
   std::vector<void*> made;
   for (const spmd::Port& port : program.outputs) {
     Tensor& result = results.values[port.name] = room_for(port.value, dims_on(port.value, state), limit);
-    results.peak_bytes += result.bytes;
+    results.peak.bytes += result.bytes;
+    results.peak.own += result.bytes;
     made.push_back(limit ? result.mutable_data() : nullptr);
   }
   if (!limit) return results;
@@ -122,7 +125,7 @@ InitResults run_init(const RankPrograms& programs, int rank, int threads, device
   return results;
 }
 
-std::map<const Value*, uint64_t> derivations(const spmd::Program& program,
+std::map<const Value*, uint64_t> derivations(const spmd::Program& program, const std::vector<int64_t>& coordinates,
                                              const std::function<uint64_t(const Value*)>& number_of_state) {
   std::map<const Value*, uint64_t> numbers, derived;
   if (!program.init) return derived;
@@ -134,7 +137,7 @@ std::map<const Value*, uint64_t> derivations(const spmd::Program& program,
     else if (value->kind == ValueKind::constant)
       hash.add(value->data);
     else
-      hash.add(to_string(*value->content));
+      for (const Expr& element : *value->content) hash.add(bind_rank(element, program.mesh, coordinates).str());
     numbers[value.get()] = hash.value();
   }
   for (const auto& node : program.init->nodes()) {

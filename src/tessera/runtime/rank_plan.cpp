@@ -33,11 +33,11 @@ class RankOfPrograms : public bind::Rank {
   bind::KernelCache& kernels() override { return rank_.kernels(); }
   Tensor resident(const Tensor& tensor, std::string_view name) override { return rank_.resident(tensor, name); }
   const Tensor& constant(const Value* constant) override { return rank_.constant(constant); }
-  const Tensor& shard(const Value* state) override { return rank_.shard(*programs_, state); }
-  const Tensor& host_shard(const Value* state) override { return rank_.host_shard(*programs_, state); }
+  const Tensor& shard(const Value* state) override { return rank_.weights().shard(*programs_, state); }
+  const Tensor& host_shard(const Value* state) override { return rank_.weights().host_shard(*programs_, state); }
   const Tensor& packed(const Value* state, const std::string& key, const Node& pack, size_t bytes,
                        const std::vector<const Value*>& spared) override {
-    return rank_.packed(*programs_, state, key, pack, bytes, spared);
+    return rank_.weights().packed(*programs_, state, key, pack, bytes, spared);
   }
   StateSlot& slot(const Value* state) override { return rank_.slot(*programs_, state); }
   void need_spare(StateSlot& slot) override { rank_.need_spare(slot); }
@@ -56,7 +56,7 @@ class RankOfPrograms : public bind::Rank {
 // What init makes is there while kernels are prepared.
 std::unique_ptr<bind::Binding> bound(RankState& rank, const std::shared_ptr<const RankPrograms>& programs,
                                      const Symbols& symbols, const bind::Options& options) {
-  const auto loading = rank.initialize(*programs);
+  const auto loading = rank.weights().initialize(*programs);
   return std::make_unique<bind::Binding>(std::make_shared<RankOfPrograms>(rank, programs), programs->of(rank.rank()),
                                          symbols, options);
 }

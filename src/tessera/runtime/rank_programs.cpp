@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
-#include "tessera/ir/aligned.h"
 #include "tessera/spmd/init.h"
 #include "tessera/spmd/specialize.h"
 
@@ -69,21 +68,6 @@ const Tensor* RankPrograms::shard_of(int rank, const std::string& state) const {
   auto found = own.find(state);
   check(found != own.end(), fmt::format("rank {} has a shard of '{}'", rank, state));
   return &found->second;
-}
-
-Tensor RankPrograms::aligned_once(Tensor shard, const std::string& name, device::MemoryLimit* limit) const {
-  if (is_aligned(shard)) return shard;
-  std::lock_guard lock(aligned_->mutex);
-  auto& shared = aligned_->copies[{shard.data, shard.bytes}];
-  if (auto copy = shared.lock()) {
-    shard.data = static_cast<const std::byte*>(copy.get());
-    shard.owner = std::move(copy);
-  } else {
-    auto held = limit ? limit->hold(shard.bytes, fmt::format("'{}'", name)) : nullptr;
-    shard = device::MemoryLimit::released_with(aligned(std::move(shard)), std::move(held));
-    shared = shard.owner;
-  }
-  return shard;
 }
 
 std::shared_ptr<const RankPrograms> in_one_graph(const RankPrograms& programs) {

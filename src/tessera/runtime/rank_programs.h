@@ -2,11 +2,9 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
-#include "tessera/device/memory_limit.h"
 #include "tessera/spmd/program.h"
 
 namespace tessera::runtime {
@@ -48,17 +46,6 @@ struct RankPrograms {
   const spmd::Program& of(int rank) const { return *programs[program_of.empty() ? 0 : program_of[rank]]; }
   /// The rank's shard of a state if shards come already cut; else null.
   const Tensor* shard_of(int rank, const std::string& state) const;
-
-  /// The shard, or a copy if its elements cannot be read in place (ir/aligned.h). Ranks that hold the same shard share
-  /// the copy. `limit`, if given, holds the copy's bytes before it is made.
-  Tensor aligned_once(Tensor shard, const std::string& name, device::MemoryLimit* limit = nullptr) const;
-
- private:
-  struct Aligned {
-    std::mutex mutex;
-    std::map<std::pair<const std::byte*, size_t>, std::weak_ptr<const void>> copies;  // by the bytes that they copy
-  };
-  std::shared_ptr<Aligned> aligned_ = std::make_shared<Aligned>();
 };
 
 /// The same programs without an init: they compute in every step what is computed once (spmd/init.h). Null: no program

@@ -15,28 +15,37 @@
 #include "tessera/comm/flight.h"
 #include "tessera/device/device.h"
 #include "tessera/runtime/rank_programs.h"
+#include "tessera/runtime/rank_weights.h"
 #include "tessera/runtime/state_store.h"
 
 namespace tessera::runtime {
 
-/// What one rank keeps between runs: its shards of the states, their packed forms, its communicators and its arena.
-/// Programs of one mesh share it: a state of two programs that is the same part of the same data is there once. Used
+/// What one rank keeps between runs: its states, its communicators and its arena. Programs of one mesh share it. Used
 /// only from the rank's own thread.
 class RankState {
  public:
   /// `limit` must outlive the state, which holds of it the memory of what it keeps. Null: nothing will run, so weights
   /// are not packed, only sized. `states`: the rank's, which must outlive it, too.
+  /// `store`: of the weights that ranks of this process share; null: its own.
   RankState(const Mesh& mesh, int rank, int threads, device::MemoryLimit* limit, RankStates& states,
-            std::shared_ptr<device::Device> device = device::make_cpu());
+            std::shared_ptr<device::Device> device = device::make_cpu(), std::shared_ptr<WeightStore> store = nullptr);
 
   int rank() const { return rank_; }
   int threads() const { return threads_; }
+  /// The process'; null where nothing will run.
+  device::MemoryLimit* limit() const { return limit_; }
+  /// To be called where nothing will run: kernels that are prepared here are for the other's plans, too, and what alone
+  /// is beyond its limit is refused.
+  void size_for(const RankState& other);
   /// The process', or the device's if that is less; null where nothing will run.
   const device::MemoryLimit* memory_limit() const;
   const std::vector<int64_t>& coordinates() const { return coordinates_; }
   const Mesh& mesh() const { return mesh_; }
 
   device::Device& device() const { return *device_; }
+  const std::shared_ptr<device::Device>& shared_device() const { return device_; }
+  /// Counts memory of the device, in the process' limit too.
+  std::shared_ptr<const void> hold(size_t bytes, std::string_view what);
   /// The device's. A world must be connected.
   device::Queue& queue(bind::QueueKind kind);
   /// Blocks until the device has done all that was enqueued; throws the first failure.
@@ -48,39 +57,30 @@ class RankState {
   /// Calls `fill` with memory of the host for these bytes of the device, and makes it theirs.
   void write(void* to, size_t bytes, const std::function<void(void*)>& fill);
 
-  /// Runs the program's init (spmd/init.h), unless that has been done for the same data. What it made and nobody has
-  /// asked for goes with the result; asked for later, it is made again.
-  [[nodiscard]] std::shared_ptr<const void> initialize(const RankPrograms& programs);
   /// The tensor where the device's kernels can read it: itself, or a copy. `name`: for errors.
   Tensor resident(const Tensor& tensor, std::string_view name);
   /// The same for a constant of a program, of which the rank keeps one copy.
   const Tensor& constant(const Value* constant);
-  /// The rank's shard of a state of the program that it runs, where the device's kernels can read it.
-  const Tensor& shard(const RankPrograms& programs, const Value* state);
-  /// The same for the host: part of a mapped file where the shard lies in one piece there, else a copy; or what init
-  /// made.
-  const Tensor& host_shard(const RankPrograms& programs, const Value* state);
   /// The rank's shard of a state that changes, which begins as a copy of the state's initial data. A user error if
   /// another program that shares the states has the state cut in another way.
   StateSlot& slot(const RankPrograms& programs, const Value* state);
   /// Gives the slot a spare.
   void need_spare(StateSlot& slot);
   RankStates& states() { return states_; }
-  /// The packed form of a state, made once by running `pack` (a PackWeight node), whose operands are the state and what
-  /// is packed with it. The packed operator does not read `spared`, so that their plain forms may go.
-  const Tensor& packed(const RankPrograms& programs, const Value* state, const std::string& key, const Node& pack,
-                       size_t bytes, const std::vector<const Value*>& spared);
+  RankWeights& weights() { return weights_; }
+  const RankWeights& weights() const { return weights_; }
   /// Drops what it keeps of these programs' states only. Nothing that was made for them may be used any more.
   void forget(const RankPrograms& programs);
   /// To be called where all plans are gone: values of programs may go, too, and others may lie where they lay.
   void forget_values();
 
   /// The kernels of this rank's plans.
-  bind::KernelCache& kernels() { return kernels_; }
+  bind::KernelCache& kernels() const;
 
   /// This rank's communicator of the group over `axes` (as a node names them), for memory of the device. Null world:
   /// nothing may be asked.
   void connect(comm::World* world);
+  comm::World* world() const { return world_; }
   comm::Communicator& communicator(const std::vector<std::string>& axes);
   /// This rank's communicator of all ranks, for what is not in the program and lies in memory of the host.
   comm::Communicator& everyone();
@@ -116,7 +116,9 @@ class RankState {
   /// forms.
   size_t state_bytes() const;
   /// The most memory that runs with an arena of that size have taken, loading included.
-  size_t peak_bytes(size_t arena) const { return std::max(arena + state_bytes(), load_peak_); }
+  size_t peak_bytes(size_t arena) const { return std::max(arena + state_bytes(), weights_.load_peak().bytes); }
+  /// Bytes of states that change, with their spares, and of the device's copies of constants.
+  size_t changing_bytes() const;
   /// Bytes of the arena and of the host's copies: the most that earlier runs and one of this program need.
   size_t bytes_to_run(const bind::MachineProgram& machine) const {
     return std::max(arena_bytes_, machine.arena_bytes) + std::max(staging_bytes_, machine.staging_bytes);
@@ -127,25 +129,7 @@ class RankState {
                     const std::function<std::vector<device::NamedBytes>()>& pieces) const;
 
  private:
-  /// Data and the part of it that is the rank's: the same for the same state of several programs.
-  struct Part {
-    std::string name;  ///< of the state
-    std::string type;  ///< its dtype and the extents of the part
-    const std::byte* data = nullptr;
-    std::string sharding;
-    auto operator<=>(const Part&) const = default;
-  };
-  const Part& part_of(const RankPrograms& programs, const Value* state);
-  Dims shard_dims(const Value* state) const;
-  void name_derived(const RankPrograms& programs);
-  void make(const RankPrograms& programs, const std::vector<const Value*>& derived);
-  Tensor made(const RankPrograms& programs, const Value* derived);
-  void note_load_peak();
-  Tensor cut(const RankPrograms& programs, const Value* state) const;
-  void copy_initial(const RankPrograms& programs, const Value* state, void* to) const;
   device::Memory memory(size_t bytes, const char* what);
-  /// Counts memory of the device, in the process' limit too.
-  std::shared_ptr<const void> hold(size_t bytes, std::string_view what);
   using Made = std::function<std::unique_ptr<comm::Communicator>(std::unique_ptr<comm::Communicator>)>;
   std::unique_ptr<comm::Communicator> join(const std::vector<int>& members, const std::string& axes, const Made& made);
 
@@ -155,15 +139,10 @@ class RankState {
   device::MemoryLimit* limit_;
   RankStates& states_;
   std::vector<int64_t> coordinates_;
-  std::map<const Value*, Part> parts_;
-  std::map<Part, Tensor> shards_;    // for the host
-  std::map<Part, Tensor> resident_;  // copies of the device, where it has memory of its own
-  std::map<std::pair<Part, std::string>, Tensor> packed_;
-  std::map<Part, Tensor> made_;               // by init, and not asked for yet
-  std::set<Part> initialized_;                // what init has made, now or before
-  size_t load_peak_ = 0;                      // the most that was held while init ran and its results were packed
   std::map<const Value*, Tensor> constants_;  // copies of the device
-  bind::KernelCache kernels_;
+  mutable bind::KernelCache kernels_;
+  const RankState* sized_for_ = nullptr;
+  RankWeights weights_;
   comm::World* world_ = nullptr;
   std::map<std::vector<std::string>, std::unique_ptr<comm::Communicator>> communicators_;
   std::unique_ptr<comm::Communicator> everyone_;

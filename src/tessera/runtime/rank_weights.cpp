@@ -1,0 +1,400 @@
+#include "tessera/runtime/rank_weights.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/base/keep.h"
+#include "tessera/bind/rank.h"
+#include "tessera/io/mapped_file.h"
+#include "tessera/ir/aligned.h"
+#include "tessera/ir/hash.h"
+#include "tessera/ir/on_demand.h"
+#include "tessera/ir/pages.h"
+#include "tessera/mesh/byte_box.h"
+#include "tessera/runtime/init.h"
+#include "tessera/runtime/rank_state.h"
+
+namespace tessera::runtime {
+namespace {
+
+std::optional<int64_t> no_symbols(std::string_view) {
+  return std::nullopt;
+}
+
+std::string text_of(const Box& box) {
+  return fmt::format("[{}] at [{}] of [{}]", fmt::join(box.extents, ","), fmt::join(box.offsets, ","),
+                     fmt::join(box.dims, ","));
+}
+
+/// Memory for a weight's bytes.
+Tensor room_for(DType dtype, Dims dims, device::MemoryLimit& limit, std::string_view what) {
+  auto held = limit.hold(bytes_of(dtype, count_of(dims)), what);
+  return device::MemoryLimit::released_with(Tensor::uninitialized(dtype, std::move(dims)), std::move(held));
+}
+
+}  // namespace
+
+RankWeights::RankWeights(RankState& rank, std::shared_ptr<WeightStore> store) : rank_(rank), store_(std::move(store)) {}
+
+const WeightPart& RankWeights::part_of(const RankPrograms& programs, const Value* state) {
+  if (const auto known = parts_.find(state); known != parts_.end()) return known->second;
+  const spmd::Program& program = programs.of(rank_.rank());
+  if (program.derived.contains(state)) {
+    name_derived(programs);
+    return parts_.at(state);
+  }
+  WeightPart part{.name = state->name,
+                  .type = fmt::format("{} {}", name_of(state->dtype()), to_string(state->shape()))};
+  if (const Tensor* cut = programs.shard_of(rank_.rank(), state->name)) {
+    part.origin = cut->data;
+  } else {
+    part.origin = origin_of(program.initial.at(state));
+    const Sharding& sharding = program.placement(state).sharding;
+    if (!sharding.is_whole()) part.where = text_of(box_of(sharding, rank_.mesh(), rank_.coordinates(), no_symbols));
+  }
+  return parts_.emplace(state, std::move(part)).first->second;
+}
+
+void RankWeights::name_derived(const RankPrograms& programs) {
+  const auto numbers = derivations(programs.of(rank_.rank()), rank_.coordinates(), [&](const Value* state) {
+    Hash hash;
+    hash.add(part_of(programs, state).str());
+    return hash.value();
+  });
+  for (const auto& [state, number] : numbers)
+    parts_.emplace(state, WeightPart{.name = state->name, .where = fmt::format("made by {:016x}", number)});
+}
+
+Dims RankWeights::dims_of(const Value* state) const {
+  Dims dims;
+  for (const Expr& extent : state->shape())
+    dims.push_back(bind_rank(extent, rank_.mesh(), rank_.coordinates()).evaluate(no_symbols));
+  return dims;
+}
+
+// Nullopt: the part must be copied, since it lies in pieces, its elements cannot be read in place, or are made.
+std::optional<Tensor> RankWeights::view(const RankPrograms& programs, const Value* state) const {
+  const Tensor* given = programs.shard_of(rank_.rank(), state->name);
+  const spmd::Program& program = programs.of(rank_.rank());
+  Tensor shard = given ? *given : program.initial.at(state);
+  if (maker_of(shard)) return std::nullopt;
+  const Sharding& sharding = program.placement(state).sharding;
+  if (!given && !sharding.is_whole()) {
+    const auto part = byte_box(box_of(sharding, program.mesh, rank_.coordinates(), no_symbols), shard.dtype);
+    if (!part)
+      fail("load", "'{}' has elements of {} bits and cannot be split within a byte; keep it whole", state->name,
+           bits_of(shard.dtype));
+    if (!part->box.contiguous()) return std::nullopt;
+    shard.dims = dims_of(state);
+    shard.bytes = static_cast<size_t>(part->box.count()) * part->unit;
+    if (shard.data) shard.data += static_cast<size_t>(part->box.first()) * part->unit;
+  }
+  return is_aligned(shard) ? std::optional(shard) : std::nullopt;
+}
+
+void RankWeights::require_data(const RankPrograms& programs, const Value* state) const {
+  const Tensor* given = programs.shard_of(rank_.rank(), state->name);
+  const Tensor& data = given ? *given : programs.of(rank_.rank()).initial.at(state);
+  if (!data.data && data.bytes > 0 && !maker_of(data)) fail("load", "the data of '{}' is not there", state->name);
+}
+
+void RankWeights::copy_initial(const RankPrograms& programs, const Value* state, void* to) const {
+  require_data(programs, state);
+  if (const std::optional<Tensor> whole = view(programs, state)) {
+    if (whole->bytes > 0) std::memcpy(to, whole->data, whole->bytes);
+    return MappedFile::let_go(*whole, 0, whole->count());
+  }
+  const Tensor* given = programs.shard_of(rank_.rank(), state->name);
+  if (given) {
+    std::memcpy(to, given->data, given->bytes);
+    return MappedFile::let_go(*given, 0, given->count());
+  }
+  const spmd::Program& program = programs.of(rank_.rank());
+  const Tensor& whole = program.initial.at(state);
+  const Box box = box_of(program.placement(state).sharding, program.mesh, rank_.coordinates(), no_symbols);
+  if (const ElementMaker* maker = maker_of(whole)) {
+    // Each rank makes its own elements only.
+    auto* next = static_cast<std::byte*>(to);
+    for_each_piece(box, 1, [&](const Box& run) {
+      maker->make(run.first(), run.count(), next);
+      next += bytes_of(state->dtype(), run.count());
+    });
+  } else {
+    copy_from_whole(to, whole.data, *byte_box(box, whole.dtype));
+  }
+  if (box.count() == 0) return;
+  int64_t last = 0;
+  for (size_t d = 0; d < box.dims.size(); ++d) last = last * box.dims[d] + box.offsets[d] + box.extents[d] - 1;
+  MappedFile::let_go(whole, box.first(), last + 1 - box.first());
+}
+
+Tensor RankWeights::shared(const WeightForm& form, const std::function<Tensor()>& make) {
+  return rank_.device().uses_host_memory() ? store_->get(form, make) : make();
+}
+
+Tensor RankWeights::copied(const RankPrograms& programs, const Value* state, const WeightPart& part) {
+  Tensor shard{state->dtype(), dims_of(state), nullptr, nullptr, 0};
+  shard.bytes = bytes_of(shard.dtype, count_of(shard.dims));
+  device::MemoryLimit* limit = rank_.limit();
+  if (limit)
+    return store_->get({part, kPlainForm}, [&] {
+      shard = room_for(shard.dtype, shard.dims, *limit, fmt::format("the shard of '{}'", state->name));
+      copy_initial(programs, state, shard.mutable_data());
+      return shard;
+    });
+  if (shard.bytes > bind::kMostKnown) return shard;
+  shard = Tensor::uninitialized(shard.dtype, shard.dims);  // kernels are prepared from its elements
+  copy_initial(programs, state, shard.mutable_data());
+  return shard;
+}
+
+const Tensor& RankWeights::shard(const RankPrograms& programs, const Value* state) {
+  if (rank_.device().uses_host_memory()) return host_shard(programs, state);
+  const WeightPart& part = part_of(programs, state);
+  if (!rank_.limit()) {
+    const Tensor& sized = host_shard(programs, state);
+    shards_.at(part).is_view = false;  // but a copy on the device
+    return sized;
+  }
+  if (auto known = resident_.find(part); known != resident_.end()) return known->second;
+  const bool only_for_this = !shards_.contains(part);
+  const Tensor plain = host_shard(programs, state);
+  Tensor copy = rank_.resident(plain, state->name);
+  if (only_for_this) shards_.erase(part);
+  return resident_.emplace(part, std::move(copy)).first->second;
+}
+
+const Tensor& RankWeights::host_shard(const RankPrograms& programs, const Value* state) {
+  const WeightPart& part = part_of(programs, state);
+  if (auto known = shards_.find(part); known != shards_.end()) return known->second.tensor;
+  Shard shard;
+  if (programs.of(rank_.rank()).derived.contains(state)) {
+    shard.tensor = made(programs, state);
+  } else {
+    require_data(programs, state);
+    if (std::optional<Tensor> there = view(programs, state))
+      shard = {std::move(*there), true};
+    else
+      shard.tensor = copied(programs, state, part);
+  }
+  return shards_.emplace(part, std::move(shard)).first->second.tensor;
+}
+
+/// How a weight is packed.
+struct RankWeights::Packing {
+  std::vector<kernels::TensorDesc> operands;
+  kernels::TensorDesc result;
+  std::unique_ptr<kernels::Kernel> kernel;
+};
+
+// Names what is packed with the weight, too.
+WeightForm RankWeights::form_of(const RankPrograms& programs, const Value* state, const std::string& key,
+                                const Node& pack) {
+  WeightForm form{part_of(programs, state), key};
+  for (size_t i = 1; i < pack.operand_count(); ++i)
+    if (const Value* beside = pack.inputs[i])
+      form.form +=
+          "; " + (beside->kind == ValueKind::constant ? fmt::format("{}", static_cast<const void*>(beside->data.data))
+                                                      : part_of(programs, beside).str());
+  return form;
+}
+
+RankWeights::Packing RankWeights::packing(const Value* state, const Node& pack, size_t bytes) const {
+  Packing packing{.result = {DType::uint8, {static_cast<int64_t>(bytes)}}};
+  const auto* shape = pack.get<std::vector<int64_t>>("shape");
+  packing.operands.push_back({state->dtype(), shape ? *shape : dims_of(state)});
+  for (size_t i = 1; i < pack.operand_count(); ++i) {
+    const Value* beside = pack.inputs[i];
+    packing.operands.push_back(beside ? kernels::TensorDesc{beside->dtype(), dims_of(beside)} : kernels::TensorDesc());
+  }
+  const kernels::KernelEntry* entry = rank_.device().kernels().find(pack.op_type, pack.domain);
+  check(entry != nullptr, "there is a kernel that packs");
+  packing.kernel =
+      rank_.device().kernels().prepare(*entry, {.node = pack,
+                                                .inputs = packing.operands,
+                                                .outputs = {packing.result},
+                                                .known = std::vector<const void*>(packing.operands.size(), nullptr),
+                                                .threads = rank_.threads()});
+  return packing;
+}
+
+const Tensor& RankWeights::packed(const RankPrograms& programs, const Value* state, const std::string& key,
+                                  const Node& pack, size_t bytes, const std::vector<const Value*>& spared) {
+  const WeightForm form = form_of(programs, state, key, pack);
+  if (const auto known = packed_.find(form); known != packed_.end()) return known->second;
+  const Packing packing = this->packing(state, pack, bytes);
+  const WeightPart& part = form.part;
+  const auto is_kept = [&](const WeightPart& of) { return shards_.contains(of) || resident_.contains(of); };
+  const bool only_for_this = !is_kept(part), is_derived = programs.of(rank_.rank()).derived.contains(state);
+  std::vector<WeightPart> spared_parts;
+  for (const Value* value : spared) {
+    if (value->kind != ValueKind::state || value->uses.size() != 1 || programs.of(rank_.rank()).derived.contains(value))
+      continue;
+    if (const WeightPart& own = part_of(programs, value); !is_kept(own)) spared_parts.push_back(own);
+  }
+  // The plain form is there, or a view, or a copy for this purpose.
+  const bool is_copied = only_for_this && !is_derived && !view(programs, state);
+  const size_t meanwhile =
+      bytes + packing.kernel->scratch_bytes() + (is_copied ? bytes_of(state->dtype(), count_of(dims_of(state))) : 0);
+  note_load(meanwhile, meanwhile);
+  Tensor result{packing.result.dtype, packing.result.dims, nullptr, nullptr, bytes};
+  if (rank_.limit()) result = shared(form, [&] { return this->pack(programs, state, pack, packing); });
+  const Tensor& kept = packed_.emplace(form, std::move(result)).first->second;
+  if (only_for_this) let_go_of_plain(part, is_derived, state->uses.size() == 1);
+  for (const WeightPart& own : spared_parts) {
+    resident_.erase(own);
+    shards_.erase(own);
+  }
+  return kept;
+}
+
+// What init made may be wanted in another form, until all has been loaded.
+void RankWeights::let_go_of_plain(const WeightPart& part, bool is_derived, bool is_last) {
+  resident_.erase(part);
+  auto plain = shards_.extract(part);
+  if (!is_derived) {
+    if (plain && plain.mapped().is_view) MappedFile::let_go(plain.mapped().tensor, 0, plain.mapped().tensor.count());
+    return;
+  }
+  if (plain && !is_last) made_.emplace(part, std::move(plain.mapped().tensor));
+  if (is_last) made_.erase(part);
+}
+
+Tensor RankWeights::pack(const RankPrograms& programs, const Value* state, const Node& node, const Packing& packing) {
+  std::vector<Tensor> plain = {shard(programs, state)};
+  plain.front().data += bytes_of(plain.front().dtype, node.get_int("begin", 0));
+  for (size_t i = 1; i < node.operand_count(); ++i) {
+    const Value* beside = node.inputs[i];
+    plain.push_back(!beside                               ? Tensor()
+                    : beside->kind == ValueKind::constant ? rank_.constant(beside)
+                                                          : shard(programs, beside));
+  }
+  const device::HostMemory pages = [](size_t size, const char* what) {
+    return std::shared_ptr<std::byte[]>(allocate_pages(size, what));
+  };
+  Tensor result{packing.result.dtype, packing.result.dims, nullptr, nullptr, packing.result.bytes()};
+  auto held = rank_.hold(result.bytes, fmt::format("the packed form of '{}'", state->name));
+  const device::Memory packed = rank_.device().allocate(result.bytes, "a packed weight", pages);
+  result.owner = packed;
+  result.data = packed.get();
+  const size_t scratch_bytes = packing.kernel->scratch_bytes();
+  const auto meanwhile =
+      rank_.hold(scratch_bytes, fmt::format("the scratch memory in which '{}' is packed", state->name));
+  const device::Memory scratch = rank_.device().allocate(scratch_bytes, "scratch memory", pages);
+  std::vector<const void*> in;
+  for (const Tensor& operand : plain) in.push_back(operand.data);
+  void* out = packed.get();
+  rank_.queue(bind::QueueKind::compute)
+      .run([&](const kernels::KernelArgs& args) { packing.kernel->run(args); },
+           {in, std::span(&out, 1), scratch.get()});
+  rank_.finish();
+  return device::MemoryLimit::released_with(std::move(result), std::move(held));
+}
+
+std::shared_ptr<const void> RankWeights::initialize(const RankPrograms& programs) {
+  std::vector<const Value*> missing;
+  for (const auto& [state, made] : programs.of(rank_.rank()).derived)
+    if (!initialized_.contains(part_of(programs, state))) missing.push_back(state);
+  if (!missing.empty()) make_once(programs, missing);
+  return {static_cast<const void*>(this), [this](const void*) { made_.clear(); }};
+}
+
+// What another rank has made, and maybe packed since, is found where it is asked for.
+void RankWeights::make_once(const RankPrograms& programs, const std::vector<const Value*>& derived) {
+  if (!rank_.limit() || !rank_.device().uses_host_memory()) return make(programs, derived);
+  std::string names;
+  for (const Value* state : derived) names += part_of(programs, state).str() + "\n";
+  const auto turn = store_->turn_of(names);
+  const std::lock_guard alone(*turn);
+  const bool are_there = std::all_of(derived.begin(), derived.end(),
+                                     [&](const Value* state) { return store_->holds_any(part_of(programs, state)); });
+  if (!are_there) return make(programs, derived);
+  for (const Value* state : derived) initialized_.insert(part_of(programs, state));
+}
+
+void RankWeights::make(const RankPrograms& programs, const std::vector<const Value*>& derived) {
+  std::set<std::string> names;
+  for (const Value* state : derived) names.insert(state->name);
+  InitResults results = run_init(programs, rank_, names);
+  note_load(results.peak.bytes, results.peak.own);
+  for (const Value* state : derived) {
+    const WeightPart& part = part_of(programs, state);
+    initialized_.insert(part);
+    Tensor& made = made_[part] = std::move(results.values.at(state->name));
+    if (rank_.limit()) store_->put({part, kPlainForm}, made);
+  }
+}
+
+// What init made of it, which goes to who asks.
+Tensor RankWeights::made(const RankPrograms& programs, const Value* derived) {
+  const WeightPart& part = part_of(programs, derived);
+  if (!made_.contains(part)) {
+    if (Tensor there = store_->find({part, kPlainForm}); there.owner) return there;
+    make(programs, {derived});
+  }
+  return std::move(made_.extract(part).mapped());
+}
+
+// All that the rank holds now: the plain forms from which init's results will be packed, too.
+LoadPeak RankWeights::held() const {
+  LoadPeak held{rank_.state_bytes(), rank_.state_bytes()};
+  for (const auto& [part, tensor] : made_) {
+    held.bytes += tensor.bytes;
+    held.own += tensor.bytes;
+  }
+  for (const auto& [part, shard] : shards_)
+    if (shard.is_view) held.own -= shard.tensor.bytes;
+  return held;
+}
+
+void RankWeights::note_load_peak(const LoadPeak& peak) {
+  load_peak_.bytes = std::max(load_peak_.bytes, peak.bytes);
+  load_peak_.own = std::max(load_peak_.own, peak.own);
+}
+
+// What is held for a while beside the rest.
+void RankWeights::note_load(size_t bytes, size_t own) {
+  const LoadPeak now = held();
+  note_load_peak({now.bytes + bytes, now.own + own});
+}
+
+void RankWeights::forget(const RankPrograms& programs) {
+  for (const auto& program : programs.programs)
+    for (const auto& value : program->graph->values()) parts_.erase(value.get());
+  std::set<WeightPart> used;
+  for (const auto& [state, part] : parts_) used.insert(part);
+  std::erase_if(shards_, [&](const auto& entry) { return !used.contains(entry.first); });
+  std::erase_if(resident_, [&](const auto& entry) { return !used.contains(entry.first); });
+  std::erase_if(packed_, [&](const auto& entry) { return !used.contains(entry.first.part); });
+  std::erase_if(initialized_, [&](const WeightPart& part) { return !used.contains(part); });
+}
+
+void RankWeights::abandon_memory() const {
+  keep_for_good(shards_);
+  keep_for_good(resident_);
+}
+
+size_t RankWeights::bytes() const {
+  size_t sum = 0;
+  for (const auto& [part, shard] : shards_) sum += shard.tensor.bytes;
+  for (const auto& [part, tensor] : resident_) sum += tensor.bytes;
+  for (const auto& [form, tensor] : packed_) sum += tensor.bytes;
+  return sum;
+}
+
+std::map<WeightForm, size_t> RankWeights::own_bytes() const {
+  const bool shares = rank_.device().uses_host_memory();
+  const std::string of_rank = shares ? "" : fmt::format("of rank {}", rank_.rank());
+  std::map<WeightForm, size_t> own;
+  for (const auto& [part, shard] : shards_)
+    if (!shard.is_view) own[{part, kPlainForm}] = shard.tensor.bytes;
+  for (const auto& [part, tensor] : resident_) own[{part, of_rank}] = tensor.bytes;
+  for (const auto& [form, tensor] : packed_) own[{form.part, form.form + of_rank}] = tensor.bytes;
+  return own;
+}
+
+}  // namespace tessera::runtime

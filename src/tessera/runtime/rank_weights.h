@@ -1,0 +1,101 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tessera/ir/graph.h"
+#include "tessera/kernels/kernel.h"
+#include "tessera/runtime/rank_programs.h"
+#include "tessera/runtime/weight_store.h"
+
+namespace tessera::runtime {
+
+class RankState;
+
+/// Bytes that a rank holds: all, and those that are not views of the model's data.
+struct LoadPeak {
+  size_t bytes = 0, own = 0;
+};
+
+/// The states of one rank that never change: its shards, packed forms of them, and what init makes of them. A state of
+/// two programs that is the same part of the same data is there once; ranks that need the same share it where kernels
+/// read the host's memory. Where nothing will run, weights are only sized. Used only from the rank's own thread.
+class RankWeights {
+ public:
+  /// `rank` must outlive it. `store`: of all ranks that share.
+  RankWeights(RankState& rank, std::shared_ptr<WeightStore> store);
+
+  /// Runs the program's init (spmd/init.h), unless that has been done for the same data. What it made and nobody has
+  /// asked for goes with the result; asked for later, it is made again.
+  [[nodiscard]] std::shared_ptr<const void> initialize(const RankPrograms& programs);
+  /// The rank's shard of a state of the program that it runs, where the device's kernels can read it.
+  const Tensor& shard(const RankPrograms& programs, const Value* state);
+  /// The same for the host: a part of the model's data where the shard lies in one piece there, else a copy; or what
+  /// init made.
+  const Tensor& host_shard(const RankPrograms& programs, const Value* state);
+  /// The packed form of a state, made once by running `pack` (a PackWeight node), whose operands are the state and what
+  /// is packed with it. The packed operator does not read `spared`, so that their plain forms may go.
+  const Tensor& packed(const RankPrograms& programs, const Value* state, const std::string& key, const Node& pack,
+                       size_t bytes, const std::vector<const Value*>& spared);
+  /// Writes the rank's part of a state's initial data.
+  void copy_initial(const RankPrograms& programs, const Value* state, void* to) const;
+  /// The extents of the rank's part of a state.
+  Dims dims_of(const Value* state) const;
+
+  /// Drops what it keeps of these programs' states only.
+  void forget(const RankPrograms& programs);
+  /// To be called where values of programs may go, and others may lie where they lay.
+  void forget_values() { parts_.clear(); }
+  /// Leaves the shards in memory for good, for communications that were under way as a run failed.
+  void abandon_memory() const;
+
+  /// Bytes of shards and packed forms.
+  size_t bytes() const;
+  /// Bytes of these that are not views of the model's data, by what ranks share.
+  std::map<WeightForm, size_t> own_bytes() const;
+  /// The most that the rank has held while weights were made or packed, or would have if no other rank had done it.
+  const LoadPeak& load_peak() const { return load_peak_; }
+  void note_load_peak(const LoadPeak& peak);
+  const std::shared_ptr<WeightStore>& store() const { return store_; }
+
+ private:
+  struct Shard {
+    Tensor tensor;
+    bool is_view = false;  ///< of the model's data, mostly pages of its file
+  };
+
+  const WeightPart& part_of(const RankPrograms& programs, const Value* state);
+  void name_derived(const RankPrograms& programs);
+  void require_data(const RankPrograms& programs, const Value* state) const;
+  std::optional<Tensor> view(const RankPrograms& programs, const Value* state) const;
+  Tensor copied(const RankPrograms& programs, const Value* state, const WeightPart& part);
+  Tensor shared(const WeightForm& form, const std::function<Tensor()>& make);
+  void make_once(const RankPrograms& programs, const std::vector<const Value*>& derived);
+  void make(const RankPrograms& programs, const std::vector<const Value*>& derived);
+  Tensor made(const RankPrograms& programs, const Value* derived);
+
+  struct Packing;
+  WeightForm form_of(const RankPrograms& programs, const Value* state, const std::string& key, const Node& pack);
+  Packing packing(const Value* state, const Node& pack, size_t bytes) const;
+  Tensor pack(const RankPrograms& programs, const Value* state, const Node& node, const Packing& packing);
+  void let_go_of_plain(const WeightPart& part, bool is_derived, bool is_last);
+
+  LoadPeak held() const;
+  void note_load(size_t bytes, size_t own);
+
+  RankState& rank_;
+  std::shared_ptr<WeightStore> store_;
+  std::map<const Value*, WeightPart> parts_;
+  std::map<WeightPart, Shard> shards_;     // for the host
+  std::map<WeightPart, Tensor> resident_;  // copies of the device, where it has memory of its own
+  std::map<WeightForm, Tensor> packed_;
+  std::map<WeightPart, Tensor> made_;  // by init, and not asked for yet
+  std::set<WeightPart> initialized_;   // what init has made, now or before
+  LoadPeak load_peak_;
+};
+
+}  // namespace tessera::runtime

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "tessera/runtime/rank_plan.h"
+
+namespace tessera::runtime {
+
+/// A rank's plan where nothing runs: it knows the bytes of all that a run would hold, and holds next to nothing.
+struct SizedRank {
+  struct Options {
+    int threads = 1;
+    std::string device = "cpu";
+    bind::Options binding;
+  };
+
+  SizedRank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
+            const Options& options)
+      : state(programs->mesh(), rank, options.threads, nullptr, states, device::make_device(options.device)),
+        plan(state, programs, symbols, options.binding) {}
+  /// The same for a rank that will run the plan, beside what it holds of states already.
+  SizedRank(RankState& rank, const std::shared_ptr<const RankPrograms>& programs, const Symbols& symbols,
+            const Options& options)
+      : states(rank.states()),
+        state(programs->mesh(), rank.rank(), options.threads, nullptr, states, device::make_device(options.device)),
+        plan(sized_for(state, rank), programs, symbols, options.binding) {}
+
+  RankStates states;
+  RankState state;
+  RankPlan plan;
+
+ private:
+  static RankState& sized_for(RankState& state, const RankState& rank) {
+    state.size_for(rank);
+    return state;
+  }
+};
+
+}  // namespace tessera::runtime

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "tessera/ir/tensor.h"
+
+namespace tessera::runtime {
+
+/// A part of a state that never changes. Programs and ranks that want the same bytes name them alike.
+struct WeightPart {
+  std::string name;              ///< of the state
+  std::string type;              ///< its dtype and the extents of the part
+  const void* origin = nullptr;  ///< of the state's data (origin_of)
+  std::string where;             ///< the part's place in the data; of a derived state: how init makes it
+
+  auto operator<=>(const WeightPart&) const = default;
+  std::string str() const;
+};
+
+/// A form in which kernels read the part: as it is, or packed.
+struct WeightForm {
+  WeightPart part;
+  std::string form;
+
+  auto operator<=>(const WeightForm&) const = default;
+};
+
+inline constexpr const char* kPlainForm = "";
+
+/// The weights of the ranks of one process: ranks that want the same bytes in the same form share them. It keeps no
+/// weight alive: ranks do. Thread-safe.
+class WeightStore {
+ public:
+  /// The tensor of this form, if some rank has it; else what `make` returns. Ranks that want one form wait for the
+  /// first of them, which makes it. If `make` throws, so does this call, and the next rank tries itself.
+  Tensor get(const WeightForm& form, const std::function<Tensor()>& make);
+  /// The same where nothing has to be made: a tensor without an owner if no rank has it.
+  Tensor find(const WeightForm& form) const;
+  /// Gives others a tensor that the caller keeps.
+  void put(const WeightForm& form, const Tensor& tensor);
+  /// Whether some rank has the part in any form.
+  bool holds_any(const WeightPart& part) const;
+
+  /// Ranks whose inits make the same of the same data take turns, so that the later ones find what the first has made.
+  std::shared_ptr<std::mutex> turn_of(const std::string& what);
+
+ private:
+  struct Entry {
+    std::mutex making;
+    Tensor tensor;  // without its owner
+    std::weak_ptr<const void> owner;
+  };
+  static Tensor held(const Entry& entry);
+  std::shared_ptr<Entry> entry(const WeightForm& form);
+
+  mutable std::mutex mutex_;  // of the maps, and of entries' tensors
+  std::map<WeightForm, std::shared_ptr<Entry>> entries_;
+  std::map<std::string, std::shared_ptr<std::mutex>> turns_;
+};
+
+}  // namespace tessera::runtime
