@@ -394,6 +394,11 @@ struct CompileOptions {
   /// largest tensors. 0: any.
   size_t memory_limit = 0;
   RunSettings run;  ///< what the program's figures, the limit, and recomputation under a limit are for
+  /// A program compiled before, for sessions that share states with its sessions (SessionOptions::share_states): those
+  /// that change lie here as they lie there, whatever this model computes. A training step comes first, its evaluation
+  /// after it. States that cannot lie alike are a user error; requests of Plan::storage for states that only the other
+  /// program has are none.
+  std::optional<Program> sharing = std::nullopt;
 };
 
 /// Throws user errors that name the operator, annotation, preset, axis or link that is wrong.
@@ -403,6 +408,9 @@ class Connection;
 
 /// The names of devices that ranks can compute on (SessionOptions::device).
 const std::vector<std::string>& devices();
+
+/// A process runs so many ranks as threads, at most.
+inline constexpr int64_t kMostRankThreads = 256;
 
 struct SessionOptions {
   int threads_per_rank = 0;  ///< 0: the cores divided among the machine's ranks, at least 1
@@ -423,7 +431,8 @@ struct SessionOptions {
   /// largest tensors, before they are allocated. 0: what the machine has, or the control group that the process is in.
   size_t memory_limit = 0;
   /// A session on the same mesh and connection whose states that change are this one's, too: what one steps or sets,
-  /// the other sees. Runs of the two take turns. Null: the session has its own.
+  /// the other sees. Runs of the two take turns. The programs store these alike (CompileOptions::sharing). Null: the
+  /// session has its own.
   const class Session* share_states = nullptr;
   bool checkpoints = false;  ///< peak and limit count the copies of states that Checkpoints writes (training.h)
   bool overlap = true;       ///< run what does not depend on a communication while it is under way

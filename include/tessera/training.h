@@ -178,6 +178,10 @@ struct NotFinite {
 std::optional<NotFinite> first_not_finite(const Program& program, const Session& session, SessionOptions options,
                                           const Tensors& inputs);
 
+/// Throws the user error of write_trained for the first parameter of a step of which the model cannot take a value: to
+/// be asked before they are trained.
+void require_can_hold(const Model& model, const TrainingStep& step);
+
 /// Writes a model as ONNX, with these values for its parameters of those names and all else as it was read. Tensors
 /// beyond a gigabyte together go to a file beside it. Throws a user error for a name that is no initializer or constant
 /// of the model's graph, for another dtype or shape, and for a path that cannot be written.

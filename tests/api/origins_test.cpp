@@ -289,6 +289,14 @@ TEST_F(Origins, need_nobody_that_reads_the_whole) {
   session.set_states(begin);
   for (int i = 0; i < 2; ++i) test::expect_same(session.run(batch_of(i)), expected.run(batch_of(i)));
   test::expect_same(session.states(), expected.states());
+  // An evaluation of the same states keeps it whole as well, though it would divide it.
+  CompileOptions shares;
+  shares.sharing = program;
+  const Model forward = model.with_states({"e", "w", "b", "o"}).with_outputs({"out"});
+  const Program evaluation = compile(forward, program.mesh(), {}, shares);
+  EXPECT_FALSE(info_of(compile(forward, program.mesh()), "w").pieces.empty());
+  EXPECT_TRUE(info_of(evaluation, "w").pieces.empty());
+  EXPECT_NO_THROW(Session(evaluation, {.share_states = &session}).run(batch_of(0)));
 }
 
 // An output that is the weight before the step is put together again.

@@ -126,6 +126,22 @@ TEST_P(TrainOnEngine, gives_the_same_bits_in_buckets_of_any_size) {
   }
 }
 
+// A step and its evaluation store a state alike, though each alone would not on these meshes.
+TEST_P(TrainOnEngine, evaluates_as_on_threads) {
+  for (const std::string mesh : {"fsdp=2,tp=2", "dp=2,tp=2 --preset zero1+megatron+sequence"}) {
+    SCOPED_TRACE(mesh);
+    const std::string words = data_ + "--eval-data " + TESSERA_TEST_DATA + "/models/training/gpt/data.npz " +
+                              "--eval-steps 1 --eval-every 1 --steps 2 --threads 1 --json --mesh " + mesh;
+    const Ran threads = on_threads(words), ranks = launch(words, "", 4);
+    ASSERT_EQ(threads.code, 0) << threads.err;
+    ASSERT_EQ(ranks.code, 0) << ranks.err;
+    const json own = json::parse(threads.out).at("evaluations"), all = json::parse(ranks.out).at("evaluations");
+    ASSERT_EQ(all.size(), 2u);
+    for (size_t i = 0; i < 2; ++i)
+      EXPECT_NEAR(all[i].at("loss").get<double>(), own[i].at("loss").get<double>(), 1e-5) << i;
+  }
+}
+
 TEST_P(TrainOnEngine, goes_on_from_its_checkpoints) {
   for (const std::string mesh : {"dp=2", "fsdp=2"}) {
     SCOPED_TRACE(mesh);

@@ -413,11 +413,29 @@ TEST_F(TrainCommand, refuses_what_does_not_fit_with_a_change_that_does) {
   const std::string change = refusal.substr(at + words.size(), refusal.find_last_not_of('\n') + 1 - at - words.size());
   EXPECT_EQ(tessera(plan + "--memory-limit " + std::to_string(whole * 2 / 3) + " " + change).code, 0) << change;
   EXPECT_THAT(refusal_at(1'000'000, ""), HasSubstr("needs least of what was tried"));
-  EXPECT_THAT(refusal_at(peak_of("--mesh dp=4 --preset fsdp --recompute full --micro-batches 4"), "--mesh dp=4"),
+  EXPECT_THAT(refusal_at(4 * peak_of("--mesh dp=4 --preset fsdp --recompute full --micro-batches 4"), "--mesh dp=4"),
               HasSubstr("; it fits with --preset="));
-  // A run's limit is that of a process with all of its ranks.
-  EXPECT_THAT(mistake("train " + gpt_ + " " + text() + "--steps 1 --mesh dp=2 --memory-limit 3M"),
-              HasSubstr("more than the limit of 1.5 MiB"));
+}
+
+// A limit is that of a process with all of its ranks, of a plan as of a run.
+TEST_F(TrainCommand, limits_the_memory_of_a_process) {
+  const std::string words = "train " + gpt_ + " " + text() + "--steps 1 --bucket-bytes 0 ";
+  for (const std::string asked : {"--dry-run ", "", "--spawn 2 ", "--dry-run --spawn 2 "}) {
+    SCOPED_TRACE(asked);
+    const int ranks = asked.ends_with("--spawn 2 ") ? 1 : 2;
+    const json plan = parsed(words + asked + "--mesh dp=2");
+    EXPECT_EQ(plan.at("process").at("ranks"), ranks);
+    const auto bytes = plan.at("process").at("peak_bytes").get<int64_t>();
+    EXPECT_NEAR(bytes, ranks * plan.at("peak_bytes").get<double>(), 1e-3 * bytes);
+    const std::string limited = words + asked + "--mesh dp=2 --memory-limit ";
+    const std::string refusal = mistake(limited + std::to_string(bytes * 9 / 10));
+    EXPECT_THAT(refusal, HasSubstr("more than the limit of "));
+    EXPECT_EQ(refusal.find("that is of each rank, since a process may hold ") != std::string::npos, ranks > 1);
+    EXPECT_EQ(tessera(limited + std::to_string(bytes + (1 << 20))).code, 0);  // what a run holds beside its plan
+  }
+  // No process runs so many ranks.
+  EXPECT_EQ(
+      parsed("train " + gpt_ + " --dry-run --shapes batch=512,sequence=8 --mesh dp=512").at("process").at("ranks"), 1);
 }
 
 // A checkpoint is written from copies while the next steps run, and an evaluation keeps its buffers.
@@ -443,12 +461,13 @@ TEST_F(TrainCommand, plans_what_checkpoints_and_evaluations_take) {
     EXPECT_GT(evaluating, 0);
     EXPECT_EQ(both.at("peak_bytes"), peak + states + evaluating);
     // A limit counts both, and a run needs what was planned.
-    const std::string limit = " --memory-limit " + std::to_string(peak + states + evaluating);
+    const auto process = both.at("process").at("peak_bytes").get<int64_t>();
+    const std::string limit = " --memory-limit " + std::to_string(process);
     EXPECT_EQ(tessera("train " + gpt_ + " " + text() + "--bucket-bytes 0 --dry-run " + mesh + checkpoints + evaluation +
                       limit)
                   .code,
               0);
-    const std::string less = " --memory-limit " + std::to_string(peak + states + evaluating - 1);
+    const std::string less = " --memory-limit " + std::to_string(process - 1);
     EXPECT_THAT(mistake("train " + gpt_ + " " + text() + "--bucket-bytes 0 --dry-run " + mesh + checkpoints +
                         evaluation + less),
                 AllOf(HasSubstr("more than the limit"), HasSubstr("since evaluations take")));

@@ -42,8 +42,9 @@ void require_rank(const Mesh& mesh, int64_t rank) {
 }
 
 std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, const Plan& plan,
-                                        const CompileOptions& options) {
+                                        const CompileOptions& options, const spmd::Program* sharing) {
   compiler::CompileOptions asked;
+  asked.sharing = sharing;
   asked.mesh = mesh;
   asked.presets = plan.presets;
   for (const Plan::Annotation& annotation : plan.annotations) {
@@ -73,9 +74,8 @@ std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, co
   impl->sizing.overlap = options.run.overlap;
   impl->sizing.prefetch = options.run.prefetch;
   impl->sizing.saves = options.run.checkpoints;
-  const bool as_rewritten =
-      asked.annotations.empty() && asked.places.empty() && asked.keep.empty() && !asked.observe &&
-      !compiler::names_rewritten_state(model.impl().model, model.impl().rewritten(), asked.storage);
+  const bool as_rewritten = asked.annotations.empty() && asked.places.empty() && asked.keep.empty() && !asked.observe &&
+                            !compiler::names_rewritten_state(model.impl().model, model.impl().rewritten(), asked);
   impl->compiled = as_rewritten ? compiler::compile_rewritten(model.impl().model, model.impl().rewritten(), asked)
                                 : compiler::compile(model.impl().model, asked);
   impl->program = impl->compiled->program;
@@ -97,7 +97,8 @@ size_t peak_bytes_of(const Program::Impl& impl, size_t limit) {
   return most;
 }
 
-// Compiles a model for fixed sizes of some symbols, and keeps the latest results.
+// Compiles a model for fixed sizes of some symbols, with the states of the program for all sizes, and keeps the latest
+// results.
 class ForSizes {
  public:
   ForSizes(Model model, Mesh mesh, Plan plan, CompileOptions options, std::shared_ptr<const spmd::Program> all)
@@ -123,31 +124,12 @@ class ForSizes {
  private:
   static constexpr size_t kMost = 8;
 
-  // Its states are those of the program for all sizes.
-  void require_same_pieces(const spmd::Program& program) const {
-    std::map<std::string_view, const spmd::Placement*> known;
-    for (const Value* state : all_->graph->values_of(ValueKind::state))
-      if (state->changing) known.emplace(all_->placement(state).name, &all_->placement(state));
-    for (const Value* state : program.graph->values_of(ValueKind::state)) {
-      if (!state->changing) continue;
-      const spmd::Placement& own = program.placement(state);
-      const auto other = known.find(own.name);
-      if (other == known.end() || other->second->origin != own.origin)
-        fail(
-            "state",
-            "the state '{}' is in other pieces than for other sizes; name '{}' in an annotation or --store, so that it "
-            "stays whole",
-            own.name, own.origin ? own.origin->name : own.name);
-    }
-  }
-
   std::shared_ptr<const runtime::RankPrograms> make(const SymbolSizes& fixed) const {
     Plan plan = plan_;
     for (const auto& [symbol, size] : fixed) plan.shapes.erase(symbol);
     try {
-      std::shared_ptr<Program::Impl> impl = compiled(model_.with_sizes(fixed), mesh_, plan, options_);
+      std::shared_ptr<Program::Impl> impl = compiled(model_.with_sizes(fixed), mesh_, plan, options_, all_.get());
       compiler::share_data(*impl->compiled->program, *all_);
-      require_same_pieces(*impl->compiled->program);
       impl->programs = runtime::RankPrograms::same(impl->program, model_.impl().files);
       Program program(impl);
       api::require_proof(program, ErrorKind::running);
@@ -236,23 +218,17 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const Co
         "as many ranks as it was split for",
         model.path().string());
   if (plan.recompute == "auto") return compile(model, mesh, with_recomputation(model, mesh, plan, options), options);
-  std::shared_ptr<Program::Impl> impl = compiled(model, mesh, plan, options);
+  const spmd::Program* sharing = options.sharing ? options.sharing->impl().program.get() : nullptr;
+  if (sharing && sharing->mesh.str() != mesh.str())
+    fail("state", "states are shared with a program for the mesh {}, but this one is for {}; compile both for one mesh",
+         sharing->mesh.str(), mesh.str());
+  std::shared_ptr<Program::Impl> impl = compiled(model, mesh, plan, options, sharing);
   impl->source = model.path().filename().string();
   if (!plan.presets.empty()) impl->source += ", presets " + plan.presets;
   if (!plan.annotations.empty()) impl->source += fmt::format(", {} annotations", plan.annotations.size());
   if (!plan.places.empty()) impl->source += fmt::format(", {} places", plan.places.size());
   impl->programs = runtime::RankPrograms::same(impl->program, model.impl().files);
-  // Programs for certain sizes share the states, and so store them alike.
-  Plan alike = plan;
-  for (const Value* state : impl->program->graph->values_of(ValueKind::state)) {
-    const spmd::Placement& placement = impl->program->placement(state);
-    Sharding stored = placement.sharding;
-    stored.at.clear();  // follows from the places of the nodes that use it
-    if (state->changing)
-      alike.storage.insert(alike.storage.begin(),
-                           {fmt::format("{}={}", placement.name, stored.str(mesh)), "the program"});
-  }
-  impl->for_sizes = [made = std::make_shared<ForSizes>(model, mesh, alike, options, impl->program)](
+  impl->for_sizes = [made = std::make_shared<ForSizes>(model, mesh, plan, options, impl->program)](
                         const SymbolSizes& fixed) { return (*made)(fixed); };
   impl->summary = compiler::summarize(*impl->program);
   impl->summary.notes = impl->compiled->notes;

@@ -19,6 +19,8 @@ const std::vector<std::string>& devices() {
 
 namespace {
 
+static_assert(kMostRankThreads == runtime::kMostRanksHere);
+
 runtime::ExecutorOptions executor_options(const SessionOptions& options, const runtime::ProgramsForSizes& for_sizes,
                                           std::shared_ptr<runtime::StateStore> states,
                                           std::optional<launch::SameWeights>& weights) {

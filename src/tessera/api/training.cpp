@@ -93,8 +93,9 @@ namespace {
 
 constexpr size_t kMostInline = size_t{1} << 30;  // bytes of tensors in an ONNX file; more go to a file beside it
 
-// A parameter is an initializer, or what a Constant makes.
-void give_value(Graph& graph, const std::string& name, const Tensor& tensor) {
+// A parameter is an initializer, or what a Constant makes. Throws a user error if a tensor of that type cannot be its
+// value.
+Value& parameter_for(const Graph& graph, const std::string& name, DType dtype, const Dims& dims) {
   Value* parameter = graph.find(name);
   const bool is_constant = parameter && parameter->producer && parameter->producer->is("Constant");
   if (!parameter || (!parameter->has_data() && !is_constant))
@@ -102,14 +103,23 @@ void give_value(Graph& graph, const std::string& name, const Tensor& tensor) {
          "'{}' is no initializer of the model's graph, so the model cannot be written with it; write an .npz file",
          name);
   const std::optional<Tensor> was = is_constant ? rewrite::literal(*parameter->producer) : parameter->data;
-  if (!was || was->dtype != tensor.dtype || was->dims != tensor.dims)
-    fail("train", "'{}' has another type or shape in the model than what was trained; write an .npz file", name);
-  if (!is_constant) {
-    parameter->data = tensor;
+  if (!was || was->dtype != dtype || was->dims != dims)
+    fail(
+        "train",
+        "'{}' is trained as {} {}, and has another type or shape in the model, so the model cannot be written with it; "
+        "write an .npz file",
+        name, name_of(dtype), to_string(Shape(dims.begin(), dims.end())));
+  return *parameter;
+}
+
+void give_value(Graph& graph, const std::string& name, const Tensor& tensor) {
+  Value& parameter = parameter_for(graph, name, tensor.dtype, tensor.dims);
+  if (!parameter.producer) {
+    parameter.data = tensor;
     return;
   }
-  parameter->producer->attributes.clear();
-  parameter->producer->set("value", tensor);
+  parameter.producer->attributes.clear();
+  parameter.producer->set("value", tensor);
 }
 
 }  // namespace
@@ -133,6 +143,14 @@ void TrainingStep::write(const std::filesystem::path& path) const {
   ExportOptions options;
   if (bytes > api::kMostInline) options.external_threshold = 1024;
   export_model(plain, path, options);
+}
+
+void require_can_hold(const Model& model, const TrainingStep& step) {
+  for (const auto* names : {&step.parameters, &step.statistics})
+    for (const std::string& name : *names) {
+      const Value* state = step.model.impl().model.graph->find(name);
+      api::parameter_for(*model.impl().model.graph, name, state->dtype(), state->data.dims);
+    }
 }
 
 void write_trained(const Model& model, const Tensors& parameters, const std::filesystem::path& path) {

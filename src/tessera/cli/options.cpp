@@ -477,4 +477,10 @@ RunSettings RunOptions::planned(const Console& console, bool runs) const {
   return settings;
 }
 
+int64_t RunOptions::ranks_of_process(const Console& console, const Mesh& mesh) const {
+  const bool are_threads = !console.connection && launch.spawn == 0 &&
+                           (launch.engine == "auto" || launch.engine == "threads") && mesh.size() <= kMostRankThreads;
+  return are_threads ? mesh.size() : 1;
+}
+
 }  // namespace tessera::cli

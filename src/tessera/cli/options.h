@@ -140,6 +140,9 @@ struct RunOptions {
   SessionOptions session(const Console& console) const;
   /// The same for what is planned. Where nothing runs, a rank has one thread unless --threads says another number.
   RunSettings planned(const Console& console, bool runs) const;
+  /// Ranks that a process runs, and for all of which --memory-limit is; the same where nothing runs yet. More ranks
+  /// than a process can run are one in each.
+  int64_t ranks_of_process(const Console& console, const Mesh& mesh) const;
 
   int threads = 0;
   bool no_overlap = false;

@@ -22,7 +22,7 @@ class Shard : public Command {
                    "sizes of symbolic dimensions that the program is for and takes no others of, as sequence=1");
     app.add_flag("--dry-run", dry_, "print the plan and write nothing; for a mesh of any size")->excludes(output);
     form_.declare(app);
-    memory_.declare(app, "bytes, as 512M or 4G, that a rank may need at its peak; else any");
+    memory_.declare(app, "bytes, as 512M or 4G, that each process may hold, where it runs one rank; else any");
     dump_.declare(app);
   }
 

@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "tessera/cli/command.h"
-#include "tessera/cli/fitting.h"
 #include "tessera/cli/memory_plan.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
@@ -11,6 +10,7 @@
 #include "tessera/cli/train_options.h"
 #include "tessera/cli/training_data.h"
 #include "tessera/cli/training_figures.h"
+#include "tessera/cli/training_programs.h"
 #include "tessera/cli/training_run.h"
 #include "tessera/ir/pages.h"
 
@@ -54,6 +54,7 @@ class Train : public Command {
     const bool trains = !options_.dry_run && (options_.emit.empty() || options_.steps > 0 || !options_.data.empty());
     if (options_.resume && options_.checkpoints.empty())
       wrong_training("--resume needs the folder of checkpoints; give --checkpoints DIR");
+    const bool evaluates = !options_.eval_data.empty() || options_.held_out > 0;
     std::optional<TrainingData> data;
     if (trains || (options_.dry_run && !options_.data.empty())) {
       const Progress progress(console, "reading data");
@@ -73,10 +74,13 @@ class Train : public Command {
     training.sizes = plan.shapes;
     plan.shapes.clear();  // the step has these sizes only
     if (trains) checkpoints_ = open_checkpoints(console, options_);
+    if (evaluates) evaluation_ = evaluation_of(model, training);
     const TrainingStep step = [&] {
       Progress progress(console, "differentiating");
       return training_step(model, training);
     }();
+    for (const std::string* path : {&options_.save_final, &options_.save_average})
+      if (path->ends_with(".onnx")) require_can_hold(written_, step);
     for (const std::string& note : step.notes) console.note("note: " + note);
     for (std::optional<TrainingData>* fed : {&data, &evaluated_})
       if (*fed) (*fed)->prepare_for(step);
@@ -85,7 +89,6 @@ class Train : public Command {
       console.note("wrote " + options_.emit);
     }
     if (!options_.dry_run && !trains) return kGood;
-    if (evaluated_) compile_evaluation(console, model, training, plan);
     if (options_.dry_run) return show_plan(console, model, training, step, plan);
     return train(console, model, training, step, plan, *data);
   }
@@ -97,54 +100,40 @@ class Train : public Command {
     return run_.begin(console, "train");
   }
 
-  void compile_evaluation(const Console& console, const Model& model, const Training& training, const Plan& plan) {
-    const Progress progress(console, "compiling the evaluation");
-    Plan forward = plan;
-    forward.recompute.clear();
-    forward.keep_gathered.clear();
-    evaluation_ = compile(evaluation(model, training), plan_.mesh(plan), forward, {{}, {}, plan_.topology()});
-    evaluation_bytes_ = evaluation_->figures(0).peak_bytes;
-    for (const StateInfo& state : evaluation_->states())
-      if (state.changes) evaluation_bytes_ -= state.bytes;  // which it shares
+  // Data that are evaluated may have other sizes than those to train on.
+  Training evaluation_of(const Model& model, const Training& training) const {
+    Training evaluation = training;
+    if (!evaluated_) return evaluation;
+    Plan sized;
+    PlanOptions().add_sizes(sized, model.inputs(), evaluated_->extents());
+    for (const auto& [symbol, size] : sized.shapes) evaluation.sizes[symbol] = size;
+    return evaluation;
   }
 
-  // The limit is that of a process for all of its ranks; of a plan, that of each rank.
-  Program compiled(Console& console, const Model& model, const Training& training, const TrainingStep& step,
-                   const Plan& plan) {
+  TrainingPrograms compiled(Console& console, const Model& model, const Training& training, const TrainingStep& step,
+                            const Plan& plan) {
     const Mesh mesh = plan_.mesh(plan);
-    CompileOptions compiling{{}, dump_.observer(console), plan_.topology()};
-    compiling.run = run_.planned(console, !options_.dry_run);
-    compiling.run.checkpoints = !options_.checkpoints.empty();
-    compiling.memory_limit = run_.memory.bytes();
-    if (!options_.dry_run) {
+    CompileOptions options{{}, dump_.observer(console), plan_.topology()};
+    options.run = run_.planned(console, !options_.dry_run);
+    options.run.checkpoints = !options_.checkpoints.empty();
+    TrainingSet set{{model, training, mesh, plan, options}, step, evaluation_};
+    set.process_limit = run_.memory.bytes();
+    set.process_ranks = run_.ranks_of_process(console, mesh);
+    if (set.process_limit == 0 && !options_.dry_run) {
       const int here = console.connection ? console.connection->launch().local_size : 1;  // processes
-      if (compiling.memory_limit == 0) compiling.memory_limit = machine_memory() / static_cast<size_t>(here);
-      if (!console.connection) compiling.memory_limit /= static_cast<size_t>(mesh.size());
+      set.process_limit = machine_memory() / static_cast<size_t>(here);
     }
-    const auto beside = static_cast<size_t>(evaluation_bytes_);
-    if (compiling.memory_limit > 0)
-      compiling.memory_limit = compiling.memory_limit > beside ? compiling.memory_limit - beside : 1;
-    try {
-      Progress progress(console, "compiling");
-      return compile(step.model, mesh, plan, compiling);
-    } catch (const Error& error) {
-      if (!std::string_view(error.what()).starts_with("[memory]")) throw;
-      Progress progress(console, "looking for a change that fits");
-      constexpr size_t kStage = std::string_view("[memory] ").size();
-      const std::string taken =
-          beside == 0 ? ""
-                      : ", since evaluations take " + bytes_text(static_cast<double>(evaluation_bytes_)) + " beside it";
-      throw Error(error.kind(), "memory",
-                  error.what() + kStage + taken + change_that_fits({model, training, mesh, plan, compiling}));
-    }
+    return compile_all(console, set);
   }
 
   // What rank 0 holds, whose shards are the largest, and what it communicates.
   int show_plan(Console& console, const Model& model, const Training& training, const TrainingStep& step,
                 const Plan& plan) {
-    const Program program = compiled(console, model, training, step, plan);
+    const TrainingPrograms programs = compiled(console, model, training, step, plan);
+    const Program& program = programs.step;
+    const int64_t ranks = run_.ranks_of_process(console, program.mesh());
     Progress progress(console, "planning memory");
-    const MemoryClasses memory(step, program, {program.figures(0).peak_bytes}, evaluation_bytes_);
+    const MemoryClasses memory(step, program, {program.figures(0).peak_bytes}, programs.evaluation_bytes, ranks);
     progress.end();
     console.note(program.summary());
     console.say(memory_line(step, program, memory, std::nullopt));
@@ -163,20 +152,26 @@ class Train : public Command {
   int train(Console& console, const Model& model, const Training& training, const TrainingStep& step, const Plan& plan,
             TrainingData& data) {
     const StopSignal stop(StopSignal::Of::this_process);
-    const Program program = compiled(console, model, training, step, plan);
+    const TrainingPrograms programs = compiled(console, model, training, step, plan);
+    const Program& program = programs.step;
     const Tensors inputs = data.at(data.cursor()).tensors;
     SessionOptions session_options = run_.session(console);
     session_options.profile = !options_.profile.empty();
     session_options.checkpoints = !options_.checkpoints.empty();
-    Progress progress(console, "loading weights");
-    Session session(program, session_options);
-    const MemoryClasses memory(step, program, session.peak_bytes(inputs), evaluation_bytes_);
+    Session session = [&] {
+      const Progress progress(console, "loading weights");
+      return Session(program, session_options);
+    }();
+    const int64_t ranks = run_.ranks_of_process(console, program.mesh());
+    Progress progress(console, "planning memory");
+    const MemoryClasses memory(step, program, session.peak_bytes(inputs), programs.evaluation_bytes, ranks);
     progress.end();
+    std::optional<Evaluator> evaluator;
+    if (programs.evaluation) evaluator = evaluator_of(console, session, *programs.evaluation);
     console.note(program.summary());
     console.note(memory_line(step, program, memory, session.threads_per_rank()));
     dump_.machine(console, program, {}, session_options);
     if (!options_.memory_plan.empty() && console.speaks()) write_memory_plan(program, 0, options_.memory_plan);
-    const std::optional<Evaluator> evaluator = evaluator_of(console, session);
 
     TrainingRun run({console, options_, written_, training, step, program, run_.session(console), session, data, memory,
                      steps_, std::move(checkpoints_)});
@@ -198,13 +193,21 @@ class Train : public Command {
     return run.was_stopped() ? kStopped : kGood;
   }
 
-  std::optional<Evaluator> evaluator_of(const Console& console, const Session& session) {
-    if (!evaluation_) return std::nullopt;
+  // All that an evaluation does but its runs is done here, before the first step, so that it cannot fail at the end.
+  Evaluator evaluator_of(const Console& console, const Session& session, const Program& program) {
     SessionOptions options = run_.session(console);
     options.share_states = &session;
     const int64_t there = evaluated_->count().value_or(0);
     const int64_t batches = options_.eval_steps ? std::min<int64_t>(options_.eval_steps, there) : there;
-    return Evaluator{std::make_unique<Session>(*evaluation_, options), std::move(*evaluated_), batches};
+    Evaluator evaluator{std::make_unique<Session>(program, options), std::move(*evaluated_), batches};
+    Progress progress(console, "preparing evaluations");
+    int64_t cursor = 0;
+    for (int64_t i = 0; i < batches; ++i) {
+      const data::Batch batch = evaluator.data.at(cursor);
+      if (i == 0) evaluator.session->peak_bytes(batch.tensors);
+      cursor = batch.next;
+    }
+    return evaluator;
   }
 
   std::string model_;
@@ -212,8 +215,7 @@ class Train : public Command {
   int steps_ = 0;
   std::unique_ptr<Checkpoints> checkpoints_;  // until the run takes it
   std::optional<TrainingData> evaluated_;     // until the evaluation takes it
-  std::optional<Program> evaluation_;
-  int64_t evaluation_bytes_ = 0;  // that a rank needs for it beside the step and the states
+  std::optional<Training> evaluation_;        // if there is one
   TrainOptions options_;
   PlanOptions plan_;
   DumpOptions dump_;

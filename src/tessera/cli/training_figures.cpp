@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <thread>
 
 #include "tessera/cli/options.h"
@@ -187,8 +188,8 @@ std::string StepLines::line_of(const StepFigures& figures) const {
 }
 
 MemoryClasses::MemoryClasses(const TrainingStep& step, const Program& program, const std::vector<int64_t>& steps,
-                             int64_t evaluation_bytes)
-    : peaks(steps), evaluation(evaluation_bytes) {
+                             int64_t evaluation_bytes, int64_t ranks_of_process)
+    : process_ranks(ranks_of_process), peaks(steps), evaluation(evaluation_bytes) {
   for (int64_t& bytes : peaks) bytes += evaluation;
   std::map<std::string_view, int64_t*> class_of;
   for (const std::string& name : step.parameters) class_of.emplace(name, &parameters);
@@ -199,6 +200,9 @@ MemoryClasses::MemoryClasses(const TrainingStep& step, const Program& program, c
   }
   const auto largest = std::max_element(peaks.begin(), peaks.end());
   peak = *largest;
+  process_peak = static_cast<int64_t>(peaks.size()) == process_ranks
+                     ? std::accumulate(peaks.begin(), peaks.end(), int64_t{0})
+                     : peak * process_ranks;
   const RankFigures figures = program.figures(largest - peaks.begin());
   activations = figures.activation_bytes;
   gradients = figures.gradient_bytes;
@@ -216,7 +220,10 @@ std::string memory_line(const TrainingStep& step, const Program& program, const 
          " parameters train; at its peak a rank needs " + text(memory.peak) + ": parameters " +
          text(memory.parameters) + ", optimizer " + text(memory.optimizer) + ", gradients " + text(memory.gradients) +
          ", activations " + text(memory.activations) + if_any(", copies for checkpoints ", memory.checkpoints) +
-         if_any(", evaluation ", memory.evaluation) + ", buffers " + text(memory.buffers + memory.other_states);
+         if_any(", evaluation ", memory.evaluation) + ", buffers " + text(memory.buffers + memory.other_states) +
+         (memory.process_ranks > 1 ? "; a process, with " + std::to_string(memory.process_ranks) + " ranks, needs " +
+                                         text(memory.process_peak)
+                                   : "");
 }
 
 Json plan_json(const std::string& model, const TrainingStep& step, const Program& program,
@@ -225,6 +232,7 @@ Json plan_json(const std::string& model, const TrainingStep& step, const Program
           {"mesh", mesh_json(program.mesh())},
           {"parameters", step.parameters},
           {"peak_bytes", memory.peak},
+          {"process", {{"ranks", memory.process_ranks}, {"peak_bytes", memory.process_peak}}},
           {"memory_classes",
            {{"parameters", memory.parameters},
             {"optimizer", memory.optimizer},

@@ -11,6 +11,7 @@
 #include "tessera/base/error.h"
 #include "tessera/compiler/body_annotations.h"
 #include "tessera/compiler/places.h"
+#include "tessera/compiler/shared_states.h"
 #include "tessera/ir/glob.h"
 #include "tessera/ir/on_demand.h"
 #include "tessera/ir/regions.h"
@@ -153,6 +154,7 @@ class Compiler {
   Compiler(const OnnxModel& model, const OnnxModel* rewritten, const CompileOptions& options)
       : read_(model), is_rewritten_(rewritten != nullptr), options_(options) {
     result_.model = std::make_unique<OnnxModel>((rewritten ? *rewritten : model).clone());
+    if (options.sharing) shared_.emplace(*options.sharing);
   }
 
   Compiled run() {
@@ -180,6 +182,7 @@ class Compiler {
       result_.warnings.push_back(std::move(warning));
     result_.program = std::make_shared<spmd::Program>(
         spmd::partition(graph(), *result_.layout, result_.decisions, options_.mesh, hints_));
+    if (shared_) shared_->require_alike(*result_.program);
     observe("partition", [this] { return spmd::print_program(*result_.program); });
     passes::Context context{options_.topology, result_.notes, options_.recompute, options_.bucket_bytes,
                             options_.ring_attention};
@@ -266,6 +269,7 @@ class Compiler {
     for (const AnnotationRequest& request : options_.storage)
       for (const Value* state : result_.model->graph->values_of(ValueKind::state))
         if (keeps_whole(request, *state)) exact.insert(state->name);
+    if (shared_) exact.insert(shared_->undivided().begin(), shared_->undivided().end());
     options.barriers = exact;
     for (const auto& [name, requests] : globs) options.candidates.insert(name);
     options.is_barrier = [&](const Value& value) {
@@ -433,9 +437,10 @@ class Compiler {
     refuse_unknown(read_, request);
   }
 
-  // How states are stored, where the caller has said so; the first request for a state counts.
+  // How states are stored, where the program that shares them or the caller has said so; the first request for a state
+  // counts. One may be about states of the other program only.
   spmd::Storage read_storage() const {
-    spmd::Storage storage;
+    spmd::Storage storage = shared_ ? shared_->storage_in(graph()) : spmd::Storage();
     std::vector<std::string_view> states;
     for (const Value* state : graph().values_of(ValueKind::state)) states.push_back(state->name);
     for (const AnnotationRequest& request : options_.storage) {
@@ -451,11 +456,11 @@ class Compiler {
         fitted = true;
         storage.emplace(state, std::move(sharding));
       }
-      if (!reached)
+      if (!reached && !shared_)
         fail("store",
              "'{}' matches no state or parameter of the model{} (tessera inspect --weights lists the parameters)",
              request.pattern, nearest_names(states, request.pattern));
-      if (!fitted)
+      if (!fitted && !shared_)
         fail("store",
              "'{}' matches states, but none with {} dimensions{}, as '{}' has entries; write one entry per "
              "dimension, or '...' for those that stay whole",
@@ -545,6 +550,7 @@ class Compiler {
   spmd::Storage storage_;
   std::vector<spmd::PresetRequest> presets_;
   std::vector<spmd::Annotation> annotations_;  // the caller's, and those of presets
+  std::optional<SharedStates> shared_;
   Compiled result_;
 };
 
@@ -558,16 +564,20 @@ Compiled compile(const OnnxModel& model, const CompileOptions& options) {
   return Compiler(labelled, nullptr, own).run();
 }
 
-bool names_rewritten_state(const OnnxModel& model, const OnnxModel& rewritten,
-                           const std::vector<AnnotationRequest>& storage) {
+bool names_rewritten_state(const OnnxModel& model, const OnnxModel& rewritten, const CompileOptions& options) {
   std::set<std::string_view> gone;
   for (const Value* state : rewritten.graph->values_of(ValueKind::state)) {
     if (state->origin) gone.insert(state->origin->name);
     gone.insert(state->rows.begin(), state->rows.end());
   }
   if (gone.empty()) return false;
+  if (options.sharing) {
+    const SharedStates shared(*options.sharing);
+    for (const std::string& name : shared.undivided())
+      if (gone.contains(name)) return true;
+  }
   for (const Value* state : model.graph->values_of(ValueKind::state))
-    for (const AnnotationRequest& request : storage)
+    for (const AnnotationRequest& request : options.storage)
       if (gone.contains(state->name) && keeps_whole(request, *state)) return true;
   return false;
 }

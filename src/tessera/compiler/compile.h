@@ -63,6 +63,9 @@ struct CompileOptions {
   std::optional<int64_t> bucket_bytes;  ///< of collectives that start as one (passes/buckets.h)
   passes::RingAttention ring_attention = passes::RingAttention::by_cost;
   Topology topology;  ///< fits the mesh; empty: nothing is known of its links
+  /// The first program of a set over the same states (shared_states.h), compiled before; null: this is the first. What
+  /// `storage` says counts for states that it does not have.
+  const spmd::Program* sharing = nullptr;
   /// Called after each stage with its name and the text form.
   std::function<void(std::string_view stage, const std::function<std::string()>& text)> observe;
 };
@@ -87,10 +90,10 @@ Compiled compile(const OnnxModel& model, const CompileOptions& options);
 /// stage before propagation is observed.
 Compiled compile_rewritten(const OnnxModel& model, const OnnxModel& rewritten, const CompileOptions& options);
 
-/// Whether a request names a state of the model that its rewritten form holds in pieces, or stacked with others, so
-/// that it has to be rewritten again, with the state as it is.
-bool names_rewritten_state(const OnnxModel& model, const OnnxModel& rewritten,
-                           const std::vector<AnnotationRequest>& storage);
+/// Whether a request of `options` for storage names a state of the model that its rewritten form holds in pieces, or
+/// stacked with others, or the program that it shares states with has it as it is: then the model has to be rewritten
+/// again.
+bool names_rewritten_state(const OnnxModel& model, const OnnxModel& rewritten, const CompileOptions& options);
 
 /// Lets states of `program` that are states of `like` too, with the same data, share its memory.
 void share_data(spmd::Program& program, const spmd::Program& like);

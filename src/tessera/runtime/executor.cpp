@@ -38,7 +38,6 @@ Executor::Executor(std::shared_ptr<const spmd::Program> program, const ExecutorO
 
 Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorOptions& options)
     : impl_(std::make_unique<Impl>(options)) {
-  constexpr size_t kMostRanks = 256;
   const int64_t ranks = programs->mesh().size();
   if (const auto& world = options.connected) {
     if (world->size() != ranks)
@@ -51,11 +50,11 @@ Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorO
     impl_->here.resize(static_cast<size_t>(ranks));
     std::iota(impl_->here.begin(), impl_->here.end(), 0);
   }
-  if (impl_->here.size() > kMostRanks)
+  if (impl_->here.size() > kMostRanksHere)
     fail("run",
          "{} ranks as threads of one process are too many (at most {}); use a smaller mesh, or --dry-run to see "
          "the plan of a large one",
-         impl_->here.size(), kMostRanks);
+         impl_->here.size(), kMostRanksHere);
   impl_->programs = std::move(programs);
   if (options.keep_all) impl_->compute_all_in_steps();
   std::set<std::string> fixed;

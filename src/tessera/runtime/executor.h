@@ -41,6 +41,9 @@ struct ExecutorOptions {
   ProgramsForSizes for_sizes;  ///< null: the programs run at the sizes of their own class only (classes.h)
 };
 
+/// Ranks that a process runs as threads, at most.
+inline constexpr size_t kMostRanksHere = 256;
+
 /// Sizes of inputs for which an executor keeps its plan; the one that was not used for the longest time makes room.
 inline constexpr size_t kCachedSignatures = 16;
 

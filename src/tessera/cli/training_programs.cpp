@@ -1,0 +1,75 @@
+#include "tessera/cli/training_programs.h"
+
+#include <string_view>
+#include <utility>
+
+#include "tessera/cli/progress.h"
+
+namespace tessera::cli {
+namespace {
+
+std::string text_of(int64_t bytes) {
+  return bytes_text(static_cast<double>(bytes));
+}
+
+/// The step beside so many bytes of an evaluation; a rank's share of the limit holds both.
+Program step_within(const Console& console, const TrainingSet& set, int64_t beside) {
+  Fitting fitting = set.fitting;
+  CompileOptions& options = fitting.options;
+  if (set.process_limit > 0) {
+    const size_t rank_limit = set.process_limit / static_cast<size_t>(set.process_ranks);
+    options.memory_limit = rank_limit > static_cast<size_t>(beside) ? rank_limit - static_cast<size_t>(beside) : 1;
+  }
+  try {
+    Progress progress(console, "compiling");
+    return compile(set.step.model, fitting.mesh, fitting.plan, options);
+  } catch (const Error& error) {
+    constexpr std::string_view kStage = "[memory] ";
+    if (!std::string_view(error.what()).starts_with(kStage)) throw;
+    std::string why = error.what() + kStage.size();
+    if (set.process_ranks > 1)
+      why += "; that is of each rank, since a process may hold " + text_of(static_cast<int64_t>(set.process_limit)) +
+             " for its " + std::to_string(set.process_ranks) + " ranks";
+    if (beside > 0) why += ", since evaluations take " + text_of(beside) + " beside it";
+    Progress progress(console, "looking for a change that fits");
+    throw Error(error.kind(), "memory", why + change_that_fits(fitting));
+  }
+}
+
+/// The evaluation's plan is the step's, as far as it is about what an evaluation has.
+Program evaluation_of(const Console& console, const TrainingSet& set, const Program& step) {
+  Plan plan = set.fitting.plan;
+  plan.recompute.clear();
+  plan.keep_gathered.clear();
+  for (Plan::Annotation& annotation : plan.annotations) annotation.optional = true;
+  CompileOptions options = set.fitting.options;
+  options.observe = nullptr;
+  options.run.checkpoints = false;
+  options.sharing = step;
+  Progress progress(console, "compiling the evaluation");
+  return compile(evaluation(set.fitting.model, *set.evaluation), set.fitting.mesh, plan, options);
+}
+
+}  // namespace
+
+TrainingPrograms compile_all(const Console& console, const TrainingSet& set) {
+  if (!set.evaluation) return {step_within(console, set, 0), std::nullopt};
+  // The step decides how states are stored, which does not depend on a limit; how much it may take itself is known only
+  // with the evaluation.
+  const bool asks = set.fitting.plan.recompute == "auto" || set.fitting.options.observe;
+  TrainingSet any = set;
+  any.process_limit = 0;
+  any.fitting.options.observe = nullptr;
+  if (any.fitting.plan.recompute == "auto") any.fitting.plan.recompute.clear();
+  const Program step = step_within(console, any, 0);
+  TrainingPrograms made{step, evaluation_of(console, set, step)};
+  made.evaluation_bytes = made.evaluation->figures(0).peak_bytes;
+  for (const StateInfo& state : made.evaluation->states())
+    if (state.changes) made.evaluation_bytes -= state.bytes;  // which it shares
+  const auto needed = static_cast<size_t>(step.figures(0).peak_bytes + made.evaluation_bytes);
+  const bool fits = set.process_limit == 0 || needed <= set.process_limit / static_cast<size_t>(set.process_ranks);
+  if (asks || !fits) made.step = step_within(console, set, made.evaluation_bytes);
+  return made;
+}
+
+}  // namespace tessera::cli

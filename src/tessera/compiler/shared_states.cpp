@@ -1,0 +1,72 @@
+#include "tessera/compiler/shared_states.h"
+
+#include "tessera/base/error.h"
+
+namespace tessera::compiler {
+namespace {
+
+const std::string& parameter_of(const spmd::Placement& placement) {
+  return placement.origin ? placement.origin->name : placement.name;
+}
+
+}  // namespace
+
+SharedStates::SharedStates(const spmd::Program& first) : first_(first) {
+  for (const Value* state : first.graph->values_of(ValueKind::state)) {
+    if (first.derived.contains(state)) continue;
+    const spmd::Placement& placement = first.placement(state);
+    changes_.emplace(parameter_of(placement), state->changing);
+    if (!state->changing) continue;
+    changing_.emplace(placement.name, &placement);
+    if (!placement.origin) undivided_.insert(placement.name);
+  }
+}
+
+spmd::Storage SharedStates::storage_in(const Graph& graph) const {
+  spmd::Storage storage;
+  for (const Value* state : graph.values_of(ValueKind::state)) {
+    const auto known = state->changing ? changing_.find(state->name) : changing_.end();
+    if (known == changing_.end() || known->second->global.shape != state->type.shape) continue;
+    Sharding stored = known->second->sharding;
+    stored.at.clear();
+    storage.emplace(state, std::move(stored));
+  }
+  return storage;
+}
+
+void SharedStates::require_alike(const spmd::Program& other) const {
+  for (const Value* state : other.graph->values_of(ValueKind::state)) {
+    if (other.derived.contains(state)) continue;
+    const spmd::Placement& placement = other.placement(state);
+    const auto known = changes_.find(parameter_of(placement));
+    if (known == changes_.end()) continue;
+    if (known->second != state->changing)
+      fail("state",
+           "the state '{}' changes in one of the programs that share it, but not in the other; name it as one that "
+           "changes in both (--state, Model::with_states)",
+           known->first);
+    if (!state->changing) continue;
+    const auto same = changing_.find(placement.name);
+    if (same == changing_.end() || same->second->origin != placement.origin)
+      fail(
+          "state",
+          "the programs that share the state '{}' hold it in different pieces; name it in an annotation or --store, so "
+          "that it stays whole",
+          known->first);
+    require_alike(*same->second, placement);
+  }
+}
+
+void SharedStates::require_alike(const spmd::Placement& own, const spmd::Placement& other) const {
+  const auto text = [&](const spmd::Placement& placement) {
+    return fmt::format("{} {} {}", name_of(placement.global.dtype), to_string(*placement.global.shape),
+                       placement.sharding.str(first_.mesh));
+  };
+  if (own.global == other.global && own.sharding == other.sharding) return;
+  fail("state",
+       "the programs that share the state '{}' hold it in different ways, one as {}, the other as {}; place and store "
+       "it alike in both (--place, --store)",
+       own.name, text(own), text(other));
+}
+
+}  // namespace tessera::compiler
