@@ -4,7 +4,8 @@
 # accepted. Holds tests/conformance/opset28.txt equal to what the newest node tests do, compares the operators that
 # ONNX Runtime's optimizers write with its own, and models that ONNX Runtime quantizes; runs models that onnx-ir has
 # annotated for devices. Installs PyPI's onnx, onnx-ir, onnxscript, onnxruntime and numpy into build/onnx-venv;
-# `scripts/conformance.sh packages` only does that.
+# `scripts/conformance.sh packages` only does that. `scripts/conformance.sh training` trains models of several families,
+# as PyTorch exports them, beside PyTorch, which it installs as well (some gigabytes).
 set -eu
 cd "$(dirname "$0")/.."
 venv=build/onnx-venv
@@ -15,6 +16,10 @@ if [ ! -x $venv/bin/python ] || ! $venv/bin/python -c "$has_packages" 2>/dev/nul
   $venv/bin/pip install -q 'onnx==1.23.*' 'onnx-ir==1.1.*' onnxscript onnxruntime numpy
 fi
 [ "${1:-}" != packages ] || exit 0
+if [ "${1:-}" = training ]; then
+  $venv/bin/pip install -q torch transformers
+  exec $venv/bin/python tests/conformance/training_families.py --tessera build/tessera
+fi
 work=$(mktemp -d)
 sweep=
 trap '[ -z "$sweep" ] || kill $sweep 2>/dev/null || true; rm -rf "$work"' EXIT

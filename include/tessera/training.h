@@ -34,7 +34,11 @@ struct Training {
   double clip = 0;                    ///< largest norm of all gradients together; 0: any
   int micro_batches = 1;              ///< a batch is cut into so many, one after the other
   std::vector<std::string> freeze;    ///< patterns of parameters that do not train
-  std::vector<std::string> train;     ///< patterns of numbers without a dimension that train, too
+  /// Patterns of what trains although it counts as a constant: numbers without a dimension, buffers, what an exporter
+  /// computed.
+  std::vector<std::string> train;
+  /// "COPY=SOURCE" or "COPY=SOURCE^T": initializers that are one parameter; "none": the exporter's copies train apart.
+  std::vector<std::string> tie;
   std::vector<std::string>
       no_decay;  ///< patterns of parameters without weight decay; "vectors": of fewer dimensions than 2
   std::vector<std::pair<std::string, double>> rate_factors;  ///< pattern, and what its learning rates are multiplied by
@@ -79,6 +83,24 @@ struct IndexRange {
   std::string meaning;  ///< what they count: "the classes of 'logits'", "the rows of 'embed'"
 };
 
+/// What becomes of a float initializer of the model.
+struct SelectedTensor {
+  std::string name;
+  /// Its other names in the model that was exported; of what the exporter computed, the parameters that it used.
+  std::vector<std::string> sources;
+  Dims dims;
+  bool trains = false;
+  std::string why;          ///< it does not train; empty if it does
+  std::string tied_to;      ///< the parameter that it is a copy of, and so no state of the step; empty: none
+  bool transposed = false;  ///< so is the copy
+};
+
+/// What a pattern of an option ("--freeze") matches, by name.
+struct PatternReach {
+  std::string option, pattern;
+  std::vector<std::string> names;
+};
+
 /// The model of one step, and what its states are.
 struct TrainingStep {
   /// Outputs "loss", "grad_norm", "learning_rate", if it is dynamic, "loss_scale", and, if there are several, each
@@ -91,6 +113,12 @@ struct TrainingStep {
   Tensors frozen;                       ///< the model's other parameters, by name
   std::vector<std::string> notes;       ///< what the caller may not have meant
   std::vector<IndexRange> ranges;       ///< of labels that are classes, and of tokens that look up rows of parameters
+  std::vector<SelectedTensor> selection;  ///< of the model's float initializers, but numbers that nothing names
+  std::vector<PatternReach> reached;
+
+  /// Adds to values of parameters those of their copies in the model, each in its own layout. `suffix` ends the names
+  /// of all, as ".average" does.
+  void add_copies(Tensors& values, const std::string& suffix = "") const;
 
   /// Writes the step as plain ONNX, which any engine runs: each state is an initializer NAME, and its value after the
   /// step an output "next.NAME". Tensors beyond a gigabyte together go to a file beside it. Throws a user error for a

@@ -10,6 +10,7 @@
 #include "tessera/rewrite/literal.h"
 #include "tessera/rewrite/passes.h"
 #include "tessera/train/step.h"
+#include "tessera/train/ties.h"
 #include "tessera/train/wide_sums.h"
 
 namespace tessera {
@@ -30,6 +31,7 @@ train::StepOptions options_of(const Training& training) {
   options.micro_batches = training.micro_batches;
   options.freeze = training.freeze;
   options.train = training.train;
+  options.tie = training.tie;
   options.no_decay = training.no_decay;
   options.rate_factors = training.rate_factors;
   options.average = training.average;
@@ -73,13 +75,31 @@ std::vector<LossTerm> loss_terms(const std::string& loss) {
 
 TrainingStep training_step(const Model& model, const Training& training) {
   train::Step step = train::make_step(model.impl().model, options_of(training));
-  return {model_of(model, std::move(step.model)),
-          std::move(step.parameters),
-          std::move(step.kept),
-          std::move(step.statistics),
-          {step.frozen.begin(), step.frozen.end()},
-          std::move(step.notes),
-          ranges_of(step.ranges)};
+  TrainingStep made = {model_of(model, std::move(step.model)),
+                       std::move(step.parameters),
+                       std::move(step.kept),
+                       std::move(step.statistics),
+                       {step.frozen.begin(), step.frozen.end()},
+                       std::move(step.notes),
+                       ranges_of(step.ranges),
+                       {},
+                       {}};
+  for (train::Selected& row : step.table)
+    made.selection.push_back({std::move(row.name), std::move(row.sources), std::move(row.dims), row.trains,
+                              std::move(row.why), std::move(row.tied_to), row.transposed});
+  for (train::Reached& reached : step.reached)
+    made.reached.push_back({std::move(reached.option), std::move(reached.pattern), std::move(reached.names)});
+  return made;
+}
+
+void TrainingStep::add_copies(Tensors& values, const std::string& suffix) const {
+  for (const SelectedTensor& row : selection) {
+    if (row.tied_to.empty()) continue;
+    const auto source = values.find(row.tied_to + suffix);
+    if (source == values.end()) continue;
+    const auto how = row.transposed ? train::Tie::How::transposed : train::Tie::How::reshaped;
+    values.insert_or_assign(row.name + suffix, train::copied({row.name, row.tied_to, how, row.dims}, source->second));
+  }
 }
 
 Model evaluation(const Model& model, const Training& training) {

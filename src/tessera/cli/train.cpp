@@ -7,6 +7,7 @@
 #include "tessera/cli/options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
+#include "tessera/cli/selection_report.h"
 #include "tessera/cli/train_options.h"
 #include "tessera/cli/training_data.h"
 #include "tessera/cli/training_figures.h"
@@ -81,6 +82,7 @@ class Train : public Command {
     }();
     for (const std::string* path : {&options_.save_final, &options_.save_average})
       if (path->ends_with(".onnx")) require_can_hold(written_, step);
+    if (!console.quiet || options_.dry_run) print_selection(console, step, options_.verbose);
     for (const std::string& note : step.notes) console.note("note: " + note);
     for (std::optional<TrainingData>* fed : {&data, &evaluated_})
       if (*fed) (*fed)->prepare_for(step);

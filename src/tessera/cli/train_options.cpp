@@ -90,7 +90,11 @@ void TrainOptions::declare(CLI::App& app) {
       ->check(above_zero());
   repeated(app.add_option("--freeze", step.freeze, "parameters that do not train ('*' matches anything)"));
   repeated(app.add_option("--train", step.train,
-                          "numbers without a dimension that train, too; others are constants of the model's formulas"));
+                          "what trains although it counts as a constant: numbers without a dimension, buffers, what "
+                          "the exporter computed"));
+  repeated(app.add_option("--tie", step.tie,
+                          "COPY=SOURCE, as 'lm_head.weight=embed.weight^T' of a transposed copy: two initializers that "
+                          "are one parameter; 'none': copies that the exporter made train apart"));
   repeated(app.add_option("--no-decay", step.no_decay,
                           "parameters without weight decay; 'vectors': all with fewer than two dimensions"));
   repeated(app.add_option("--lr-factor", rate_factors,
@@ -128,6 +132,7 @@ void TrainOptions::declare(CLI::App& app) {
       ->check(above_zero());
   app.add_option("--eval-steps", eval_steps, "batches of an evaluation, at most; by default all")->check(above_zero());
   app.add_option("--emit", emit, "writes the step as an ONNX model, and trains only if --steps is given");
+  app.add_flag("--verbose", verbose, "lists each tensor with whether it trains, and why not");
   app.add_flag("--dry-run", dry_run,
                "prints what a rank holds and communicates, and runs nothing: for a mesh of any size; without --data, "
                "--shapes gives the sizes");

@@ -28,7 +28,7 @@ struct TrainOptions {
   int steps = 0;  ///< 0: as many as the data has
   int batch = 0, sequence = 0, micro_batches = 1;
   int eval_every = 0, eval_steps = 0, save_every = 0, keep = 3;
-  bool resume = false, other_data = false, dry_run = false;
+  bool resume = false, other_data = false, dry_run = false, verbose = false;
   double held_out = 0;
   uint64_t seed = 0;
 

@@ -12,6 +12,7 @@
 
 #include "tessera/cli/options.h"
 #include "tessera/cli/program_tables.h"
+#include "tessera/cli/selection_report.h"
 #include "tessera/cli/train_options.h"
 #include "tessera/io/atomic_file.h"
 #include "tessera/profile.h"
@@ -231,6 +232,7 @@ Json plan_json(const std::string& model, const TrainingStep& step, const Program
   return {{"model", model},
           {"mesh", mesh_json(program.mesh())},
           {"parameters", step.parameters},
+          {"selection", selection_json(step)},
           {"peak_bytes", memory.peak},
           {"process", {{"ranks", memory.process_ranks}, {"peak_bytes", memory.process_peak}}},
           {"memory_classes",

@@ -376,6 +376,9 @@ void TrainingRun::save_results() const {
     parameters.emplace(name, states.at(name));
     averaged.emplace(name, states.at(name));
   }
+  step.add_copies(parameters);
+  step.add_copies(averaged);
+  step.add_copies(averages, ".average");
   if (!options.save_final.empty()) write_parameters(options.save_final, parameters, averages);
   if (!options.save_average.empty()) write_parameters(options.save_average, averaged, {});
 }

@@ -16,6 +16,7 @@
 #include "tessera/ir/on_demand.h"
 #include "tessera/ir/regions.h"
 #include "tessera/ir/text.h"
+#include "tessera/onnx/export_record.h"
 #include "tessera/onnx/file_facts.h"
 #include "tessera/ops/dims.h"
 #include "tessera/passes/pipeline.h"
@@ -124,18 +125,21 @@ bool may_name_stack(const AnnotationRequest& request) {
   return request.pattern.find(rewrite::kStackMark) != std::string::npos;
 }
 
-// The names that each request means, in the model as it was read; none if it may name a stack that rewriting makes.
+// The names that each request means, in the model as it was read; none if it may name a stack that rewriting makes. A
+// parameter may be named as the model that was exported names it.
 std::vector<std::vector<std::string>> expand(const OnnxModel& model, const std::vector<AnnotationRequest>& requests) {
   std::vector<std::vector<std::string>> names;
+  if (requests.empty()) return names;
+  const ExportRecord record(*model.graph);
   for (const AnnotationRequest& request : requests) {
     names.emplace_back();
     if (request.is_labelled()) {
       names.back().push_back(request.pattern);  // a branch that is not taken has none
-    } else if (request.pattern.find('*') == std::string::npos) {
-      if (model.graph->find(request.pattern)) names.back().push_back(request.pattern);
+    } else if (request.pattern.find('*') == std::string::npos && model.graph->find(request.pattern)) {
+      names.back().push_back(request.pattern);
     } else {
       for (const auto& value : model.graph->values())
-        if (glob_matches(request.pattern, value->name)) names.back().push_back(value->name);
+        if (record.matches(request.pattern, *value)) names.back().push_back(value->name);
     }
     if (names.back().empty() && !request.optional && !may_name_stack(request)) refuse_unknown(model, request);
   }
@@ -441,12 +445,14 @@ class Compiler {
   // counts. One may be about states of the other program only.
   spmd::Storage read_storage() const {
     spmd::Storage storage = shared_ ? shared_->storage_in(graph()) : spmd::Storage();
+    if (options_.storage.empty()) return storage;
+    const ExportRecord record(graph());
     std::vector<std::string_view> states;
     for (const Value* state : graph().values_of(ValueKind::state)) states.push_back(state->name);
     for (const AnnotationRequest& request : options_.storage) {
       bool reached = false, fitted = false;
       for (const Value* state : graph().values_of(ValueKind::state)) {
-        if (!glob_matches(request.pattern, state->name)) continue;
+        if (!record.matches(request.pattern, *state)) continue;
         reached = true;
         if (request.pattern != state->name && !request.fits(state->rank())) continue;
         Sharding sharding = parse_sharding(request.for_rank(state->rank()), state->shape(), options_.mesh, state->name);

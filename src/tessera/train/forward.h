@@ -1,11 +1,11 @@
 #pragma once
 
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "tessera/ir/graph.h"
+#include "tessera/train/selection.h"
 #include "tessera/train/step.h"
 
 namespace tessera::train {
@@ -18,11 +18,8 @@ struct Forward {
   std::vector<std::string> notes;
 };
 
-/// `model` has the sizes and the outputs of the step, to which next values of statistics are added. Throws a user error
-/// for a pattern of the options that matches nothing in `given`, the model as it came, and for what cannot train.
-Forward make_forward(OnnxModel model, const OnnxModel& given, const StepOptions& options);
-
-/// The running statistics of BatchNormalizations that a step of these options moves.
-std::set<std::string> statistics_that_step(const OnnxModel& model, const StepOptions& options);
+/// `model` is the selection's, at the sizes and with the outputs of the step, to which next values of statistics are
+/// added. Throws a user error for what cannot train.
+Forward make_forward(OnnxModel model, const Selection& selection, const StepOptions& options);
 
 }  // namespace tessera::train

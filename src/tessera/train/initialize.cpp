@@ -8,7 +8,6 @@
 
 #include "tessera/base/bounds.h"
 #include "tessera/base/error.h"
-#include "tessera/ir/glob.h"
 #include "tessera/ir/on_demand.h"
 #include "tessera/ir/random.h"
 #include "tessera/ops/op.h"
@@ -176,13 +175,14 @@ bool is_read_as_given(const Value& parameter) {
 
 }  // namespace
 
-void initialize(Graph& graph, const InitRules& rules, uint64_t seed, const std::set<std::string>& given) {
+void initialize(Graph& graph, const InitRules& rules, uint64_t seed, const std::set<std::string>& given,
+                const std::function<bool(std::string_view pattern, const std::string& parameter)>& matches) {
   std::vector<bool> matched(rules.size());
   for (Value* parameter : graph.values_of(ValueKind::state)) {
     if (!parameter->changing || is_read_as_given(*parameter) || given.contains(parameter->name)) continue;
     bool first = true;
     for (size_t r = 0; r < rules.size(); ++r) {
-      if (!glob_matches(rules[r].first, parameter->name)) continue;
+      if (!matches(rules[r].first, parameter->name)) continue;
       matched[r] = true;
       if (!std::exchange(first, false)) continue;
       const DType type = parameter->dtype();

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,7 +27,9 @@ using InitRules = std::vector<std::pair<std::string, std::string>>;
 /// `inputs` and `outputs` are how many terms an element of the result of the parameter's first use sums up, and how
 /// many elements an operand's element contributes to; they follow from the operator's rule. Types are known. Throws
 /// user errors: a pattern that matches nothing, a word that is no rule, a parameter that is no operand of a sum. Tables
-/// and statistics, those that operators read as given and those in `given`, keep their values.
-void initialize(Graph& graph, const InitRules& rules, uint64_t seed, const std::set<std::string>& given);
+/// and statistics, those that operators read as given and those in `given`, keep their values. `matches` says whether a
+/// pattern means a parameter.
+void initialize(Graph& graph, const InitRules& rules, uint64_t seed, const std::set<std::string>& given,
+                const std::function<bool(std::string_view pattern, const std::string& parameter)>& matches);
 
 }  // namespace tessera::train

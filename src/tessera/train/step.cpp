@@ -17,6 +17,7 @@
 #include "tessera/train/names.h"
 #include "tessera/train/optimizer.h"
 #include "tessera/train/scaling.h"
+#include "tessera/train/selection.h"
 #include "tessera/train/wide_sums.h"
 
 namespace tessera::train {
@@ -28,17 +29,18 @@ std::string output_of_term(std::string_view what, const Loss& loss) {
 
 class StepMaker {
  public:
-  StepMaker(const OnnxModel& model, const StepOptions& options)
-      : model_(model),
+  StepMaker(const OnnxModel& given, const StepOptions& options)
+      : given_(given),
+        selection_(select(given, options)),
+        model_(selection_.model),
         options_(options),
         optimizer_(optimizer_named(options.optimizer)),
-        batches_(*model.graph, options.micro_batches, options.sizes),
+        batches_(*given.graph, options.micro_batches, options.sizes),
         build_(*step_.model.graph, "step") {
     for (Loss& loss : losses_of(options.loss)) terms_.push_back({std::move(loss)});
   }
 
   Step evaluate() {
-    const std::set<std::string> stepped = statistics_that_step(model_, options_);
     StepOptions still = options_;
     still.dropout = Dropout::off;
     still.batch_norm = BatchNorm::frozen;
@@ -53,7 +55,7 @@ class StepMaker {
     for (size_t i = 0; i < parameters_.size(); ++i) {
       parameters_[i]->changing = found[i] != nullptr;
       if (found[i]) step_.parameters.push_back(parameters_[i]->name);
-      if (stepped.contains(parameters_[i]->name)) parameters_[i]->changing = true;
+      if (selection_.statistics.contains(parameters_[i]->name)) parameters_[i]->changing = true;
     }
     average_losses();
     output(kLoss, average_loss_);
@@ -80,6 +82,7 @@ class StepMaker {
     finish_gradients();
     update();
     note_frozen();
+    tell_selection();
     return finished();
   }
 
@@ -106,17 +109,32 @@ class StepMaker {
     return std::move(step_);
   }
 
-  // What the model has beside the parameters that train.
-  // Initializers of one element, or none, count as constants where nothing trains.
+  // What the model has beside the parameters that train and their copies. Initializers of one element, or none, count as
+  // constants where nothing trains.
   void note_frozen() {
     std::set<std::string> trained(step_.parameters.begin(), step_.parameters.end());
     trained.insert(step_.statistics.begin(), step_.statistics.end());
-    for (const auto& value : model_.graph->values()) {
+    for (const Tie& tie : selection_.ties)
+      if (trained.contains(tie.source)) trained.insert(tie.copy);
+    for (const auto& value : given_.graph->values()) {
       const bool is_parameter =
           value->kind == ValueKind::state || (value->has_data() && is_float(value->dtype()) && value->rank() > 0);
       if (is_parameter && !value->uses.empty() && !trained.contains(value->name))
         step_.frozen.emplace(value->name, value->data);
     }
+  }
+
+  // What the loss does not depend on is found not to train after the selection.
+  void tell_selection() {
+    const std::set<std::string_view> trained(step_.parameters.begin(), step_.parameters.end());
+    for (Selected& row : selection_.table) {
+      if (!row.trains || trained.contains(row.tied_to.empty() ? row.name : row.tied_to)) continue;
+      row.trains = false;
+      row.why = "the loss does not depend on it in a way that has a gradient";
+    }
+    step_.table = std::move(selection_.table);
+    step_.reached = std::move(selection_.reached);
+    step_.notes.insert(step_.notes.begin(), selection_.notes.begin(), selection_.notes.end());
   }
 
   // The model at the sizes of a part, with the outputs that the terms take, made ready; what moves its statistics is
@@ -134,7 +152,7 @@ class StepMaker {
     }
     own.outputs = std::move(taken);
     own.erase_dead();
-    Forward forward = make_forward(std::move(taking), model_, options);
+    Forward forward = make_forward(std::move(taking), selection_, options);
     for (const auto& [name, output] : forward.statistics) statistics_[name] = Statistic{output};
     step_.notes.insert(step_.notes.end(), forward.notes.begin(), forward.notes.end());
     return std::move(forward.model);
@@ -351,7 +369,7 @@ class StepMaker {
 
   bool decays(const Value& parameter) const {
     for (const std::string& pattern : options_.no_decay)
-      if (pattern == "vectors" ? parameter.rank() < 2 : glob_matches(pattern, parameter.name)) return false;
+      if (pattern == "vectors" ? parameter.rank() < 2 : selection_.matches(pattern, parameter.name)) return false;
     return true;
   }
 
@@ -411,7 +429,7 @@ class StepMaker {
 
   double factor_of(const Value& parameter) const {
     for (const auto& [pattern, factor] : options_.rate_factors)
-      if (glob_matches(pattern, parameter.name)) return factor;
+      if (selection_.matches(pattern, parameter.name)) return factor;
     return 1;
   }
 
@@ -426,7 +444,9 @@ class StepMaker {
     graph().outputs.push_back(value);
   }
 
-  const OnnxModel& model_;
+  const OnnxModel& given_;
+  Selection selection_;
+  const OnnxModel& model_;  // the selection's
   const StepOptions& options_;
   std::vector<Term> terms_;
   std::unique_ptr<Optimizer> optimizer_;

@@ -32,8 +32,11 @@ struct StepOptions {
   int micro_batches = 1;  ///< that a batch is cut into, one after the other
   /// Patterns of parameters that do not train.
   std::vector<std::string> freeze;
-  /// Patterns of numbers without a dimension that train; others are constants of the model's formulas.
+  /// Patterns of what trains although it counts as a constant: numbers without a dimension, buffers, what the exporter
+  /// computed.
   std::vector<std::string> train;
+  /// "COPY=SOURCE" or "COPY=SOURCE^T": initializers that are one parameter; "none": the exporter's copies train apart.
+  std::vector<std::string> tie;
   /// Patterns of parameters without weight decay; "vectors" means all with fewer than two dimensions.
   std::vector<std::string> no_decay;
   /// Pattern and factor: parameters whose learning rate is another; the first that matches counts.
@@ -59,14 +62,34 @@ inline constexpr std::string_view kLoss = "loss", kGradientNorm = "grad_norm", k
 inline constexpr std::string_view kLossScale = "loss_scale";
 inline constexpr std::string_view kStep = "train.step", kScale = "train.loss_scale", kGood = "train.good_steps";
 
+/// What becomes of a float initializer of the model.
+struct Selected {
+  std::string name;
+  /// Its other names in the model that was exported; of what the exporter computed, the parameters that it used.
+  std::vector<std::string> sources;
+  Dims dims;
+  bool trains = false;
+  std::string why;          ///< it does not train
+  std::string tied_to;      ///< the parameter that it is a copy of, and so no state of the step; empty: none
+  bool transposed = false;  ///< so is the copy
+};
+
+/// What a pattern of an option matches, by name.
+struct Reached {
+  std::string option, pattern;
+  std::vector<std::string> names;
+};
+
 struct Step {
   OnnxModel model;                       ///< parameters and what the optimizer keeps are states with next values
   std::vector<std::string> parameters;   ///< that train, in the model's order
   std::vector<std::string> kept;         ///< by the optimizer
   std::vector<std::string> statistics;   ///< running ones of BatchNormalizations, which step, too
   std::map<std::string, Tensor> frozen;  ///< the model's other parameters
-  std::vector<std::string> notes;        ///< what a person may not have meant
-  std::vector<IndexRange> ranges;        ///< of labels that are classes, and of what looks up rows of parameters
+  std::vector<Selected> table;
+  std::vector<Reached> reached;
+  std::vector<std::string> notes;  ///< what a person may not have meant
+  std::vector<IndexRange> ranges;  ///< of labels that are classes, and of what looks up rows of parameters
 };
 
 /// One term of a loss, and what a step and an evaluation call it.
