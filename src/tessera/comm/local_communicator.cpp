@@ -9,6 +9,7 @@
 #endif
 
 #include "tessera/base/error.h"
+#include "tessera/comm/yield.h"
 
 namespace tessera::comm {
 namespace {
@@ -20,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kSlice{20};
 
 /// Polls before a thread sleeps; together they take about as long as waking from a sleep. The first ones keep the core,
-/// the later ones yield it.
+/// the later ones yield it, while it comes back soon.
 constexpr int kSpins = 100;
 constexpr int kYields = 50;
 
@@ -92,8 +93,8 @@ void LocalCommunicator::block_until(const Awaited& awaited, std::chrono::millise
     if (look()) return;
     if (looks < kSpins)
       pause();
-    else
-      std::this_thread::yield();
+    else if (!yield_for_a_moment())
+      break;
   }
   Clock::time_point now = Clock::now(), deadline = now + most;
   const LastingWait lasting(station_, group_, awaited);

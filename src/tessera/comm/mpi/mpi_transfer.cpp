@@ -4,11 +4,13 @@
 #include <mutex>
 #include <thread>
 
+#include "tessera/comm/yield.h"
+
 namespace tessera::comm {
 namespace {
 
 // Looks before a waiting thread sleeps between them; MPI moves nothing during a sleep. A yielding look takes about a
-// microsecond if nobody else wants the core.
+// microsecond if nobody else wants the core; else the thread sleeps at once.
 constexpr int kYields = 200'000;
 constexpr int kLooksAtOnce = 32;
 /// Looks before the first yield, each a fraction of a microsecond: enough for short operations of ranks that arrive
@@ -74,10 +76,7 @@ bool MpiTransfer::advance() {
       std::lock_guard lock(fabric_.mutex());
       if (look_at_all()) return true;
     }
-    if (idle_ < kYields)
-      std::this_thread::yield();
-    else
-      std::this_thread::sleep_for(kNap);
+    if (idle_ >= kYields || !yield_for_a_moment()) std::this_thread::sleep_for(kNap);
   }
   return false;
 }
