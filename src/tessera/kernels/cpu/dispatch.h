@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
+#include "tessera/kernels/cpu/teams.h"
 #include "tessera/kernels/kernel.h"
 
 namespace tessera::kernels {
@@ -111,14 +112,6 @@ class FunctionKernel final : public Kernel {
 template <typename Run>
 std::unique_ptr<Kernel> make_kernel(Run run, size_t scratch_bytes = 0) {
   return std::make_unique<FunctionKernel<Run>>(std::move(run), scratch_bytes);
-}
-
-/// With fewer elements than this, waking an OpenMP team is not worthwhile.
-constexpr int64_t parallel_threshold = 32768;
-
-/// The team for a loop over `work` elements: `threads` from the threshold on, else 1.
-inline int team_for(int64_t work, int threads) {
-  return work >= parallel_threshold ? threads : 1;
 }
 
 }  // namespace tessera::kernels

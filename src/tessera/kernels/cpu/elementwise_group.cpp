@@ -42,7 +42,7 @@ class ElementwiseGroup : public Kernel {
     for (const Follower& follower : context.followers) add_member(context, follower);
     parts_ = parts_of(members_, operands);
     work_ = plan_.count() * static_cast<int64_t>(members_.size());
-    threads_ = team_for(work_, context.threads);
+    threads_ = most_team_for(work_, context.threads);
     if (!is_one_function()) prepare_pieces(context);
   }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "tessera/base/error.h"
+#include "tessera/kernels/cpu/teams.h"
 
 namespace tessera::kernels::onednn {
 namespace {
@@ -197,6 +198,7 @@ Primitive::Primitive(const dnnl::primitive& primitive, const Md& scratchpad, con
 }
 
 void Primitive::run(std::span<const void* const> addresses, void* scratch) {
+  if (threads_ > 1) heed_other_work(threads_);
   TeamScope team(threads_);
   auto place = [&](size_t index, const void* address) {
     // Setting an address makes some versions clear a layout's padding, which must not happen to shared weights at every
