@@ -74,5 +74,45 @@ TEST(Recompute, needs_a_backward_pass_beside_messages) {
   }
 }
 
+/// Blocks with a residual stream, and a later pass through them in reverse that reads what each block makes.
+spmd::Program there_and_back(int blocks) {
+  std::string states, nodes, later;
+  for (int i = 0; i < blocks; ++i) {
+    const std::string n = std::to_string(i), next = std::to_string(i + 1);
+    states += (i ? ", " : "") + ("float[16, 256] up" + n) + ", float[256, 16] down" + n;
+    nodes += "  wide" + n + " = MatMul (h" + n + ", up" + n + ")\n  active" + n + " = Gelu (wide" + n + ")\n  back" +
+             n + " = MatMul (active" + n + ", down" + n + ")\n  h" + next + " = Add (h" + n + ", back" + n + ")\n";
+    later = "  dback" + n + " = MatMul (g" + next + ", up" + n + ")\n  dactive" + n + " = Mul (dback" + n + ", active" +
+            n + ")\n  dwide" + n + " = Mul (dactive" + n + ", wide" + n + ")\n  dh" + n + " = MatMul (dwide" + n +
+            ", down" + n + ")\n  g" + n + " = Add (g" + next + ", dh" + n + ")\n" + later;
+  }
+  const std::string last = std::to_string(blocks);
+  const Compiled compiled("m (float[64, 16] x) => (float[] loss, float[64, 16] g0) <" + states +
+                              "> {\n  h0 = Identity (x)\n" + nodes + "  loss = ReduceSum <keepdims = 0> (h" + last +
+                              ")\n  g" + last + " = Tanh (h" + last + ")\n" + later + "}\n",
+                          "");
+  return compiled.program();
+}
+
+// Each segment is asked what it would free by itself; that walks this segment, and not the program.
+TEST(Recompute, looks_at_as_many_values_as_there_are) {
+  for (const char* what : {"selective", "full", "auto:1e6", "*active*"}) {
+    SCOPED_TRACE(what);
+    std::vector<double> visited;
+    for (int blocks : {16, 64}) {
+      spmd::Program program = there_and_back(blocks);
+      std::vector<std::string> notes;
+      const Topology none;
+      Context context{none, notes};
+      context.recompute = Recompute::parse(what);
+      recompute(program, context);
+      ASSERT_THAT(notes, testing::ElementsAre(testing::HasSubstr("operators run again, so that")));
+      ASSERT_GT(context.visited, 0);
+      visited.push_back(static_cast<double>(context.visited));
+    }
+    EXPECT_LT(visited[1], 4.5 * visited[0]);
+  }
+}
+
 }  // namespace
 }  // namespace tessera::passes

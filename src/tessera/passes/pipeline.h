@@ -19,6 +19,7 @@ struct Context {
   Recompute recompute = {};
   std::optional<int64_t> bucket_bytes = {};  ///< of collectives that start as one (buckets.h); 0: each starts alone
   RingAttention ring_attention = RingAttention::by_cost;
+  int64_t visited = 0;  ///< receives how many values recomputation has looked at to choose
 };
 
 struct Pass {

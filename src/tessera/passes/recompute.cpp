@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "tessera/base/error.h"
 #include "tessera/ir/flow.h"
@@ -64,7 +65,9 @@ class Recomputation {
     for (size_t s = 0; s < forward_.segments().size(); ++s)
       for (const Node* node : forward_.segments()[s].nodes) segment_of_[node] = s;
     matched_.resize(which.patterns.size());
+    late_of_segment_.resize(forward_.segments().size());
     note_gathered();
+    note_late();
   }
 
   std::string run() {
@@ -73,7 +76,7 @@ class Recomputation {
     kinds_.assign(forward_.segments().size(), which_.kind);
     if (which_.kind == Kind::by_cost) choose();
     if (which_.kind == Kind::selective || which_.kind == Kind::full) leave_what_frees_nothing();
-    const Figures all = figures(kinds_);
+    const Figures all = figures(late_, kinds_);
     copy_late_uses();
     require_matches();
     spmd::erase_dead(program_);
@@ -86,6 +89,9 @@ class Recomputation {
     return fmt::format("recomputation: {} operators run again, so that {} less are held for the backward pass",
                        all.nodes, text_of(all.freed));
   }
+
+  /// How many values it has looked at to find what choices free.
+  int64_t visited() const { return visited_; }
 
  private:
   struct Figures {
@@ -116,7 +122,7 @@ class Recomputation {
   // Communicated states: what each rank gathers of its stored parts. It stays gathered where the forward and backward
   // pass share it, and where that is asked for.
   void note_gathered() {
-    std::unordered_map<const Value*, bool> communicated;
+    std::unordered_set<const Value*> communicated;
     std::set<const Value*> kept;
     const auto is_kept = [&](const Value* value) {
       if (!value) return false;
@@ -128,30 +134,41 @@ class Recomputation {
     for (const auto& node : graph_.nodes()) {
       const size_t position = position_.size();
       position_[node.get()] = position;
-      bool is = node->domain == spmd::kCommDomain;
-      for (const Value* operand : node->inputs) {
-        const auto known = communicated.find(operand);
-        is = is || (known != communicated.end() && known->second);
-      }
+      const bool is = node->domain == spmd::kCommDomain ||
+                      std::any_of(node->inputs.begin(), node->inputs.end(),
+                                  [&](const Value* operand) { return communicated.contains(operand); });
       const bool of_kept = std::any_of(node->inputs.begin(), node->inputs.end(), is_kept);
       for (Value* result : node->outputs) {
         if (!result || forward_.depends_on_input(result)) continue;
-        communicated[result] = is;
+        form_[result] = form_of(*node);
+        if (is) communicated.insert(result);
         if (of_kept) kept.insert(result);
         if (is && forward_.contains(node.get()) &&
             (of_kept || std::any_of(result->uses.begin(), result->uses.end(),
                                     [&](const Use& use) { return !forward_.contains(use.node); })))
           kept_gathered_.insert(result);
-        if (is && !forward_.contains(node.get())) gathered_later_.emplace_back(result, position + 1);
+        if (is && !forward_.contains(node.get())) gathered_later_[form_[result]].emplace_back(result, position + 1);
       }
     }
     for (const auto& region : flow::flow_of(graph_).region_of) in_regions_.insert(region.first);
   }
 
-  // Whether later nodes read the value itself, held, rather than a copy. No kinds: all values are held.
+  // Equal for values that are the same (is_same), and hardly ever for others. Of results that no input reaches, whose
+  // operands are known.
+  size_t form_of(const Node& node) const {
+    size_t form = std::hash<std::string>()(node.op_type);
+    for (const Value* operand : node.inputs) {
+      const auto known = form_.find(operand);
+      const size_t own = known != form_.end() ? known->second : std::hash<const Value*>()(operand);
+      form = form * 1099511628211U + own;
+    }
+    return form;
+  }
+
+  // Whether later nodes read the value itself, held, rather than a copy.
   bool is_held(const Value* value, const std::vector<Kind>& kinds) const {
     const Node* maker = value->producer;
-    if (kinds.empty() || !maker || !forward_.contains(maker)) return true;
+    if (!maker || !forward_.contains(maker)) return true;
     if (maker->is("Recv", spmd::kCommDomain)) return true;  // a message comes once
     if (kept_gathered_.contains(value) || maker->domain == flow::kDomain || in_regions_.contains(maker)) return true;
     if (which_.kind == Kind::by_name) return !is_named(*value);
@@ -215,55 +232,71 @@ class Recomputation {
     return bytes * (node.domain == spmd::kCommDomain ? kBytesPerLinkByte : 1) + flops_of(node) / kFlopsPerByte;
   }
 
-  // What later nodes need: held homes, and nodes to run again, in the order in which the forward pass has them.
-  struct Needs {
-    std::set<const Value*> held;
-    std::set<const Node*> again;
-  };
+  // A value of the forward pass that later nodes read; each once, in the program's order of its readers.
+  void note_late() {
+    std::unordered_set<const Value*> seen;
+    for (const auto& node : graph_.nodes()) {
+      if (forward_.contains(node.get())) continue;
+      for (const Value* operand : node->inputs) {
+        if (!is_late(operand) || !seen.insert(operand).second) continue;
+        late_.push_back(operand);
+        if (const auto segment = segment_of_.find(operand->producer); segment != segment_of_.end())
+          late_of_segment_[segment->second].push_back(operand);
+        if (const Value* home = live_.home(operand)) ++late_in_[home];
+      }
+    }
+  }
 
-  Needs needs(const std::vector<Kind>& kinds) const {
-    Needs result;
+  // The figures if these segments' late values are computed again as `kinds` say; all others are held in any case. It
+  // walks no more than what the values are computed of again, so that asking for each segment alone is linear in all.
+  Figures figures(const std::vector<const Value*>& late, const std::vector<Kind>& kinds) const {
     std::vector<const Value*> open;
-    for (const auto& node : graph_.nodes())
-      if (!forward_.contains(node.get()))
-        for (const Value* operand : node->inputs)
-          if (is_late(operand)) open.push_back(operand);
+    std::unordered_map<const Value*, int> left;  // by home: its late values that are not held for themselves
+    for (const Value* value : late) {
+      if (is_held(value, kinds)) continue;
+      open.push_back(value);
+      if (const Value* home = live_.home(value)) ++left[home];
+    }
+    std::unordered_set<const Value*> held;  // homes of what is computed of again
+    std::unordered_set<const Node*> again;
     while (!open.empty()) {
       const Value* value = open.back();
       open.pop_back();
+      ++visited_;
       if (is_held(value, kinds)) {
-        if (const Value* home = live_.home(value)) result.held.insert(home);
+        if (const Value* home = live_.home(value)) held.insert(home);
         continue;
       }
-      if (!result.again.insert(value->producer).second) continue;
+      if (!again.insert(value->producer).second) continue;
       for (const Value* operand : value->producer->inputs)
         if (operand) open.push_back(operand);
     }
-    return result;
-  }
-
-  Figures figures(const std::vector<Kind>& kinds) const {
-    const Needs before = needs({}), after = needs(kinds);
     Figures result;
-    for (const Value* home : before.held) result.freed += live_.of(home);
-    for (const Value* home : after.held) result.freed -= live_.of(home);
+    for (const auto& [home, count] : left)
+      if (count == late_in_.at(home) && !held.contains(home)) result.freed += live_.of(home);
+    for (const Value* home : held)
+      if (!late_in_.contains(home)) result.freed -= live_.of(home);
     // In the program's order: sums that are rounded in another one could choose otherwise on another rank.
-    for (const auto& node : graph_.nodes())
-      if (after.again.contains(node.get())) result.cost += cost_of(*node);
-    result.nodes = static_cast<int>(after.again.size());
+    std::vector<const Node*> order(again.begin(), again.end());
+    std::sort(order.begin(), order.end(),
+              [&](const Node* a, const Node* b) { return position_.at(a) < position_.at(b); });
+    for (const Node* node : order) result.cost += cost_of(*node);
+    result.nodes = static_cast<int>(order.size());
     return result;
   }
 
   void leave_what_frees_nothing() {
+    std::vector<Kind> alone(forward_.segments().size(), Kind::none);
     for (size_t s = 0; s < kinds_.size(); ++s)
-      if (figures_of(s, which_.kind).freed <= 0) kinds_[s] = Kind::none;
+      if (figures_of(s, which_.kind, alone).freed <= 0) kinds_[s] = Kind::none;
   }
 
-  // The figures if only this segment is computed again.
-  Figures figures_of(size_t segment, Kind kind) const {
-    std::vector<Kind> alone(forward_.segments().size(), Kind::none);
+  // The figures if only this segment is computed again; `alone` holds none for each, before and afterwards.
+  Figures figures_of(size_t segment, Kind kind, std::vector<Kind>& alone) const {
     alone[segment] = kind;
-    return figures(alone);
+    const Figures result = figures(late_of_segment_[segment], alone);
+    alone[segment] = Kind::none;
+    return result;
   }
 
   // The choices of segments that free enough for the least cost; those that free most, if nothing frees enough.
@@ -276,10 +309,11 @@ class Recomputation {
     };
     std::vector<std::vector<Choice>> choices(count);
     double sum = 0;
+    std::vector<Kind> alone(count, Kind::none);
     for (size_t s = 0; s < count; ++s) {
       double most = 0;
       for (Kind kind : {Kind::selective, Kind::full}) {
-        const Figures of = figures_of(s, kind);
+        const Figures of = figures_of(s, kind, alone);
         if (of.freed <= most) continue;
         most = of.freed;
         choices[s].push_back({kind, of.freed, of.cost});
@@ -357,20 +391,31 @@ class Recomputation {
       result = twin;
     }
     graph_.adopt_node(std::move(copy), before);
-    replace_gathered(copies_.at(value), before);
+    replace_gathered(value, copies_.at(value), before);
     return copies_.at(value);
   }
 
+  // What the backward pass gathers that may be the same as the value, of which copies are; null: nothing.
+  std::vector<std::pair<Value*, size_t>>* gathered_like(const Value* value) {
+    const auto form = form_.find(value);
+    if (form == form_.end()) return nullptr;  // it is no state's
+    const auto found = gathered_later_.find(form->second);
+    return found == gathered_later_.end() ? nullptr : &found->second;
+  }
+
   // What the backward pass has gathered of the same state by then.
-  Value* gathered_before(const Value* value, const Node* before) const {
-    for (const auto& [other, at] : gathered_later_)
-      if (at <= position_.at(before) && is_same(other, value)) return other;
+  Value* gathered_before(const Value* value, const Node* before) {
+    if (const auto* all = gathered_like(value))
+      for (const auto& [other, at] : *all)
+        if (at <= position_.at(before) && is_same(other, value)) return other;
     return nullptr;
   }
 
-  // What the backward pass gathers of the same state afterwards is there now.
-  void replace_gathered(Value* made, const Node* before) {
-    for (auto& [other, at] : gathered_later_) {
+  // What the backward pass gathers of the same state as `value` afterwards is there now: `made`.
+  void replace_gathered(const Value* value, Value* made, const Node* before) {
+    auto* all = gathered_like(value);
+    if (!all) return;
+    for (auto& [other, at] : *all) {
       if (!is_same(other, made)) continue;
       graph_.replace_uses(other, made);
       other = made;
@@ -395,12 +440,18 @@ class Recomputation {
   const Recompute& which_;
   const LiveBytes live_;
   const Forward forward_;
-  std::unordered_map<const Node*, size_t> position_;       // in the program as it came
-  std::set<const Value*> kept_gathered_;                   // by the forward pass, for the backward pass, too
-  std::vector<std::pair<Value*, size_t>> gathered_later_;  // in the backward pass, and from where on
-  std::set<const Node*> in_regions_;                       // of loops and branches
+  std::unordered_map<const Node*, size_t> position_;  // in the program as it came
+  std::set<const Value*> kept_gathered_;              // by the forward pass, for the backward pass, too
+  std::unordered_map<const Value*, size_t> form_;     // of results that no input reaches
+  std::unordered_map<size_t, std::vector<std::pair<Value*, size_t>>>
+      gathered_later_;                // in the backward pass, by form, and from where on
+  std::set<const Node*> in_regions_;  // of loops and branches
   std::unordered_map<const Node*, size_t> segment_of_;
-  std::vector<Kind> kinds_;  // by segment
+  std::vector<const Value*> late_;                          // values of the forward pass that later nodes read
+  std::vector<std::vector<const Value*>> late_of_segment_;  // those that a segment makes
+  std::unordered_map<const Value*, int> late_in_;           // how many have this home
+  std::vector<Kind> kinds_;                                 // by segment
+  mutable int64_t visited_ = 0;                             // values, to find figures
   mutable std::vector<bool> matched_;
   std::unordered_map<const Value*, Value*> copies_;
 };
@@ -436,7 +487,9 @@ Recompute Recompute::parse(std::string_view text) {
 void recompute(Program& program, Context& context) {
   const Recompute& which = context.recompute;
   if (which.kind == Kind::none || (which.kind == Kind::by_cost && which.bytes_to_free <= 0)) return;
-  context.notes.push_back(Recomputation(program, which).run());
+  Recomputation recomputation(program, which);
+  context.notes.push_back(recomputation.run());
+  context.visited = recomputation.visited();
 }
 
 }  // namespace tessera::passes
