@@ -10,7 +10,7 @@
 namespace tessera {
 
 const Shape& Value::shape() const {
-  check(type.shape.has_value(), fmt::format("the shape of '{}' is known", name));
+  if (!type.shape) check(false, fmt::format("the shape of '{}' is known", name));
   return *type.shape;
 }
 
@@ -217,7 +217,7 @@ Node* Graph::adopt_node(std::unique_ptr<Node> node, const Node* before) {
     if (added->inputs[i]) added->inputs[i]->uses.push_back({added, i});
   for (Value* result : added->outputs)
     if (result) {
-      check(!result->producer, fmt::format("'{}' has one producer", result->name));
+      if (result->producer) check(false, fmt::format("'{}' has one producer", result->name));
       result->producer = added;
     }
   auto at = nodes_.end();
@@ -281,7 +281,8 @@ void unlink(Node* node) {
 void Graph::erase(Node* node) {
   for (Value* result : node->outputs) {
     if (!result) continue;
-    check(result->uses.empty() && !is_output(result), fmt::format("'{}' is unused when its node goes", result->name));
+    if (!result->uses.empty() || is_output(result))
+      check(false, fmt::format("'{}' is unused when its node goes", result->name));
     by_name_.erase(result->name);
     values_.erase(found_near(values_, result, near_value_));
   }
@@ -351,7 +352,7 @@ void Graph::sort() {
         const Value* operand = nodes_[at]->inputs[next];
         if (!operand || !operand->producer) continue;
         auto found = position.find(operand->producer);
-        check(found != position.end(), fmt::format("the producer of '{}' is in the graph", operand->name));
+        if (found == position.end()) check(false, fmt::format("the producer of '{}' is in the graph", operand->name));
         if (mark[found->second] == 2) continue;
         if (mark[found->second] == 1)
           fail("graph", "the nodes form a cycle through {} and {}; a graph must be acyclic", nodes_[at]->label(),
@@ -391,12 +392,22 @@ void Graph::verify(std::string_view stage) const {
   auto require = [&](bool holds, std::string_view what, const Value& value) {
     if (!holds) fail_running(stage, "graph '{}': {} for '{}'; this is a bug in tessera", name, what, value.name);
   };
-  const std::unordered_set<const Value*> stepped(stepped_.begin(), stepped_.end());
-  std::unordered_set<const Value*> owned;
+  struct Seen {
+    size_t uses = 0;
+    bool defined = false, steps = false;
+  };
+  std::unordered_map<const Value*, Seen> owned;
+  owned.reserve(values_.size());
+  for (const auto& value : values_) owned.emplace(value.get(), Seen());
+  for (const Value* state : stepped_)
+    if (const auto found = owned.find(state); found != owned.end()) found->second.steps = true;
+  // If each name is that of an owned value, and there are as many, each value has its own; that takes no search.
+  const bool all_named =
+      by_name_.size() == values_.size() && std::all_of(by_name_.begin(), by_name_.end(), [&](const auto& named) {
+        return owned.contains(named.second) && named.second->name == named.first;
+      });
   for (const auto& value : values_) {
-    owned.insert(value.get());
-    auto named = by_name_.find(value->name);
-    require(named != by_name_.end() && named->second == value.get(), "the name is not its own", *value);
+    if (!all_named) require(find(value->name) == value.get(), "the name is not its own", *value);
     require((value->kind == ValueKind::result) == (value->producer != nullptr), "kind and producer disagree", *value);
     if (value->has_data() && value->data.dtype != DType::undefined) {
       require(value->data.dtype == value->type.dtype, "data and type disagree", *value);
@@ -406,34 +417,33 @@ void Graph::verify(std::string_view stage) const {
     if (value->kind == ValueKind::expression) require(value->content.has_value(), "there are no elements", *value);
     if (value->content && value->has_shape()) {
       require(value->rank() <= 1, "contents of rank above 1", *value);
-      require(product(value->shape()) == Expr(static_cast<int64_t>(value->content->size())),
-              "contents and shape disagree", *value);
+      const auto count = static_cast<int64_t>(value->content->size());
+      require(value->rank() == 0 ? count == 1 : value->shape()[0].is(count), "contents and shape disagree", *value);
     }
   }
-  std::unordered_set<const Value*> defined;
-  std::unordered_map<const Value*, size_t> uses;
   for (const auto& node : nodes_) {
-    for (size_t i = 0; i < node->inputs.size(); ++i) {
-      const Value* operand = node->inputs[i];
+    for (const Value* operand : node->inputs) {
       if (!operand) continue;
-      if (!owned.contains(operand)) fail_running(stage, "{} has an operand of another graph", node->label());
-      require(!operand->producer || defined.contains(operand), "a use comes before the definition", *operand);
-      ++uses[operand];
+      const auto found = owned.find(operand);
+      if (found == owned.end()) fail_running(stage, "{} has an operand of another graph", node->label());
+      require(!operand->producer || found->second.defined, "a use comes before the definition", *operand);
+      ++found->second.uses;
     }
     for (const Value* result : node->outputs) {
       if (!result) continue;
-      if (!owned.contains(result)) fail_running(stage, "{} has a result of another graph", node->label());
+      const auto found = owned.find(result);
+      if (found == owned.end()) fail_running(stage, "{} has a result of another graph", node->label());
       require(result->producer == node.get(), "the producer is another", *result);
-      defined.insert(result);
+      found->second.defined = true;
     }
   }
   for (const auto& value : values_) {
-    require(value->uses.size() == uses[value.get()], "uses are miscounted", *value);
+    const Seen& seen = owned.at(value.get());
+    require(value->uses.size() == seen.uses, "uses are miscounted", *value);
     for (const Use& use : value->uses)
       require(use.node->input(use.index) == value.get(), "a listed use is not one", *value);
     if (value->next) require(owned.contains(value->next), "the next value is of another graph", *value);
-    require(stepped.contains(value.get()) == (value->next != nullptr), "the next value was not set by the graph",
-            *value);
+    require(seen.steps == (value->next != nullptr), "the next value was not set by the graph", *value);
   }
   for (const Value* output : outputs)
     if (!owned.contains(output)) fail_running(stage, "graph '{}' has an output of another graph", name);

@@ -79,7 +79,7 @@ std::optional<int> Mesh::find(std::string_view name) const {
 }
 
 std::vector<int64_t> Mesh::coordinates(int64_t rank) const {
-  check(rank >= 0 && rank < size_, fmt::format("rank {} is one of {}", rank, size_));
+  if (rank < 0 || rank >= size_) check(false, fmt::format("rank {} is one of {}", rank, size_));
   std::vector<int64_t> digits(axes_.size());
   for (size_t i = axes_.size(); i-- > 0;) {
     digits[i] = rank % axes_[i].size;
@@ -92,8 +92,8 @@ int64_t Mesh::rank_of(const std::vector<int64_t>& coordinates) const {
   check(coordinates.size() == axes_.size(), "there is one coordinate per axis");
   int64_t rank = 0;
   for (size_t i = 0; i < axes_.size(); ++i) {
-    check(coordinates[i] >= 0 && coordinates[i] < axes_[i].size,
-          fmt::format("coordinate {} lies on axis '{}'", coordinates[i], axes_[i].name));
+    if (coordinates[i] < 0 || coordinates[i] >= axes_[i].size)
+      check(false, fmt::format("coordinate {} lies on axis '{}'", coordinates[i], axes_[i].name));
     rank = rank * axes_[i].size + coordinates[i];
   }
   return rank;

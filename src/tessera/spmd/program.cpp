@@ -43,6 +43,7 @@ namespace {
 
 std::unordered_set<const Value*> values_of(const Program& program) {
   std::unordered_set<const Value*> alive;
+  alive.reserve(program.graph->values().size());
   for (const Graph* graph : {program.graph.get(), program.init.get()})
     if (graph)
       for (const auto& value : graph->values()) alive.insert(value.get());
@@ -56,10 +57,10 @@ void verify(const Program& program, std::string_view stage) {
     if (graph) graph->verify(stage);
   const std::unordered_set<const Value*> alive = values_of(program);
   for (const auto& [value, placement] : program.placements)
-    check(alive.contains(value),
-          fmt::format("{}: '{}' has a placement of a value that is gone", stage, placement.name));
+    if (!alive.contains(value))
+      check(false, fmt::format("{}: '{}' has a placement of a value that is gone", stage, placement.name));
   for (const auto& [state, data] : program.initial)
-    check(alive.contains(state), fmt::format("{}: there are initial data of a state that is gone", stage));
+    if (!alive.contains(state)) check(false, fmt::format("{}: there are initial data of a state that is gone", stage));
 }
 
 void erase_dead(Program& program, bool states) {
