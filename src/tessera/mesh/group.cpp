@@ -36,23 +36,23 @@ std::vector<AxisRef> parse_axes(const std::vector<std::string>& texts, const Mes
 }
 
 std::vector<int> group_of(int64_t rank, const std::vector<AxisRef>& axes, const Mesh& mesh) {
-  std::vector<std::vector<int64_t>> members = {mesh.coordinates(rank)};
+  std::vector<int> ranks = {static_cast<int>(rank)};
   for (const AxisRef& axis : axes) {
     auto index = mesh.find(axis.axis);
     check(index.has_value(), "a group's axis is on the mesh");
-    int64_t minor = mesh.axes()[*index].size / (axis.pre * axis.size);
-    std::vector<std::vector<int64_t>> next;
-    for (const auto& member : members)
-      for (int64_t digit = 0; digit < axis.size; ++digit) {
-        auto other = member;
-        int64_t& coordinate = other[*index];
-        coordinate += (digit - coordinate / minor % axis.size) * minor;
-        next.push_back(std::move(other));
-      }
-    members = std::move(next);
+    // Ranks that lie next to each other along the axis, and what a digit of the (sub-)axis counts.
+    int64_t stride = 1;
+    for (size_t later = *index + 1; later < mesh.axes().size(); ++later) stride *= mesh.axes()[later].size;
+    const int64_t size = mesh.axes()[*index].size, minor = size / (axis.pre * axis.size);
+    std::vector<int> next;
+    next.reserve(ranks.size() * static_cast<size_t>(axis.size));
+    for (const int64_t member : ranks) {
+      const int64_t own = member / stride % size / minor % axis.size;
+      for (int64_t digit = 0; digit < axis.size; ++digit)
+        next.push_back(static_cast<int>(member + (digit - own) * minor * stride));
+    }
+    ranks = std::move(next);
   }
-  std::vector<int> ranks;
-  for (const auto& member : members) ranks.push_back(static_cast<int>(mesh.rank_of(member)));
   return ranks;
 }
 

@@ -100,12 +100,13 @@ class Joined {
   // All members' blocks of whole tensors, member by member. Returns their end.
   size_t place_blocks(std::vector<Piece>& into, size_t at) {
     const size_t members = parts_[first_]->operation().counts.size();
-    std::vector<int64_t> before(end_ - first_, 0);
+    std::vector<int64_t> before(end_ - first_, 0), wholes;
+    for (size_t i = first_; i < end_; ++i) wholes.push_back(comm::sum_of(parts_[i]->operation().counts));
     for (size_t member = 0; member < members; ++member) {
       const size_t begin = at;
       for (size_t i = first_; i < end_; ++i) {
         const comm::Operation& part = parts_[i]->operation();
-        const int64_t whole = comm::sum_of(part.counts), block = part.counts[member];
+        const int64_t whole = wholes[i - first_], block = part.counts[member];
         add(into, i, Box{{part.outer, whole, part.inner}, {0, before[i - first_], 0}, {part.outer, block, part.inner}},
             at);
         before[i - first_] += block;
@@ -123,6 +124,28 @@ class Joined {
   comm::Operation operation_;
 };
 
+/// Joined::bytes() of all parts, without a list of all members' pieces.
+size_t joined_bytes(const Parts& parts) {
+  const comm::Operation& like = parts.front()->operation();
+  int64_t own = 0, whole = 0;  // elements: of this member, and of all members' blocks
+  for (const auto& each : parts) {
+    const comm::Operation& part = each->operation();
+    const int64_t rows = part.counts.empty() ? 0 : part.counts[static_cast<size_t>(each->member())];
+    own += part.counts.empty() ? part.count : part.outer * rows * part.inner;
+    whole += part.outer * comm::sum_of(part.counts) * part.inner;
+  }
+  const size_t element = bind::element_bytes(like.dtype);
+  const size_t own_bytes = static_cast<size_t>(own) * element, whole_bytes = static_cast<size_t>(whole) * element;
+  switch (traits_of(like.kind).block) {
+    case BlockSide::operand:
+      return aligned(aligned(own_bytes) + whole_bytes);
+    case BlockSide::result:
+      return aligned(aligned(whole_bytes) + own_bytes);
+    default:
+      return aligned(own_bytes);
+  }
+}
+
 class Bucket : public bind::Communication {
  public:
   Bucket(const std::vector<const Node*>& nodes, RankState& rank, const SymbolLookup& symbols, bind::StepInfo& info)
@@ -135,7 +158,7 @@ class Bucket : public bind::Communication {
     info.name = label_ = fmt::format("{} and {} more", info.name, nodes.size() - 1);
     axes_ = info.axes;
     // However it is divided, each operation's memory is aligned, and so are the results in it.
-    scratch_ = Joined(parts_, 0, parts_.size(), label_).bytes() + 2 * kAlignment * parts_.size();
+    scratch_ = joined_bytes(parts_) + 2 * kAlignment * parts_.size();
   }
 
   size_t scratch_bytes() const override { return scratch_; }

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/bind/traits.h"
@@ -63,8 +64,8 @@ class Collective : public NodeCommunication {
     operation_.root = static_cast<int>(node.get_int("root", 0));
     info.is_root = member() == operation_.root;
     prepare(node);
-    operation_.counts = counts_;
-    operation_.recv_counts = recv_counts_;
+    operation_.counts = std::move(counts_);
+    operation_.recv_counts = std::move(recv_counts_);
   }
 
   const comm::Operation& operation() const override { return operation_; }
@@ -173,7 +174,10 @@ class Collective : public NodeCommunication {
     if (dim < 0 || dim >= static_cast<int64_t>(dims.size()))
       fail("communication", "{}: dimension {} is out of range", node.label(), dim);
     Expr extent = dialect::stated_extent(node, spmd::kExtentAttribute, blocks[static_cast<size_t>(dim)]);
-    for (int member : members_) counts_.push_back(extents_.at(extent, member));
+    if (const auto same = extent.constant())
+      counts_.assign(members_.size(), *same);
+    else
+      for (int member : members_) counts_.push_back(extents_.at(extent, member));
     operation_.outer = product_of(dims, 0, static_cast<size_t>(dim));
     operation_.inner = product_of(dims, static_cast<size_t>(dim) + 1, dims.size());
   }
