@@ -286,7 +286,7 @@ bool raise_sum(Graph& graph, Node* sum) {
     if (found && (experts.empty() || found->is_like(experts.begin()->second)) &&
         experts.try_emplace(found->at.expert, *found).second)
       continue;
-    if (!ops::are_zeros(term)) others.push_back(term);
+    others.push_back(term);
   }
   if (experts.size() < 2) return false;
   // All experts, from 0 on.
@@ -298,6 +298,7 @@ bool raise_sum(Graph& graph, Node* sum) {
   if (like.at.routing.weights->dtype() != dtype || like.gate.matrix.value->dtype() != dtype) return false;
   std::vector<Expert> in_order;
   for (const auto& [number, each] : experts) in_order.push_back(each);
+  std::erase_if(others, ops::are_zeros);  // looks through all elements, and so comes last
   Value* result = sum->outputs[0];
   Value* y = mixture(graph, in_order, sum, result->name + ".experts");
   if (!y) return false;
