@@ -136,8 +136,8 @@ Model held_decoder(const Model& model, const GeneratorOptions& options);
 
 /// The prompts in a .npz or .npy file: an integer array [length] is one, an array [count, length] are several; arrays
 /// go by name, numbers in names by value. If a file has the array `input_ids`, as tokenizers give it, only that is
-/// read; an `attention_mask` beside it says where prompts end that are padded at the right. Throws a user error that
-/// names the array for anything else.
+/// read; an `attention_mask` beside it, of ones for tokens and zeros for padding before or behind them, says which
+/// tokens are the prompt. Throws a user error that names the array for anything else.
 std::vector<std::vector<int64_t>> read_prompts(const std::filesystem::path& path);
 
 }  // namespace v1

@@ -486,13 +486,21 @@ TEST(Prompts, are_the_ids_that_a_mask_shows) {
   };
   EXPECT_THAT(read_prompts(written({{"attention_mask", mask({1, 1, 1, 1, 1, 0})}, {"input_ids", ids}})),
               ElementsAre(ElementsAre(4, 5, 6), ElementsAre(7, 8)));
+  // Tokenizers of decoders pad at the left; some fill up to a length that no prompt has.
+  EXPECT_THAT(read_prompts(written({{"attention_mask", mask({0, 0, 1, 0, 1, 1})}, {"input_ids", ids}})),
+              ElementsAre(ElementsAre(6), ElementsAre(8, 0)));
+  EXPECT_THAT(read_prompts(written({{"attention_mask", mask({0, 1, 0, 1, 1, 1})}, {"input_ids", ids}})),
+              ElementsAre(ElementsAre(5), ElementsAre(7, 8, 0)));
   EXPECT_THAT(read_prompts(written({{"token_type_ids", mask({0, 0, 0, 0, 0, 0})}, {"input_ids", ids}})),
               ElementsAre(ElementsAre(4, 5, 6), ElementsAre(7, 8, 0)));
   const auto error = [&](const std::vector<std::pair<std::string, Tensor>>& arrays) {
     return error_of([&] { read_prompts(written(arrays)); });
   };
-  EXPECT_THAT(error({{"attention_mask", mask({1, 1, 1, 0, 1, 1})}, {"input_ids", ids}}),
-              HasSubstr("the array 'attention_mask' hides tokens of prompt 1 that do not end it"));
+  EXPECT_THAT(
+      error({{"attention_mask", mask({1, 1, 1, 1, 0, 1})}, {"input_ids", ids}}),
+      HasSubstr("the array 'attention_mask' hides tokens in the middle of prompt 1; padding must stand before"));
+  EXPECT_THAT(error({{"attention_mask", mask({1, 2, 0, 1, 1, 1})}, {"input_ids", ids}}),
+              HasSubstr("the array 'attention_mask' holds 2 for prompt 0; it must hold 1 for each token"));
   EXPECT_THAT(error({{"attention_mask", mask({1, 1, 1})}, {"input_ids", ids}}),
               HasSubstr("the array 'attention_mask' is int64 [1, 3]; it must be integers or bools [2, 3]"));
   EXPECT_THAT(error({{"attention_mask", mask({1, 1, 1})}, {"a", mask({1, 2, 3})}}),

@@ -56,16 +56,25 @@ const Tensor* named(const Arrays& arrays, std::string_view name) {
   return nullptr;
 }
 
-// How many ones a row of an attention mask begins with; all behind must be zeros.
-int64_t shown(const std::vector<int64_t>& mask, int64_t row, int64_t length, const std::string& path) {
+// Where the ones of a row of an attention mask begin and end. Decoders' tokenizers pad at the left, others at the
+// right.
+std::pair<int64_t, int64_t> shown(const std::vector<int64_t>& mask, int64_t row, int64_t length,
+                                  const std::string& path) {
   const auto begin = mask.begin() + row * length, end = begin + length;
-  const auto first_hidden = std::find_if(begin, end, [](int64_t element) { return element != 1; });
-  if (std::any_of(first_hidden, end, [](int64_t element) { return element != 0; }))
+  const auto is_hidden = [](int64_t element) { return element == 0; };
+  const auto first = std::find_if_not(begin, end, is_hidden), last = std::find_if(first, end, is_hidden);
+  if (const auto other = std::find_if(begin, end, [](int64_t element) { return element != 0 && element != 1; });
+      other != end)
     fail("generate",
-         "{}: the array 'attention_mask' hides tokens of prompt {} that do not end it; pad prompts at the right, or "
-         "give each as an array of its own",
+         "{}: the array 'attention_mask' holds {} for prompt {}; it must hold 1 for each token, and 0 for "
+         "padding",
+         path, *other, row);
+  if (!std::all_of(last, end, is_hidden))
+    fail("generate",
+         "{}: the array 'attention_mask' hides tokens in the middle of prompt {}; padding must stand before a prompt "
+         "or behind it, or give each prompt as an array of its own",
          path, row);
-  return first_hidden - begin;
+  return {first - begin, last - begin};
 }
 
 void add_prompts(std::vector<std::vector<int64_t>>& prompts, const std::string& name, const Tensor& array,
@@ -79,8 +88,9 @@ void add_prompts(std::vector<std::vector<int64_t>>& prompts, const std::string& 
   const std::vector<int64_t> ids = array.to_int64(), mask_elements = mask ? mask->to_int64() : std::vector<int64_t>{};
   const int64_t count = array.dims.size() == 2 ? array.dims[0] : 1, length = array.dims.back();
   for (int64_t i = 0; i < count; ++i) {
+    const auto [first, end] = mask ? shown(mask_elements, i, length, path) : std::pair<int64_t, int64_t>(0, length);
     const auto begin = ids.begin() + i * length;
-    prompts.emplace_back(begin, begin + (mask ? shown(mask_elements, i, length, path) : length));
+    prompts.emplace_back(begin + first, begin + end);
   }
 }
 
