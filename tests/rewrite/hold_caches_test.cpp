@@ -183,6 +183,15 @@ std::string refusal(const std::string& text) {
   return "no error";
 }
 
+// As dynamic NTK does, which lowers its frequencies while a text grows.
+TEST(HoldCaches, says_why_frequencies_that_depend_on_the_length_leave_no_caches) {
+  std::string text(kWithoutCaches);
+  const std::string sum = "z = Add (x, p)";
+  text.replace(text.find(sum), sum.size(), "count = Cast <to = 1> (all) slower = Div (p, count) z = Add (x, slower)");
+  EXPECT_THAT(refusal(text), HasSubstr("Cast producing 'count' computes with the number of tokens, so that each new "
+                                       "token changes the keys and values of those before it"));
+}
+
 // What the cache would have dropped is hidden by the mask, so that the cache may keep it.
 TEST(HoldCaches, keeps_all_tokens_of_a_window) {
   const HeldDecoder made = held(test::windowed_decoder(7, 8), 1);

@@ -243,8 +243,10 @@ class CacheHolder {
   void require_tokens_apart() {
     ops::infer_types(graph());
     if (const TokenMeeting meeting = where_tokens_meet(graph(), sequence_); meeting.node)
-      fail("generate", "{} mixes tokens along dimension {} of '{}'", meeting.node->label(), meeting.dim,
-           meeting.value->name);
+      fail("generate",
+           "{} mixes tokens along dimension {} of '{}', so that new tokens change the keys and values of those before "
+           "them",
+           meeting.node->label(), meeting.dim, meeting.value->name);
   }
 
   // --- Positions
@@ -270,7 +272,11 @@ class CacheHolder {
         if (node.outputs[0] == lengths_ || (node.is("Range") && positions_->made(node.outputs[0]))) continue;
         const bool ends =
             !held_.given && ((node.is("Range") && use.index == 1) || (node.is("Slice") && use.index == 2));
-        if (!ends) fail("generate", "{} computes with the number of tokens", node.label());
+        if (!ends)
+          fail("generate", "{} computes with the number of tokens, {}", node.label(),
+               held_.given ? "so that each new token changes the keys and values of those before it (as frequencies "
+                             "that depend on the length do, dynamic NTK's)"
+                           : "which the extents of caches with room for more do not say");
       }
     }
   }
