@@ -93,6 +93,15 @@ TEST_F(GenerateCommand, lets_caches_grow) {
   EXPECT_THAT(mistake(missing + "--emit step.onnx --batch 1 --capacity 8"), HasSubstr("leave --grow out"));
 }
 
+// Prompts say how large a run is.
+TEST_F(GenerateCommand, knows_all_sizes) {
+  for (const char* cache : {"held", "handed", "none"}) {
+    const Ran ran = tessera(cached_ + "--ids 5,7,42,3 --max-new 3 --cache " + std::string(cache));
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    EXPECT_THAT(ran.out, testing::Not(HasSubstr("unbound sizes"))) << cache;
+  }
+}
+
 TEST_F(GenerateCommand, draws_by_the_seed) {
   const auto drawn = [&](const std::string& seed) {
     return parsed(tiny_ + "--text A --max-new 12 --temperature 2 --top-p 0.9 --top-k 50 --seed " + seed)["texts"];

@@ -68,14 +68,27 @@ Tensor integers(DType dtype, Dims dims, const std::vector<int64_t>& elements) {
        name_of(dtype));
 }
 
-/// Unless the plan says otherwise, choices by cost are for one token of each text, as most runs have them.
-Plan for_decoding(const DecoderSource& source) {
+/// What the plan does not say of the model to compile: choices by cost are for one token of each text, as most runs
+/// have them, behind as many others as there is room for.
+Plan for_decoding(const DecoderSource& source, const Model& model) {
   Plan plan = source.plan;
-  for (const TensorInfo& input : source.model.inputs()) {
-    if (input.name != source.ports.ids || input.shape.size() != 2) continue;
-    for (const std::string& symbol : source.model.symbols())
-      if (symbol == input.shape[1]) plan.shapes.try_emplace(symbol, 1);
+  const rewrite::DecoderPorts& ports = source.ports;
+  const std::vector<std::string> symbols = model.symbols();
+  const auto suppose = [&](const TensorInfo& input, size_t dim, int64_t size) {
+    if (dim < input.shape.size() && std::find(symbols.begin(), symbols.end(), input.shape[dim]) != symbols.end())
+      plan.shapes.try_emplace(input.shape[dim], size);
+  };
+  for (const TensorInfo& input : model.inputs()) {
+    const bool is_cache =
+        std::any_of(ports.caches.begin(), ports.caches.end(),
+                    [&](const rewrite::DecoderPorts::Cache& cache) { return cache.past == input.name; });
+    if (is_cache || input.name == ports.ids) suppose(input, 0, source.options.batch);
+    if (is_cache) suppose(input, 2, source.options.capacity - 1);
+    if (input.name == ports.ids) suppose(input, 1, 1);
   }
+  // A mask may be as long as both together.
+  for (const TensorInfo& input : model.inputs())
+    if (input.name == ports.mask) suppose(input, 1, source.options.capacity);
   return plan;
 }
 
@@ -99,7 +112,7 @@ class LoadedDecoder : public Decoder {
   LoadedDecoder(const DecoderSource& source, const Model& model)
       : ports_(source.ports),
         inputs_(source.options.constants),
-        program_(compile(model, source.mesh, for_decoding(source), source.compile)),
+        program_(compile(model, source.mesh, for_decoding(source, model), source.compile)),
         session_(program_, source.session) {
     for (const TensorInfo& input : program_.inputs()) {
       dtypes_[input.name] = input.dtype;
