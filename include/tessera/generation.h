@@ -81,7 +81,7 @@ struct GeneratedText {
 
 struct Generation {
   std::vector<GeneratedText> texts;  ///< one per prompt
-  double prefill_ms = 0;             ///< of all runs over prompts
+  double prefill_ms = 0;             ///< of all runs over prompts, without loading weights and planning
   int64_t prefill_tokens = 0;        ///< in these
   std::vector<double> decode_ms;     ///< of each run after those: a token for each text that runs
 };
@@ -92,7 +92,7 @@ using TokenObserver = std::function<void(size_t text, int64_t token)>;
 /// A decoder on the ranks of a mesh. With a connection, all processes make the same calls and get the same texts.
 class Generator {
  public:
-  /// Compiles the model for its batch and capacity, and loads it. Throws user errors: as compile() does; for a model
+  /// Compiles the model for its batch and capacity. Throws user errors: as compile() does; for a model
   /// that is no decoder; for inputs that nobody gives; and for caches that are handed on, or grow, with a connection.
   Generator(const Model& model, const Mesh& mesh, const Plan& plan, const GeneratorOptions& options = {},
             const CompileOptions& compile_options = {}, const SessionOptions& session = {});
@@ -106,6 +106,10 @@ class Generator {
   /// unless that grows, too.
   Generation generate(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options,
                       const TokenObserver& observe = nullptr);
+
+  /// Loads the weights, and plans the runs over these prompts and over single tokens, as generate() does otherwise
+  /// before its first run. Throws what generate() would throw for them before it runs.
+  void prepare(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options);
 
   /// Throws the user error that generate() would throw for these before it runs.
   void require(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options) const;

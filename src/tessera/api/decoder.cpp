@@ -173,39 +173,49 @@ class HeldDecoder : public LoadedDecoder {
     held_ = texts.held;
   }
 
+  void prepare(const Texts& texts) override {
+    give_texts(texts);
+    session_.peak_bytes(inputs_);
+    const std::vector<int64_t> one_each(texts.size(), 0);
+    give_run(one_each, one_each, one_each);
+    session_.peak_bytes(inputs_);
+  }
+
   Rows start(const Texts& texts) override {
-    held_.assign(texts.size(), 0);
+    give_texts(texts);
+    Rows rows = this->rows(session_.run(inputs_), 0);
+    held_.clear();
+    for (const std::vector<int64_t>& text : texts) held_.push_back(static_cast<int64_t>(text.size()));
+    return rows;
+  }
+
+  Rows next(const std::vector<int64_t>& tokens) override {
+    give_run(tokens, held_, std::vector<int64_t>(tokens.size(), 0));
+    Rows rows = this->rows(session_.run(inputs_), 0);
+    for (int64_t& held : held_) ++held;
+    return rows;
+  }
+
+ private:
+  // Behind a text that is not the longest, any token will do.
+  void give_texts(const Texts& texts) {
     size_t longest = 0;
-    std::vector<int64_t> lengths;
-    for (const std::vector<int64_t>& text : texts) {
-      longest = std::max(longest, text.size());
-      lengths.push_back(static_cast<int64_t>(text.size()));
-    }
-    // Behind a text, any token will do.
+    for (const std::vector<int64_t>& text : texts) longest = std::max(longest, text.size());
     std::vector<int64_t> ids, last;
     for (const std::vector<int64_t>& text : texts) {
       ids.insert(ids.end(), text.begin(), text.end());
       ids.insert(ids.end(), longest - text.size(), 0);
       last.push_back(static_cast<int64_t>(text.size()) - 1);
     }
-    Rows rows = run(ids, last);
-    held_ = lengths;
-    return rows;
+    give_run(ids, std::vector<int64_t>(texts.size(), 0), last);
   }
 
-  Rows next(const std::vector<int64_t>& tokens) override {
-    Rows rows = run(tokens, std::vector<int64_t>(tokens.size(), 0));
-    for (int64_t& held : held_) ++held;
-    return rows;
-  }
-
- private:
-  Rows run(const std::vector<int64_t>& ids, const std::vector<int64_t>& last) {
-    const auto texts = static_cast<int64_t>(held_.size());
+  // A run's tokens, how many caches hold before, and of which token logits are wanted: of each text.
+  void give_run(const std::vector<int64_t>& ids, const std::vector<int64_t>& held, const std::vector<int64_t>& last) {
+    const auto texts = static_cast<int64_t>(held.size());
     give(ports_.ids, {texts, static_cast<int64_t>(ids.size()) / texts}, ids);
-    give(rewrite::kHeld, {texts}, held_);
+    give(rewrite::kHeld, {texts}, held);
     give(rewrite::kLast, {texts}, last);
-    return rows(session_.run(inputs_), 0);
   }
 
   int64_t capacity_ = 0;
@@ -216,17 +226,16 @@ class HandedDecoder : public LoadedDecoder {
  public:
   explicit HandedDecoder(const DecoderSource& source) : LoadedDecoder(source, source.model) {}
 
-  Rows start(const Texts& texts) override {
-    const auto batch = static_cast<int64_t>(texts.size());
-    for (const TensorInfo& input : program_.inputs())
-      if (is_past(input.name)) inputs_[input.name] = Tensor::zeros(input.dtype, empty(input, batch));
-    past_ = 0;
-    std::vector<int64_t> ids;
-    for (const std::vector<int64_t>& text : texts) ids.insert(ids.end(), text.begin(), text.end());
-    return run(ids, batch);
+  void prepare(const Texts& texts) override {
+    give_texts(texts);
+    session_.peak_bytes(inputs_);
   }
 
-  Rows next(const std::vector<int64_t>& tokens) override { return run(tokens, static_cast<int64_t>(tokens.size())); }
+  Rows start(const Texts& texts) override { return run(give_texts(texts)); }
+
+  Rows next(const std::vector<int64_t>& tokens) override {
+    return run(give_run(tokens, static_cast<int64_t>(tokens.size())));
+  }
 
  private:
   bool is_past(const std::string& name) const {
@@ -244,13 +253,28 @@ class HandedDecoder : public LoadedDecoder {
     return dims;
   }
 
-  Rows run(const std::vector<int64_t>& ids, int64_t texts) {
+  // Gives the tokens of new texts; returns how many each has, which are as many.
+  int64_t give_texts(const Texts& texts) {
+    const auto batch = static_cast<int64_t>(texts.size());
+    for (const TensorInfo& input : program_.inputs())
+      if (is_past(input.name)) inputs_[input.name] = Tensor::zeros(input.dtype, empty(input, batch));
+    past_ = 0;
+    std::vector<int64_t> ids;
+    for (const std::vector<int64_t>& text : texts) ids.insert(ids.end(), text.begin(), text.end());
+    return give_run(ids, batch);
+  }
+
+  // Gives a run's tokens; returns how many each text has.
+  int64_t give_run(const std::vector<int64_t>& ids, int64_t texts) {
     // Some models keep the last tokens only.
     const int64_t cached = ports_.caches.empty() ? past_ : inputs_.at(ports_.caches.front().past).dims.at(2);
     give_tokens(ids, texts, past_, cached);
     give(ports_.branch, {1}, {past_ > 0 ? 1 : 0});
-    Tensors outputs = session_.run(inputs_);
-    const int64_t sequence = static_cast<int64_t>(ids.size()) / texts;
+    return static_cast<int64_t>(ids.size()) / texts;
+  }
+
+  Rows run(int64_t sequence) {
+    const Tensors outputs = session_.run(inputs_);
     for (const rewrite::DecoderPorts::Cache& cache : ports_.caches)
       if (const auto present = outputs.find(cache.present); present != outputs.end())
         inputs_[cache.past] = present->second;

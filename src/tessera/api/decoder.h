@@ -23,6 +23,8 @@ class Decoder {
 
   /// Begins texts; gives the logits of what follows each. Texts of several lengths only if `ragged`.
   virtual std::vector<std::vector<float>> start(const std::vector<std::vector<int64_t>>& texts) = 0;
+  /// Loads the weights and plans what start() runs for these texts, and what next() runs where its sizes stay the same.
+  virtual void prepare(const std::vector<std::vector<int64_t>>& texts) = 0;
   /// One more token for each text; gives the logits of what follows it.
   virtual std::vector<std::vector<float>> next(const std::vector<int64_t>& tokens) = 0;
 

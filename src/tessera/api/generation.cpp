@@ -50,6 +50,12 @@ rewrite::HeldDecoder held_in(const Model& model, const rewrite::DecoderPorts& po
   return held;
 }
 
+int64_t longest_of(const std::vector<std::vector<int64_t>>& texts) {
+  size_t longest = 0;
+  for (const std::vector<int64_t>& text : texts) longest = std::max(longest, text.size());
+  return static_cast<int64_t>(longest);
+}
+
 double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
@@ -212,17 +218,24 @@ struct Generator::Impl {
     return all;
   }
 
-  void run(const std::vector<size_t>& group, const std::vector<std::vector<int64_t>>& prompts,
-           const GenerationOptions& asked, const TokenObserver& observe, Generation& made) {
+  /// The texts that run together for a group of prompts, for which everything is loaded and planned.
+  std::vector<std::vector<int64_t>> prepared(const std::vector<size_t>& group,
+                                             const std::vector<std::vector<int64_t>>& prompts) {
     std::vector<std::vector<int64_t>> texts;
     for (size_t i : group) texts.push_back(prompts[i]);
     // Held caches have rows for a whole batch; what they hold of no text is ignored.
     while (form == CacheForm::held && static_cast<int64_t>(texts.size()) < options.batch)
       texts.push_back(texts.front());
-    int64_t longest = 0;
-    for (const std::vector<int64_t>& text : texts) longest = std::max(longest, static_cast<int64_t>(text.size()));
+    make_room(longest_of(texts), false);
+    decoder->prepare(texts);
+    return texts;
+  }
+
+  void run(const std::vector<size_t>& group, const std::vector<std::vector<int64_t>>& prompts,
+           const GenerationOptions& asked, const TokenObserver& observe, Generation& made) {
+    const std::vector<std::vector<int64_t>> texts = prepared(group, prompts);
+    const int64_t longest = longest_of(texts);
     Clock::time_point start = Clock::now();
-    make_room(longest, false);
     auto logits = decoder->start(texts);
     made.prefill_ms += milliseconds_since(start);
     for (size_t i : group) made.prefill_tokens += static_cast<int64_t>(prompts[i].size());
@@ -276,6 +289,12 @@ Generator& Generator::operator=(Generator&&) noexcept = default;
 
 void Generator::require(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options) const {
   impl_->require_prompts(prompts, options);
+}
+
+void Generator::prepare(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options) {
+  impl_->require_prompts(prompts, options);
+  const std::vector<std::vector<size_t>> groups = impl_->groups_of(prompts);
+  if (!groups.empty()) impl_->prepared(groups.front(), prompts);
 }
 
 Generation Generator::generate(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options,

@@ -1,5 +1,6 @@
 #include "tessera/check.h"
 #include "tessera/cli/command.h"
+#include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/progress.h"
 
@@ -31,7 +32,7 @@ class Annotate : public Command {
           ErrorKind::user, "devices",
           "tessera annotate writes annotations and follows none; leave out --configuration, or complete those of "
           "the model with tessera infer");
-    const Model model = Model::load(model_);
+    const Model model = load_model(console, model_);
     const Plan plan = plan_.plan().over(model.plan());
     if (plan.mesh.empty())
       throw Error(ErrorKind::user, "devices", "no mesh to annotate the model for; give one, as --mesh dp=2,tp=2");
@@ -62,7 +63,7 @@ class Infer : public Command {
   }
 
   int run(Console& console) override {
-    Model model = Model::load(model_);
+    Model model = load_model(console, model_);
     std::vector<std::string> names = model.configurations();
     if (!configuration_.empty()) names = {configuration_};
     if (names.empty()) refuse_wrong_annotations(model);

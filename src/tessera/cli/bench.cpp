@@ -200,16 +200,19 @@ class Bench : public Command {
     Preparation prepared;
     prepared.compile = loaded.compile_ms;
     const Clock::time_point start = Clock::now();
+    Progress progress(console, "loading weights");
     Session session(program, options);
     const std::vector<int64_t> peaks = session.peak_bytes(loaded.inputs);
     prepared.load = milliseconds_since(start);
+    progress.next("planning for other shapes");
     prepared.bind = time_to_bind(session, loaded, inputs_.memory_limit);
+    progress.end();
     RunInputs given(loaded, grown_, inputs_);
     const int threads = session.threads_per_rank() * static_cast<int>(program.mesh().size());
     Floor floor = floor_of(loaded);
     floor.cores = std::min(threads, machine().cores);
     if (floor.flops > 0 && console.speaks()) {
-      Progress progress(console, "measuring the machine");
+      progress.next("measuring the machine");
       const bool narrow = floor.dtype == DType::bfloat16 || floor.dtype == DType::float16;
       floor.peak = measure_peak(narrow ? *floor.dtype : DType::float32, floor.cores);
       // If there are no products of 16-bit floats, float32 products replace them.
@@ -217,15 +220,13 @@ class Bench : public Command {
     }
 
     std::vector<double> times;
-    {
-      Progress progress(console, "running");
-      for (int i = 0; i < warmup_; ++i) session.run(given.next());
-      for (int i = 0; i < iterations_; ++i) {
-        const Tensors& inputs = given.next();
-        const Clock::time_point start = Clock::now();
-        session.run(inputs);
-        times.push_back(milliseconds_since(start));
-      }
+    progress.next("running");
+    for (int i = 0; i < warmup_; ++i) session.run(given.next());
+    for (int i = 0; i < iterations_; ++i) {
+      const Tensors& inputs = given.next();
+      const Clock::time_point start = Clock::now();
+      session.run(inputs);
+      times.push_back(milliseconds_since(start));
     }
     constexpr int kProfiled = 20;
     const int profiled = std::min(iterations_, kProfiled);
@@ -241,6 +242,7 @@ class Bench : public Command {
       if (!trace_.empty()) trace.add(profile, at);
       at += profile.duration;
     }
+    progress.end();
     if (!console.speaks()) return kGood;
     if (!trace_.empty()) trace.write(trace_);
     const Latency latency(times);

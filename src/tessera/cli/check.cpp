@@ -24,7 +24,7 @@ class Check : public Command {
   int run(Console& console) override {
     if (accept_ && !Program::is_written(path_))
       fail("options", "--accept is for a folder that tessera shard wrote, and '{}' is none; leave it out", path_);
-    if (!Program::is_written(path_)) models_ = load_models(path_);
+    if (!Program::is_written(path_)) models_ = load_models(console, path_);
     const std::vector<std::string> configurations = configurations_asked();
     if (follows_annotations()) {
       const std::vector<CheckFinding> faults = [&] {
@@ -54,17 +54,18 @@ class Check : public Command {
   Program load(const Console& console) {
     if (Program::is_written(path_)) {
       plan_.refuse_for_written(path_);
+      const Progress progress(console, "reading " + path_);
       changed_ = changed_models(path_);
       return Program::read(path_, true);
     }
-    Progress progress(console, "compiling");
-    if (std::optional<Program> program = join_split(models_, path_, plan_, {})) {
+    if (std::optional<Program> program = join_split(console, models_, path_, plan_, {})) {
       split_ = true;
       return *program;
     }
     Model model = models_.front();
     Plan plan = plan_.plan(model, console);
     model = sized_as_needed(model, plan, nullptr, console);
+    const Progress progress(console, "compiling");
     return compile(model, plan_.mesh(plan), plan);
   }
 

@@ -1,7 +1,9 @@
 #include "tessera/cli/command.h"
 #include "tessera/cli/load_program.h"
+#include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/program_tables.h"
+#include "tessera/cli/progress.h"
 
 namespace tessera::cli {
 namespace {
@@ -15,14 +17,16 @@ class Explain : public Command {
   }
 
   int run(Console& console) override {
-    Model model = Model::load(model_);
+    Model model = load_model(console, model_);
     Plan plan = plan_.plan(model, console);
     model = sized_as_needed(model, plan, nullptr, console);
     const Topology topology = plan_.topology();
+    Progress progress(console, "compiling");
     Program program = compile(model, plan_.mesh(plan), plan, {{}, nullptr, topology});
     // Rewriting may have absorbed the tensor; a program in which it stays tells how it would lie.
     if (!program.can_explain(tensor_)) program = compile(model, plan_.mesh(plan), plan, {{tensor_}, nullptr, topology});
     Explanation found = program.explain(tensor_);
+    progress.end();
     if (console.json)
       emit(console, found);
     else

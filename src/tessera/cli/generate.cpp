@@ -100,7 +100,7 @@ class Generate : public Command {
     options.grows = grows_;
     options.cache_dtype = cache_dtype();
     require_asked(prompts, asked_, options);
-    Model model = load_whole();
+    Model model = load_whole(console);
     Plan plan = plan_.plan(model, console);
     options.caches = std::exchange(plan.states, {});
     options.constants = constants_for(model);
@@ -108,30 +108,24 @@ class Generate : public Command {
     CompileOptions compiled;
     compiled.topology = plan_.topology();
     const Clock::time_point start = Clock::now();
-    Generator generator = [&] {
-      Progress progress(console, "loading");
-      return Generator(model, mesh, plan, options, compiled, run_.session(console));
-    }();
-    const double load_ms = milliseconds_since(start);
+    Progress progress(console, "compiling");
+    Generator generator(model, mesh, plan, options, compiled, run_.session(console));
+    progress.end();
     if (!texts_.empty() && generator.vocabulary() >= 0 && generator.vocabulary() != kBytes)
       fail_asked("--text wants a byte-level model, with 256 tokens; this one has " +
                  std::to_string(generator.vocabulary()) + ", so give their numbers with --ids or --prompt");
-    generator.require(prompts, asked_);
+    progress.next("loading weights");
+    generator.prepare(prompts, asked_);
+    progress.end();
+    const double load_ms = milliseconds_since(start);
     note_generator(console, generator);
     const bool streams = !console.json && prompts.size() == 1 && console.speaks();
-    if (streams && !texts_.empty()) std::cout << texts_.front() << std::flush;
-    std::string_view separator;
-    const Generation made = generator.generate(prompts, asked_, [&](size_t, int64_t token) {
-      if (!streams) return;
-      if (texts_.empty())
-        std::cout << std::exchange(separator, " ") << token << std::flush;
-      else
-        std::cout << static_cast<char>(token) << std::flush;
-    });
+    const Generation made = continued(console, generator, prompts, streams);
     if (!console.speaks()) return kGood;
-    if (streams) std::cout << std::endl;
     if (!outputs_.empty()) write(made);
+    progress.next("measuring the memory");
     const GenerationFloor floor = console.quiet ? GenerationFloor{} : floor_of(model, plan, generator, prompts, made);
+    progress.end();
     const GenerationReport report{.model = model_,
                                   .texts = texts_,
                                   .written = outputs_,
@@ -148,8 +142,29 @@ class Generate : public Command {
   }
 
  private:
-  Model load_whole() const {
-    std::vector<Model> models = load_models(model_);
+  /// The prompts continued; if it `streams`, the tokens of the only one are printed as they are chosen.
+  Generation continued(const Console& console, Generator& generator, const std::vector<std::vector<int64_t>>& prompts,
+                       bool streams) const {
+    Progress progress(console, prompts.size() == 1 ? "reading the prompt" : "reading the prompts");
+    bool is_first = true;
+    std::string_view separator;
+    const Generation made = generator.generate(prompts, asked_, [&](size_t, int64_t token) {
+      if (std::exchange(is_first, false)) {
+        streams ? progress.end() : progress.next("generating");
+        if (streams && !texts_.empty()) std::cout << texts_.front();
+      }
+      if (!streams) return;
+      if (texts_.empty())
+        std::cout << std::exchange(separator, " ") << token << std::flush;
+      else
+        std::cout << static_cast<char>(token) << std::flush;
+    });
+    if (streams) std::cout << std::endl;
+    return made;
+  }
+
+  Model load_whole(const Console& console) const {
+    std::vector<Model> models = load_models(console, model_);
     if (models.size() != 1) fail_asked(model_ + " are the models of ranks; name the one that they were made from");
     return models.front();
   }
@@ -162,7 +177,7 @@ class Generate : public Command {
     if (!prompts_.empty() || !ids_.empty() || !texts_.empty())
       fail_asked("--emit generates nothing; give no prompts with it");
     if (batch_ == 0 || capacity_ == 0) fail_asked("--emit wants --batch and --capacity, which are the caches' extents");
-    Model model = load_whole();
+    Model model = load_whole(console);
     const GeneratorOptions options{.batch = batch_,
                                    .capacity = capacity_,
                                    .caches = plan_.plan(model, console).states,

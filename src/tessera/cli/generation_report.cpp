@@ -113,7 +113,7 @@ void GenerationReport::print(const Console& console, bool streamed) const {
     console.say(texts.empty() ? list_of(made.texts[i].ids) : texts[i] + text_of(made.texts[i].ids));
   if (!written.empty()) console.note("wrote " + written);
   console.note("prefill " + time_text(made.prefill_ms * 1e-3) + " for " + std::to_string(made.prefill_tokens) +
-               " tokens");
+               " tokens, after " + time_text(load_ms * 1e-3) + " of compiling and loading");
   if (made.decode_ms.empty()) return;
   const double median = median_of(made.decode_ms);
   std::string line = "decode " + time_text(median * 1e-3) + " per token, " + ratio_text(rate_of(made)) + " tokens/s";

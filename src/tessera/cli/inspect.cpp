@@ -1,8 +1,10 @@
 #include "tessera/inspect.h"
 
 #include "tessera/cli/command.h"
+#include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/program_tables.h"
+#include "tessera/cli/progress.h"
 
 namespace tessera::cli {
 namespace {
@@ -36,11 +38,13 @@ class Inspect : public Command {
   }
 
   int run(Console& console) override {
-    Model model = Model::load(model_);
+    Model model = load_model(console, model_);
     SymbolSizes sizes = parse_shapes(shapes_);
     std::string note;
     model.complete(sizes, &note);
+    Progress progress(console, "inspecting");
     Inspection found = inspect(model, sizes);
+    progress.end();
     if (console.json)
       console.emit(json(found));
     else

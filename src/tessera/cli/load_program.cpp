@@ -73,23 +73,28 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
   auto refuse_fetching = [&] {
     if (!fetched.empty()) fail("run", "{} is split already, so that its outputs are fixed; leave out --fetch", path);
   };
-  Progress progress(console, "compiling");
   Clock::time_point start = Clock::now();
   if (Program::is_written(path)) {
     plan.refuse_for_written(path);
     refuse_fetching();
-    Program program = Program::read(path);
+    Program program = [&] {
+      const Progress progress(console, "reading " + path);
+      return Program::read(path);
+    }();
     const double read = milliseconds_since(start);
     return {program, inputs.given_for_written(program), std::nullopt, {}, read};
   }
-  if (models.empty()) models = load_models(path);
+  if (models.empty()) models = load_models(console, path);
   const double read = milliseconds_since(start);
   std::vector<TensorInfo> ports = models.front().inputs();
   for (size_t i = 1; i < models.size(); ++i)
     for (const TensorInfo& port : models[i].inputs()) ports.push_back(port);
-  Tensors arrays = inputs.given(ports);
+  Tensors arrays = [&] {
+    const Progress progress(console, "reading inputs");
+    return inputs.given(ports);
+  }();
   start = Clock::now();
-  if (std::optional<Program> program = join_split(models, path, plan, arrays)) {
+  if (std::optional<Program> program = join_split(console, models, path, plan, arrays)) {
     if (observer) fail("dump", "{} is split already and goes through no stages; leave out --dump", path);
     refuse_fetching();
     if (!inputs.from_file()) arrays = inputs.given_for_written(*program);
@@ -104,7 +109,10 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
   plan.add_sizes(wanted, model.inputs(), inputs.at_step(arrays, model.inputs(), 0));
   model = with_given_values(sized_as_needed(model, wanted, &inputs, console), inputs, arrays);
   start = Clock::now();
-  Program program = compile(model, mesh, wanted, {{}, observer, plan.topology()});
+  Program program = [&] {
+    const Progress progress(console, "compiling");
+    return compile(model, mesh, wanted, {{}, observer, plan.topology()});
+  }();
   const double compiled = milliseconds_since(start);
   if (!inputs.from_file()) arrays = inputs.random(model, wanted.shapes, console);
   return {program, arrays, model, wanted, read + compiled};

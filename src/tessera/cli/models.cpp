@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "tessera/cli/progress.h"
 #include "tessera/join.h"
 
 namespace tessera::cli {
@@ -20,9 +21,15 @@ std::optional<std::string> owned_input(const std::string& array) {
 
 }  // namespace
 
-std::vector<Model> load_models(const std::string& path) {
+Model load_model(const Console& console, const std::string& path) {
+  const Progress progress(console, "reading " + path);
+  return Model::load(path);
+}
+
+std::vector<Model> load_models(const Console& console, const std::string& path) {
   const size_t place = path.rfind(kRank);
-  if (place == std::string::npos || std::filesystem::exists(path)) return {Model::load(path)};
+  if (place == std::string::npos || std::filesystem::exists(path)) return {load_model(console, path)};
+  const Progress progress(console, "reading " + path);
   std::vector<Model> models;
   for (int rank = 0;; ++rank) {
     std::string file = path;
@@ -43,8 +50,8 @@ Program one_device(const Model& model, const Plan& plan) {
   return compile(model, Mesh(), one_device_plan(plan));
 }
 
-std::optional<Program> join_split(const std::vector<Model>& models, const std::string& path, const PlanOptions& plan,
-                                  const Tensors& inputs) {
+std::optional<Program> join_split(const Console& console, const std::vector<Model>& models, const std::string& path,
+                                  const PlanOptions& plan, const Tensors& inputs) {
   if (models.size() == 1 && !has_collectives(models[0])) {
     if (!plan.own.empty())
       throw Error(ErrorKind::user, "join",
@@ -58,6 +65,7 @@ std::optional<Program> join_split(const std::vector<Model>& models, const std::s
   options.own = plan.own;
   for (const auto& [name, array] : inputs)
     if (auto input = owned_input(name)) options.own.push_back(*input);
+  const Progress progress(console, "compiling");
   return join(models, plan.mesh_text.empty() ? Mesh() : Mesh::parse(plan.mesh_text), options);
 }
 

@@ -14,9 +14,11 @@ inline constexpr const char* kModelHelp =
     "an ONNX file; a folder that tessera shard wrote; or the files of ranks that a framework has split, as "
     "'rank_{}.onnx', where {} is the rank's number";
 
+/// The ONNX file at `path`, as Model::load reads it.
+Model load_model(const Console& console, const std::string& path);
 /// The ONNX files at `path`: one or, if `path` holds "{}", those of rank 0, 1, …, as many as exist. Throws a user error
 /// if there is none.
-std::vector<Model> load_models(const std::string& path);
+std::vector<Model> load_models(const Console& console, const std::string& path);
 
 /// The plan's sizes and precision alone.
 Plan one_device_plan(const Plan& plan);
@@ -25,7 +27,7 @@ Program one_device(const Model& model, const Plan& plan);
 
 /// The program of models that are already split: several, or one that holds collectives. Nullopt for a whole model. An
 /// array "x@1" in `inputs` is rank 1's own. Throws a user error if a plan states layouts, since these are fixed.
-std::optional<Program> join_split(const std::vector<Model>& models, const std::string& path, const PlanOptions& plan,
-                                  const Tensors& inputs);
+std::optional<Program> join_split(const Console& console, const std::vector<Model>& models, const std::string& path,
+                                  const PlanOptions& plan, const Tensors& inputs);
 
 }  // namespace tessera::cli

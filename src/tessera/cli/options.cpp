@@ -13,6 +13,7 @@
 #include "tessera/check.h"
 #include "tessera/cli/command.h"
 #include "tessera/cli/program_tables.h"
+#include "tessera/cli/progress.h"
 #include "tessera/io/atomic_file.h"
 
 namespace tessera::cli {
@@ -422,6 +423,7 @@ Tensors InputOptions::at_step(const Tensors& arrays, const std::vector<TensorInf
 
 Tensors InputOptions::random(const Model& model, const SymbolSizes& sizes, const Console& console) const {
   console.note("note: random inputs (--seed " + std::to_string(seed) + "); give your own with --inputs");
+  const Progress progress(console, "making inputs");
   return random_inputs(model, sizes, seed, memory_limit);
 }
 

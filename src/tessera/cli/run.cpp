@@ -119,11 +119,14 @@ class Run : public Command {
     if (Program::is_written(model_)) dump_.refuse_for_written(model_);
     std::vector<Model> models;
     if (!Program::is_written(model_)) {
-      models = load_models(model_);
+      models = load_models(console, model_);
       const Model& whole = models.front();
-      if (models.size() == 1 && !has_collectives(whole) &&
-          will_run_in_parts(asked(whole), inputs_, plan_.plan().over(whole.plan()).shapes))
-        return run_in_parts(whole, console);
+      const bool in_parts = [&] {
+        const Progress progress(console, "finding sizes");
+        return models.size() == 1 && !has_collectives(whole) &&
+               will_run_in_parts(asked(whole), inputs_, plan_.plan().over(whole.plan()).shapes);
+      }();
+      if (in_parts) return run_in_parts(whole, console);
     }
     const Loaded loaded =
         load_program(model_, plan_, inputs_, console, dump_.observer(console), fetched_, nullptr, std::move(models));
@@ -131,14 +134,10 @@ class Run : public Command {
     const std::vector<TensorInfo> ports = program.inputs();
     Tensors inputs = inputs_.at_step(loaded.inputs, ports, 0);
     const Tensors states = given_states(program);
-    Session session = [&] {
-      Progress progress(console, "loading");
-      return Session(program, run_.session(console));
-    }();
-    std::vector<int64_t> peaks = [&] {
-      Progress progress(console, "preparing");
-      return session.peak_bytes(inputs);
-    }();
+    Progress progress(console, "loading weights");
+    Session session(program, run_.session(console));
+    const std::vector<int64_t> peaks = session.peak_bytes(inputs);
+    progress.end();
     console.note(program.summary());
     console.note("mesh " + mesh_text(program.mesh()) + ", " + std::to_string(session.threads_per_rank()) +
                  (session.threads_per_rank() == 1 ? " thread" : " threads") + " each; at its peak a rank needs " +
@@ -151,8 +150,8 @@ class Run : public Command {
     StackedOutputs stacked(inputs_.steps, inputs_.memory_limit);
     double best = 0;
     const int runs = std::max(inputs_.steps, repeat_);
+    progress.next("running");
     for (int i = 0; i < runs; ++i) {
-      Progress progress(console, "running");
       if (i > 0) inputs = inputs_.at_step(loaded.inputs, ports, i);
       const Clock::time_point start = Clock::now();
       outputs = session.run(inputs);
@@ -163,8 +162,10 @@ class Run : public Command {
     const Tensors after = saved_states_.empty() ? Tensors{} : session.states();
     if (!console.speaks()) return kGood;  // outputs are where rank 0 is
     if (inputs_.steps > 0) outputs = stacked.all();
+    progress.next("writing");
     if (!outputs_.empty()) write_tensors(outputs_, outputs);
     if (!saved_states_.empty()) write_tensors(saved_states_, after);
+    progress.end();
     if (console.json)
       emit(console, program, session, peaks, outputs, best);
     else
@@ -192,13 +193,13 @@ class Run : public Command {
     Plan wanted = plan;
     plan_.add_sizes(wanted, ports, inputs_.at_step(arrays, ports, 0));
     const Mesh mesh = plan_.mesh(wanted);
+    Progress progress(console, "running");
     ModelSession session(model, mesh, wanted, {{}, nullptr, plan_.topology()}, run_.session(console));
     Tensors outputs;
     StackedOutputs stacked(inputs_.steps, inputs_.memory_limit);
     double best = 0;
     const int runs = std::max(inputs_.steps, repeat_);
     for (int i = 0; i < runs; ++i) {
-      Progress progress(console, "running");
       const Tensors inputs = inputs_.at_step(arrays, ports, i);
       const Clock::time_point start = Clock::now();
       outputs = session.run(inputs);
@@ -207,7 +208,9 @@ class Run : public Command {
       if (inputs_.steps > 0) stacked.put(i, outputs);
     }
     if (inputs_.steps > 0) outputs = stacked.all();
+    progress.next("writing");
     if (!outputs_.empty()) write_tensors(outputs_, outputs);
+    progress.end();
     const std::vector<Program> programs = session.programs();
     if (console.json) {
       Json produced = Json::array(), parts = Json::array();

@@ -32,7 +32,7 @@ class Shard : public Command {
     if (folder_.empty() && !dry_)
       throw Error(ErrorKind::user, "shard",
                   "no place to write to; name a folder with -o, or ask for the plan with --dry-run");
-    Model model = Model::load(model_);
+    Model model = load_model(console, model_);
     Plan plan = plan_.plan(model, console);
     if (const SymbolSizes fixed = parse_shapes(fixed_); !fixed.empty()) {
       model = model.with_sizes(fixed);

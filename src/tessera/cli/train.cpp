@@ -4,6 +4,7 @@
 #include "tessera/cli/command.h"
 #include "tessera/cli/fitting.h"
 #include "tessera/cli/memory_plan.h"
+#include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
@@ -38,7 +39,7 @@ class Train : public Command {
                                       &options_.save_average, &options_.emit})
         if (!path->empty()) require_writable(*path);
 
-    Model model = Model::load(model_);
+    Model model = load_model(console, model_);
     Plan plan = plan_.plan(model, console, true);
     if (!plan.states.empty())
       wrong_training(
@@ -50,6 +51,7 @@ class Train : public Command {
     const bool trains = !options_.dry_run && (options_.emit.empty() || options_.steps > 0 || !options_.data.empty());
     std::optional<TrainingData> data;
     if (trains || (options_.dry_run && !options_.data.empty())) {
+      const Progress progress(console, "reading data");
       data.emplace(options_, model, training);
       if (trains) steps_ = data->steps(options_.steps);
       evaluated_ = TrainingData::for_evaluation(options_, model, training);
@@ -76,7 +78,7 @@ class Train : public Command {
       console.note("wrote " + options_.emit);
     }
     if (!options_.dry_run && !trains) return kGood;
-    if (evaluated_) compile_evaluation(model, training, plan);
+    if (evaluated_) compile_evaluation(console, model, training, plan);
     if (options_.dry_run) return show_plan(console, model, training, step, plan);
     return train(console, model, training, step, plan, *data);
   }
@@ -88,7 +90,8 @@ class Train : public Command {
     return run_.begin(console, "train");
   }
 
-  void compile_evaluation(const Model& model, const Training& training, const Plan& plan) {
+  void compile_evaluation(const Console& console, const Model& model, const Training& training, const Plan& plan) {
+    const Progress progress(console, "compiling the evaluation");
     Plan forward = plan;
     forward.recompute.clear();
     forward.keep_gathered.clear();
@@ -133,7 +136,9 @@ class Train : public Command {
   int show_plan(Console& console, const Model& model, const Training& training, const TrainingStep& step,
                 const Plan& plan) {
     const Program program = compiled(console, model, training, step, plan);
+    Progress progress(console, "planning memory");
     const MemoryClasses memory(step, program, {program.figures(0).peak_bytes}, evaluation_bytes_);
+    progress.end();
     console.note(program.summary());
     console.say(memory_line(step, program, memory, std::nullopt));
     dump_.machine(console, program, {}, run_.session(console));
@@ -156,11 +161,10 @@ class Train : public Command {
     SessionOptions session_options = run_.session(console);
     session_options.profile = !options_.profile.empty();
     session_options.checkpoints = !options_.checkpoints.empty();
-    Session session = [&] {
-      Progress progress(console, "loading");
-      return Session(program, session_options);
-    }();
+    Progress progress(console, "loading weights");
+    Session session(program, session_options);
     const MemoryClasses memory(step, program, session.peak_bytes(inputs), evaluation_bytes_);
+    progress.end();
     console.note(program.summary());
     console.note(memory_line(step, program, memory, session.threads_per_rank()));
     dump_.machine(console, program, {}, session_options);

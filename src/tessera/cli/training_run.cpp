@@ -86,7 +86,10 @@ void TrainingRun::begin() {
   files_ = std::make_unique<FigureFiles>(parts_.console, options.metrics, options.tensorboard, first_);
   const bool is_watched = !parts_.console.quiet && isatty(STDERR_FILENO);
   if (largest(is_watched || !options.metrics.empty() || !options.tensorboard.empty() ? 1 : 0) > 0)
-    speed_ = Speed::measured(parts_.console, parts_.program, parts_.training.compute);
+    speed_ = [&] {
+      const Progress progress(parts_.console, "measuring the machine");
+      return Speed::measured(parts_.console, parts_.program, parts_.training.compute);
+    }();
   lines_ = std::make_unique<StepLines>(parts_.console, first_, parts_.steps, parts_.memory.peak);
 }
 
@@ -111,7 +114,10 @@ void TrainingRun::resume() {
   if (step >= parts_.steps)
     wrong_training(path + " has made all " + std::to_string(parts_.steps) +
                    " steps; give a larger --steps to train on");
-  const CheckpointFacts facts = Checkpoints::load(parts_.session, path);
+  const CheckpointFacts facts = [&] {
+    const Progress progress(console, "reading " + path);
+    return Checkpoints::load(parts_.session, path);
+  }();
   first_ = facts.step;
   if (const auto cursor = facts.numbers.find("cursor"); cursor != facts.numbers.end()) parts_.data.seek(cursor->second);
   compare_data(facts, path);
@@ -161,8 +167,11 @@ void TrainingRun::train(const StopSignal& stop, const std::optional<Evaluator>& 
   ProfiledSteps profiled(options.profile);
   stopped_ = largest(stop.asked() ? 1 : 0) > 0;
   while (made_ < parts_.steps && !stopped_) {
+    std::optional<Progress> progress;
+    if (made_ == first_) progress.emplace(parts_.console, "first step");
     const data::Batch batch = parts_.data.next();
     const StepFigures figures = make_step(batch);
+    progress.reset();
     all_.push_back(figures);
     note_skips(figures);
     files_->add(figures, parts_.memory.peak);
@@ -181,7 +190,11 @@ void TrainingRun::train(const StopSignal& stop, const std::optional<Evaluator>& 
     if (evaluator && !stopped_ && (is_last || (options.eval_every && made_ % options.eval_every == 0)))
       evaluate(*evaluator);
   }
-  if (checkpoints_) warn_of(checkpoints_->finish());
+  if (!checkpoints_) return;
+  Progress progress(parts_.console, "writing the checkpoint");
+  const std::string problem = checkpoints_->finish();
+  progress.end();
+  warn_of(problem);
 }
 
 void TrainingRun::note_skips(const StepFigures& figures) {
@@ -237,6 +250,7 @@ void TrainingRun::fail_diverged(const StepFigures& figures, const Tensors& input
 void TrainingRun::evaluate(const Evaluator& evaluator) {
   // The loss over all labels of the batches together.
   std::vector<double> sums(terms_.size()), counts(terms_.size());
+  Progress progress(parts_.console, "evaluating");
   int64_t cursor = 0;
   for (int64_t i = 0; i < evaluator.batches; ++i) {
     const data::Batch batch = evaluator.data.at(cursor);
@@ -249,6 +263,7 @@ void TrainingRun::evaluate(const Evaluator& evaluator) {
       counts[t] += counted;
     }
   }
+  progress.end();
   double loss = 0;
   for (size_t t = 0; t < terms_.size(); ++t)
     if (counts[t] > 0) loss += terms_[t].weight * sums[t] / counts[t];
@@ -266,7 +281,10 @@ void TrainingRun::save() {
   facts.step = made_;
   facts.numbers["cursor"] = parts_.data.cursor();
   facts.texts = parts_.data.identity();
-  warn_of(checkpoints_->save(parts_.session, facts));
+  Progress progress(parts_.console, "saving a checkpoint");
+  const std::string problem = checkpoints_->save(parts_.session, facts);
+  progress.end();
+  warn_of(problem);
 }
 
 void TrainingRun::warn_of(const std::string& problem) const {
@@ -301,6 +319,7 @@ void TrainingRun::save_results() const {
 }
 
 void TrainingRun::write_parameters(const std::string& path, const Tensors& parameters, const Tensors& others) const {
+  Progress progress(parts_.console, "writing " + path);
   Tensors all = parameters;
   all.insert(others.begin(), others.end());
   all.insert(parts_.step.frozen.begin(), parts_.step.frozen.end());
@@ -310,6 +329,7 @@ void TrainingRun::write_parameters(const std::string& path, const Tensors& param
     save_safetensors(path, {all.begin(), all.end()});
   else
     write_tensors(path, all);
+  progress.end();
   parts_.console.note("wrote " + path);
 }
 

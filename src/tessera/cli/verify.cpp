@@ -45,7 +45,7 @@ class Verify : public Command {
       throw Error(ErrorKind::user, "verify", "--expected belongs to certain inputs; give them with --inputs");
     if (std::optional<int> ended = run_.begin(console, always_ ? "verify --first-diverging" : "verify")) return *ended;
     inputs_.memory_limit = run_.memory.bytes();
-    Model whole = Model::load(model_);
+    Model whole = load_model(console, model_);
     const bool annotated = !whole.configurations().empty();  // maybe for one device
     Plan plan = plan_.plan(whole, console);
     const Model stepped = with_states(whole, plan);
@@ -54,7 +54,9 @@ class Verify : public Command {
     if (expected_.empty() && against_.empty() && mesh.axes().empty() && !annotated)
       throw Error(ErrorKind::user, "verify",
                   "name a --mesh to compare with one device, --expected outputs, or --against onnxruntime");
+    Progress progress(console, "reading inputs");
     Tensors inputs = inputs_.given(asked.inputs());
+    progress.end();
     plan_.add_sizes(plan, asked.inputs(), inputs);
     if (will_run_in_parts(asked, inputs_, plan.shapes))
       return verify_parts(console, whole, asked, mesh, plan, std::move(inputs));
@@ -62,20 +64,21 @@ class Verify : public Command {
     Model model = with_given_values(asked, inputs_, inputs);
     model = with_given_values(sized_as_needed(model, plan, &inputs_, console), inputs_, inputs);
     Tensors expected = expected_outputs(whole, model);
-    Program program = [&] {
-      Progress progress(console, "compiling");
-      return compile(model, mesh, plan, {{}, nullptr, plan_.topology()});
-    }();
+    progress.next("compiling");
+    const Program program = compile(model, mesh, plan, {{}, nullptr, plan_.topology()});
+    progress.end();
     if (!inputs_.from_file()) inputs = inputs_.random(model, plan.shapes, console);
-    Progress progress(console, "verifying");
+    progress.next("running on the mesh");
     const bool steps = expected_.empty() && against_.empty();  // then states are compared, too, after the step
     Tensors actual = answers(program, run_.session(console), inputs, steps);
     std::vector<Difference> differences;
     if (console.speaks()) {  // only rank 0 runs the one device
+      if (expected_.empty()) progress.next("running on " + reference());
       if (!against_.empty())
         expected = run_onnxruntime(whole, inputs_.from_file() ? all_inputs : inputs, names_of(program.outputs()));
       else if (expected_.empty())
         expected = answers(one_device(model, plan), alone(console), inputs, steps);
+      progress.next("comparing");
       differences = in_order(compare(expected, actual, tolerance(plan, model)), answered(program, steps));
       if (may_lose(plan) && !all_pass(differences))
         judge_by_own_loss(differences, answers(one_device(model, in_own_type(plan)), alone(console), inputs, steps),
@@ -84,8 +87,11 @@ class Verify : public Command {
     bool pass = all_pass(differences);
     if (console.connection) pass = console.connection->from_first(pass ? 1 : 0) == 1;
     std::optional<Difference> first;
-    if (!pass || always_)
+    if (!pass || always_) {
+      progress.next("looking for the first tensor that differs");
       first = find_first(console, whole, one_device(model, plan), program, inputs, tolerance(plan, model));
+    }
+    progress.end();
     if (!console.speaks()) return kGood;
     const Verdict verdict{program.mesh(), {program.summary()}, differences, pass, !pass || always_, first};
     console.json ? emit(console, verdict) : print(console, verdict);
@@ -128,6 +134,7 @@ class Verify : public Command {
       judge_by_own_loss(verdict.differences, alone_by(in_own_type(plan)), expected, actual);
     verdict.pass = all_pass(verdict.differences);
     for (const Program& program : session.programs()) verdict.programs.push_back(program.summary());
+    progress.end();
     console.json ? emit(console, verdict) : print(console, verdict);
     return verdict.pass ? kGood : kNo;
   }
