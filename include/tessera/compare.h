@@ -19,6 +19,8 @@ struct Tolerance {
   std::optional<double> relative = std::nullopt;
   /// By a tensor's name, the type that decides in place of its own, as computed_in() says.
   std::map<std::string, DType> types = {};
+  /// Elements that are expected to be NaN and are finite are counted, and not compared, unless all are such.
+  bool spares_nan = false;
 };
 
 /// The tolerance of a dtype where none is given.
@@ -42,6 +44,7 @@ struct Difference {
   /// Set by judge_by_own_loss: the distances of one device and of the mesh from the exact answer, relative to its
   /// largest magnitude.
   double own_loss = 0, loss = 0;
+  int64_t spared = 0;  ///< elements that were not compared, since NaN was expected (Tolerance::spares_nan)
 };
 
 Difference compare(const std::string& name, const Tensor& expected, const Tensor& actual,
@@ -69,6 +72,11 @@ std::optional<Difference> first_diverging(const Tensors& expected, const std::ve
 /// python3 in PATH. Throws a user error with the mend if there is no such Python, if it has no onnxruntime, or if
 /// onnxruntime does not run the model.
 Tensors run_onnxruntime(const Model& model, const Tensors& inputs, const std::vector<std::string>& names);
+
+/// The first Softmax of the model itself that ONNX Runtime gives a row of nothing but -inf, as its label; nullopt if
+/// there is none, or ONNX Runtime does not say. Such a row, of a query that sees no key, is NaN in ONNX Runtime and
+/// zeros here (docs/architecture.md).
+std::optional<std::string> row_without_keys(const Model& model, const Tensors& inputs);
 
 /// The first tensor, in running order, that `actual` kept in its last run and that differs from ONNX Runtime's by more
 /// than the tolerance; nullopt if there is none. Tensors that the model's file does not name are skipped.

@@ -24,6 +24,17 @@ Tensor bfloats(const std::vector<float>& values) {
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
+TEST(Compare, spares_what_is_expected_to_be_nan_if_asked) {
+  EXPECT_FALSE(compare("y", floats({1, kNaN}), floats({1, 0})).pass);
+  Difference difference = compare("y", floats({1, kNaN}), floats({1, 0}), {.spares_nan = true});
+  EXPECT_TRUE(difference.pass);
+  EXPECT_EQ(difference.spared, 1);
+  EXPECT_EQ(difference.misplaced, 0);
+  EXPECT_FALSE(compare("y", floats({1, kNaN}), floats({2, 0}), {.spares_nan = true}).pass);
+  EXPECT_FALSE(compare("y", floats({1, 0}), floats({1, kNaN}), {.spares_nan = true}).pass) << "NaN came";
+  EXPECT_FALSE(compare("y", floats({kNaN}), floats({0}), {.spares_nan = true}).pass) << "nothing was compared";
+}
+
 TEST(Compare, measures_against_the_largest_expected_magnitude) {
   Difference difference = compare("y", floats({100, 0}), floats({100, 0.5f}));
   EXPECT_DOUBLE_EQ(difference.max_abs, 0.5);

@@ -1,4 +1,6 @@
 // The command verify, as a person would run it.
+#include <limits>
+
 #include "cli/command_line.h"
 
 namespace tessera {
@@ -116,6 +118,47 @@ TEST_F(AgainstOnnxRuntime, says_what_is_missing_and_how_to_mend_it) {
   EXPECT_THAT(ran.err, HasSubstr("'/nowhere/python' cannot be started (No such file or directory)"));
   EXPECT_THAT(mistake("verify " + model_ + " --against tensorflow"), HasSubstr("onnxruntime"));
   EXPECT_THAT(mistake("verify " + model_ + " --against onnxruntime --expected x.npz"), HasSubstr("--expected"));
+}
+
+// A query that sees no key has NaN there and zeros here; the others are compared.
+TEST_F(AgainstOnnxRuntime, counts_rows_without_a_key_apart) {
+  model_ = write_model(folder_, R"(
+attend (float[1, 1, 2, 4] q, float[1, 1, 2, 4] k, float[1, 1, 2, 4] v, float[1, 1, 2, 2] mask)
+    => (float[1, 1, 2, 4] y) {
+  turned = Transpose <perm = [0, 1, 3, 2]> (k)
+  products = MatMul (q, turned)
+  scores = Add (products, mask)
+  weights = Softmax <axis = -1> (scores)
+  y = MatMul (weights, v)
+})");
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const Tensor rows = test::ramp({1, 1, 2, 4});
+  const auto scores = [](float last) {
+    return Tensor::of<float>(DType::float32, {1, 1, 2, 2}, {1, 2, -kInfinity, last});
+  };
+  const std::string in = (folder_ / "in.npz").string(), out = (folder_ / "out.npz").string();
+  write_npz(in, {{"q", rows}, {"k", rows}, {"v", rows}, {"mask", scores(-kInfinity)}});
+  ASSERT_EQ(tessera("run " + model_ + " --inputs " + in + " --outputs " + out).code, 0);
+  const Tensor own = read_npz(out).at("y");
+  std::vector<float> elements(own.as<float>().begin(), own.as<float>().end());
+  ASSERT_EQ(elements[4], 0);
+  std::fill(elements.begin() + 4, elements.end(), std::numeric_limits<float>::quiet_NaN());
+  const std::string answer = npz("y.npz", "y", Tensor::of(DType::float32, own.dims, elements));
+  const auto python = [&](const std::string& scores_file) {
+    return "if grep -q scores $3/names.txt; then cp " + scores_file + " $3/outputs.npz; else cp " + answer +
+           " $3/outputs.npz; fi\n";
+  };
+  const std::string hidden = npz("hidden.npz", "scores", scores(-kInfinity));
+  Ran ran = verify(python(hidden), "--inputs " + in);
+  EXPECT_EQ(ran.code, 0) << ran.out << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("y: 4 of 8 elements are NaN in onnxruntime and numbers here, since rows of Softmax "
+                                 "producing 'weights' see no key"));
+  ran = verify(python(npz("seen.npz", "scores", scores(3))), "--inputs " + in);
+  EXPECT_EQ(ran.code, 1) << "NaN for another reason";
+  elements[0] += 1;
+  npz("y.npz", "y", Tensor::of(DType::float32, own.dims, elements));
+  ran = verify(python(hidden), "--inputs " + in);
+  EXPECT_EQ(ran.code, 1) << "other elements differ";
 }
 
 // If the machine has it.

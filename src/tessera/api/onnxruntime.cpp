@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -214,7 +216,45 @@ class PrivateFolder {
   std::string path_;
 };
 
+template <typename T>
+bool has_row_of_infinities(const Tensor& tensor) {
+  const auto elements = tensor.as<T>();
+  const auto length = static_cast<size_t>(tensor.dims.back());
+  for (size_t row = 0; length > 0 && row + length <= elements.size(); row += length)
+    if (std::all_of(elements.begin() + row, elements.begin() + row + length,
+                    [](const T& element) { return std::isinf(static_cast<float>(element)) && element < T(0.0F); }))
+      return true;
+  return false;
+}
+
+bool has_row_of_infinities_in(const Tensor& tensor) {
+  if (tensor.dims.empty()) return false;
+  if (tensor.dtype == DType::float32) return has_row_of_infinities<float>(tensor);
+  return tensor.dtype == DType::float64 && has_row_of_infinities<double>(tensor);
+}
+
 }  // namespace
+
+std::optional<std::string> row_without_keys(const Model& model, const Tensors& inputs) {
+  std::map<std::string, std::string> readers;  // of what they normalize along its last dimension
+  for (const auto& node : model.impl().model.graph->nodes()) {
+    const Value* scores = node->input(0);
+    if (node->op_type != "Softmax" || !scores || scores->kind != ValueKind::result) continue;
+    const int64_t axis = node->get_int("axis", -1);
+    if (axis == -1 || (scores->has_shape() && axis + 1 == static_cast<int64_t>(scores->rank())))
+      readers.emplace(scores->name, node->label());
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, reader] : readers) names.push_back(name);
+  if (names.empty()) return std::nullopt;
+  try {
+    const Tensors scores = run_onnxruntime(model, inputs, names);
+    for (const auto& [name, reader] : readers)
+      if (has_row_of_infinities_in(scores.at(name))) return reader;
+  } catch (const Error&) {  // it need not give what is no output
+  }
+  return std::nullopt;
+}
 
 Tensors run_onnxruntime(const Model& model, const Tensors& inputs, const std::vector<std::string>& names) {
   const PrivateFolder around;
