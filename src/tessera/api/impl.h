@@ -1,8 +1,10 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "tessera/compiler/compile.h"
 #include "tessera/compiler/segments.h"
@@ -45,6 +47,9 @@ struct Program::Impl {
   runtime::ProgramsForSizes for_sizes;                     ///< likewise; else null
   runtime::ExecutorOptions sizing{.threads_per_rank = 1};  ///< what figures are for
   ProgramSummary summary;
+  mutable std::mutex known;  ///< guards figures
+  /// By rank and sizes, what has been asked for: each takes a plan of all that the rank does.
+  mutable std::map<std::pair<int64_t, SymbolSizes>, RankFigures> figures;
 };
 
 }  // namespace v1

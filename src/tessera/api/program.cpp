@@ -384,15 +384,18 @@ struct OfRank {
 }  // namespace
 
 RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {
+  std::lock_guard lock(impl_->known);
+  if (const auto known = impl_->figures.find({rank, sizes}); known != impl_->figures.end()) return known->second;
   const OfRank of(*impl_, rank, sizes);
   double flops = 0;
   const Graph& graph = *of.program().graph;
   const flow::Flow flow = flow::flow_of(graph);
   for (const auto& node : graph.nodes()) flops += of.at(flow::runs_of(flow, node.get())) * of.at(ops::flops_of(*node));
   const runtime::MemoryUse use = runtime::memory_of_rank(of.programs, of.rank, of.sizes, impl_->sizing);
-  return {static_cast<int64_t>(use.peak),        of.state_bytes(),
-          static_cast<int64_t>(use.activations), static_cast<int64_t>(use.gradients),
-          static_cast<int64_t>(use.copies),      saturated(flops)};
+  const RankFigures made{static_cast<int64_t>(use.peak),        of.state_bytes(),
+                         static_cast<int64_t>(use.activations), static_cast<int64_t>(use.gradients),
+                         static_cast<int64_t>(use.copies),      saturated(flops)};
+  return impl_->figures.emplace(std::pair(rank, sizes), made).first->second;
 }
 
 std::vector<MemoryMoment> Program::memory_over_time(int64_t rank, const SymbolSizes& sizes) const {
