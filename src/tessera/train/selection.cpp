@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/aligned.h"
 #include "tessera/ir/glob.h"
 #include "tessera/onnx/export_record.h"
 #include "tessera/rewrite/literal.h"
@@ -108,7 +109,9 @@ class Selector {
       } else {
         row.why = why_not(*value, named);
         row.trains = row.why.empty();
-        if (row.trains) make_state(*graph().find(value->name));
+        Value& own = *graph().find(value->name);
+        if (row.trains) make_state(own);
+        if (read_before_.contains(value->name)) make_constant(own);
       }
       selection_.table.push_back(std::move(row));
     }
@@ -129,6 +132,12 @@ class Selector {
     value.kind = ValueKind::state;
     value.content.reset();
     selection_.trained.insert(value.name);
+  }
+
+  // What an operator must know may be computed before the run, as no parameter may.
+  static void make_constant(Value& value) {
+    value.kind = ValueKind::constant;
+    value.data = aligned(std::move(value.data));
   }
 
   // The pattern of --train that means a value: by its own name, or by that of the parameter that it is.
