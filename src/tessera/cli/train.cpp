@@ -160,12 +160,9 @@ class Train : public Command {
     SessionOptions session_options = run_.session(console);
     session_options.profile = !options_.profile.empty();
     session_options.checkpoints = !options_.checkpoints.empty();
-    Session session = [&] {
-      const Progress progress(console, "loading weights");
-      return Session(program, session_options);
-    }();
     const int64_t ranks = run_.ranks_of_process(console, program.mesh());
-    Progress progress(console, "planning memory");
+    Progress progress(console, "loading weights");
+    Session session(program, session_options);
     const MemoryClasses memory(step, program, session.peak_bytes(inputs), programs.evaluation_bytes, ranks);
     progress.end();
     std::optional<Evaluator> evaluator;
