@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 
 #include "tessera/base/error.h"
 #include "tessera/dialect/group.h"
@@ -165,11 +166,14 @@ class ExpressionFolder {
   }
 
   // Extents that ranks compute from their indices may be equal on all ranks, as operators may need them to be.
-  void settle(const Node& node) const {
-    for (Value* result : node.outputs)
-      if (result && result->has_shape())
-        for (Expr& extent : *result->type.shape)
-          extent = rank_ ? bind(extent) : without_idle_axes(extent, mesh_, ranks_);
+  void settle(Value& result) {
+    if (!result.has_shape()) return;
+    for (Expr& extent : *result.type.shape) {
+      if (extent.is_constant()) continue;
+      auto [known, fresh] = settled_.try_emplace(extent);
+      if (fresh) known->second = rank_ ? bind(extent) : without_idle_axes(extent, mesh_, ranks_);
+      extent = known->second;
+    }
   }
 
   // The results' types, whatever the file states of them.
@@ -180,29 +184,29 @@ class ExpressionFolder {
       dialect::infer_node(*node, mesh_);
     else
       ops::infer_results(ops::op_of(*node), *node);
-    settle(*node);
     for (size_t r = 0; r < stated.size(); ++r)
-      if (Value* result = node->outputs[r]) compare(*result, stated[r]);
+      if (Value* result = node->outputs[r]; result && !takes(*result, stated[r])) settle(*result);
     if (node->is("Div"))
       if (auto quotients = quotients_of(*node)) node->output()->content = quotients;
   }
 
-  // What the file states in other words than the nodes is kept in its own if it is the same at all sizes, else left to
-  // the caller.
-  void compare(Value& result, const TensorType& stated) {
+  // Whether the result takes the extents in the file's words, which mean the same at all sizes. If it is not known that
+  // they do, they are left to the caller.
+  bool takes(Value& result, const TensorType& stated) {
     if (!agrees(stated, result.type))
       throw Misfit(proof::misstated(result, stated, rank_.value_or(ranks_.empty() ? 0 : ranks_.front())));
-    if (!stated.shape || *stated.shape == result.shape()) return;
-    if (equal_extents(*stated.shape, result.shape()))
+    if (!stated.shape) return false;
+    const bool same = equal_extents(*stated.shape, result.shape());
+    if (same)
       result.type.shape = stated.shape;
     else
       stated_[result.name] = {result.dtype(), plain(*stated.shape)};
+    return same;
   }
 
   bool equal_extents(const Shape& a, const Shape& b) const {
-    const auto seen = [&](const Expr& extent) { return rank_ ? extent : with_axis_bounds(extent, mesh_); };
     return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                      [&](const Expr& x, const Expr& y) { return x == y || always_equal(seen(x), seen(y)); });
+                      [&](const Expr& x, const Expr& y) { return x == y || always_equal(bind(x), bind(y)); });
   }
 
   Shape plain(Shape shape) const {
@@ -216,6 +220,7 @@ class ExpressionFolder {
   const std::optional<int64_t> rank_;
   const std::vector<int>& ranks_;
   std::optional<std::vector<int64_t>> coordinates_;
+  std::map<Expr, Expr> settled_;
   StatedTypes stated_;
 };
 
