@@ -20,16 +20,18 @@ inline std::optional<std::filesystem::path> path_within(const std::vector<std::f
     if (!roots.back().has_filename()) roots.back() = roots.back().parent_path();  // that of "." may end in a separator
   }
   std::optional<fs::path> missing;
+  bool leads_out = false;
   for (const fs::path& from : roots) {
     const fs::path full = fs::weakly_canonical(from / relative);
     const bool is_within = std::any_of(roots.begin(), roots.end(), [&](const fs::path& root) {
       return std::mismatch(root.begin(), root.end(), full.begin(), full.end()).first == root.end();
     });
-    if (!is_within) continue;
-    if (fs::exists(full)) return full;
-    if (!missing) missing = full;
+    const bool exists = fs::exists(full);
+    if (is_within && exists) return full;
+    if (is_within && !missing) missing = full;
+    leads_out = leads_out || (!is_within && exists);
   }
-  return missing;
+  return leads_out ? std::nullopt : missing;
 }
 
 }  // namespace tessera
