@@ -252,7 +252,8 @@ TEST_F(CommandLine, mistakes_in_options_are_code_2_and_json_says_them) {
                     HasSubstr("see tessera --help")));
   EXPECT_THAT(mistake("--nonsense"), HasSubstr("see tessera --help"));
   for (const char* number : {"inf", "-1", "nan", "x"})
-    EXPECT_THAT(mistake("verify " + model_ + " --mesh tp=2 --rtol=" + number), HasSubstr("is no number from 0 on"));
+    EXPECT_THAT(mistake("verify " + model_ + " --mesh tp=2 --rtol=" + number),
+                HasSubstr("must be a number of at least 0"));
   EXPECT_THAT(parsed("run " + model_ + " --mesh tp", 2)["error"], HasSubstr("[mesh]"));
   EXPECT_THAT(parsed("run " + model_ + " --nonsense", 2)["error"], HasSubstr("--nonsense"));
   EXPECT_THAT(mistake("verify " + model_), HasSubstr("--mesh"));

@@ -11,14 +11,9 @@
 namespace tessera {
 namespace {
 
-constexpr DType kTypes[] = {DType::boolean, DType::int8,    DType::int16,   DType::int32,  DType::int64,
-                            DType::uint8,   DType::uint16,  DType::uint32,  DType::uint64, DType::float16,
-                            DType::float32, DType::float64, DType::bfloat16};
-
-Tensor bytes(std::vector<uint8_t> elements) {
-  const auto count = static_cast<int64_t>(elements.size());
-  return Tensor::of(DType::boolean, {count}, elements);
-}
+constexpr DType kWhole[] = {DType::boolean, DType::int8,   DType::int16,  DType::int32, DType::int64,
+                            DType::uint8,   DType::uint16, DType::uint32, DType::uint64};
+constexpr DType kFloats[] = {DType::float16, DType::bfloat16, DType::float32, DType::float64};
 
 template <typename T>
 Tensor of(DType dtype, std::vector<T> elements) {
@@ -26,16 +21,28 @@ Tensor of(DType dtype, std::vector<T> elements) {
   return Tensor::of(dtype, {count}, elements);
 }
 
-TEST(ExactCast, TakesZeroAndOneFromAnyTypeToAnyType) {
-  for (DType from : kTypes)
-    for (DType to : kTypes) {
-      const std::optional<Tensor> given = exactly_as(bytes({0, 1, 1}), from);
-      ASSERT_TRUE(given) << name_of(from);
-      const std::optional<Tensor> made = exactly_as(*given, to);
-      ASSERT_TRUE(made) << name_of(from) << " to " << name_of(to);
-      EXPECT_EQ(made->dtype, to);
-      EXPECT_THAT(made->dims, testing::ElementsAre(3));
-      EXPECT_THAT(exactly_as(*made, DType::int64)->as<int64_t>(), testing::ElementsAre(0, 1, 1));
+TEST(ExactCast, TakesZeroAndOneFromAnyTypeToAnyOfItsKind) {
+  const Tensor whole = of<int64_t>(DType::int64, {0, 1, 1}), floats = of<float>(DType::float32, {0, 1, -0.5});
+  for (DType from : kWhole)
+    for (DType to : kWhole) {
+      const Tensor made = exactly_as(exactly_as(whole, from).value(), to).value();
+      EXPECT_EQ(made.dtype, to);
+      EXPECT_THAT(made.dims, testing::ElementsAre(3));
+      EXPECT_THAT(exactly_as(made, DType::int64)->as<int64_t>(), testing::ElementsAre(0, 1, 1));
+    }
+  for (DType from : kFloats)
+    for (DType to : kFloats) {
+      const Tensor made = exactly_as(exactly_as(floats, from).value(), to).value();
+      EXPECT_EQ(made.dtype, to);
+      EXPECT_THAT(exactly_as(made, DType::float32)->as<float>(), testing::ElementsAre(0, 1, -0.5));
+    }
+}
+
+TEST(ExactCast, IsNoneBetweenFloatsAndOthers) {
+  for (DType whole : kWhole)
+    for (DType real : kFloats) {
+      EXPECT_FALSE(exactly_as(Tensor::zeros(whole, {2}), real));
+      EXPECT_FALSE(exactly_as(Tensor::zeros(real, {2}), whole));
     }
 }
 
@@ -45,17 +52,11 @@ TEST(ExactCast, IsNoneWhereAnElementWouldChange) {
   EXPECT_FALSE(exactly_as(of<int64_t>(DType::int64, {int64_t{1} << 31}), DType::int32));
   EXPECT_TRUE(exactly_as(of<int64_t>(DType::int64, {-(int64_t{1} << 31)}), DType::int32));
   EXPECT_FALSE(exactly_as(of<uint64_t>(DType::uint64, {~uint64_t{0}}), DType::int64));
-  EXPECT_FALSE(exactly_as(of<int64_t>(DType::int64, {(int64_t{1} << 24) + 1}), DType::float32));
-  EXPECT_TRUE(exactly_as(of<int64_t>(DType::int64, {int64_t{1} << 40}), DType::float32));
-  EXPECT_FALSE(exactly_as(of<int64_t>(DType::int64, {std::numeric_limits<int64_t>::max()}), DType::float64));
   EXPECT_FALSE(exactly_as(of<double>(DType::float64, {0.1}), DType::float32));
   EXPECT_FALSE(exactly_as(of<double>(DType::float64, {1e300}), DType::float32));
   EXPECT_TRUE(exactly_as(of<double>(DType::float64, {0.375, -2}), DType::float16));
+  EXPECT_FALSE(exactly_as(of<double>(DType::float64, {1e5}), DType::float16));
   EXPECT_FALSE(exactly_as(of<float>(DType::float32, {1.001F}), DType::bfloat16));
-  EXPECT_FALSE(exactly_as(of<double>(DType::float64, {1.5}), DType::int64));
-  EXPECT_FALSE(exactly_as(of<double>(DType::float64, {0x1p63}), DType::int64));
-  EXPECT_TRUE(exactly_as(of<double>(DType::float64, {-0x1p63}), DType::int64));
-  EXPECT_FALSE(exactly_as(of<double>(DType::float64, {-1}), DType::uint8));
 }
 
 TEST(ExactCast, KeepsWhatIsNotFinite) {
@@ -67,8 +68,6 @@ TEST(ExactCast, KeepsWhatIsNotFinite) {
     EXPECT_EQ(back.as<float>()[1], -infinity);
     EXPECT_TRUE(std::isnan(back.as<float>()[2]));
   }
-  EXPECT_FALSE(exactly_as(of<float>(DType::float32, {NAN}), DType::int32));
-  EXPECT_FALSE(exactly_as(of<float>(DType::float32, {infinity}), DType::int64));
 }
 
 TEST(ExactCast, LeavesOtherTypesAlone) {

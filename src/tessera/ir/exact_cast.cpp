@@ -1,7 +1,6 @@
 #include "tessera/ir/exact_cast.h"
 
 #include <cmath>
-#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -28,30 +27,18 @@ auto number(T element) {
 
 template <typename To, typename From>
 bool cast(From from, To& to) {
-  if constexpr (std::is_same_v<To, Boolean>) {
-    to = from == From(0) ? Boolean::no : Boolean::yes;
-    return from == From(0) || from == From(1);
-  } else if constexpr (std::is_integral_v<To> && std::is_integral_v<From>) {
+  constexpr bool kFromFloat = std::is_floating_point_v<From>;
+  if constexpr (std::is_same_v<To, Boolean> && !kFromFloat) {
+    to = from == 0 ? Boolean::no : Boolean::yes;
+    return from == 0 || from == 1;
+  } else if constexpr (std::is_integral_v<To> && !kFromFloat) {
     to = static_cast<To>(from);
     return std::in_range<To>(from);
-  } else if constexpr (std::is_integral_v<To>) {
-    // The power of two above the greatest integer is a float, which that itself may not be.
-    const From beyond = std::ldexp(From(1), std::numeric_limits<To>::digits);
-    if (!(from < beyond && from >= (std::is_signed_v<To> ? -beyond : From(0)))) return false;
-    to = static_cast<To>(from);
-    return static_cast<From>(to) == from;
-  } else if constexpr (std::is_integral_v<From>) {
-    double wide = static_cast<double>(from);
-    From back = 0;
-    return cast(wide, back) && back == from && cast(wide, to);
-  } else if constexpr (kIsNarrow<To>) {
-    float wide = 0;
-    if (!cast(from, wide)) return false;
-    to = To(wide);
-    return static_cast<float>(to) == wide || std::isnan(wide);
+  } else if constexpr ((std::is_floating_point_v<To> || kIsNarrow<To>)&&kFromFloat) {
+    to = static_cast<To>(static_cast<std::conditional_t<kIsNarrow<To>, float, From>>(from));
+    return static_cast<From>(number(to)) == from || std::isnan(from);
   } else {
-    to = static_cast<To>(from);
-    return static_cast<From>(to) == from || std::isnan(from);
+    return false;
   }
 }
 
