@@ -195,7 +195,7 @@ TEST(npz, slices_find_every_inverted_byte_of_an_array) {
   for (const char* name : {"fortran_float.npz", "dtypes.npz"}) {
     const std::string whole = contents(data(name));
     const size_t first = whole.find("NUMPY");
-    for (size_t at = first; at < first + 140; ++at) {
+    for (size_t at = first; at < first + 120; ++at) {
       std::string damaged = whole;
       damaged[at] = static_cast<char>(~damaged[at]);
       put(folder / "damaged.npz", damaged);
@@ -211,7 +211,7 @@ TEST(npz, slices_find_damage_far_behind) {
   std::string bytes = contents(folder / "a.npz");
   bytes[bytes.size() - 1000] ^= 1;
   put(folder / "a.npz", bytes);
-  expect_user_error([&] { NpzSlices slices(folder / "a.npz"); }, {"a.npz: 'x'", "damaged"});
+  expect_user_error([&] { NpzSlices slices(folder / "a.npz"); }, {"a.npz: 'x'", "checksum"});
 }
 
 TEST(npy, versions_1_to_3) {
