@@ -61,9 +61,7 @@ class Generate : public Command {
     app.add_option("--top-p", asked_.sampling.top_p, "only the likeliest count that have this probability together")
         ->check(number_in({.least = 0, .most = 1, .above_least = true}))
         ->capture_default_str();
-    app.add_option("--seed", asked_.sampling.seed, "of the random choice")
-        ->check(zero_or_more())
-        ->capture_default_str();
+    app.add_option("--seed", asked_.sampling.seed, "of the random choice")->check(seed_number())->capture_default_str();
     app.add_option("--batch", batch_, "texts that run together; by default, all")->check(above_zero());
     app.add_option("--capacity", capacity_,
                    "tokens for which caches have room; by default, as many as the longest text may get")

@@ -72,6 +72,16 @@ CLI::Validator above_zero() {
   return number_in(Bounds::above(0));
 }
 
+CLI::Validator seed_number() {
+  return {[](const std::string& text) {
+            uint64_t seed = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+            const bool is_seed = error == std::errc() && end == text.data() + text.size();
+            return is_seed ? "" : "'" + text + "' must be a whole number from 0 to 2^64 - 1";
+          },
+          ""};
+}
+
 CLI::Validator zero_or_more() {
   return number_in(Bounds::at_least(0));
 }
@@ -384,7 +394,7 @@ void DumpOptions::add_to(Json& object) const {
 
 void InputOptions::declare(CLI::App& app) {
   app.add_option("--inputs", path, "a .npz file with one array per input, or a folder of input_N.pb; else random");
-  app.add_option("--seed", seed, "of random inputs")->check(zero_or_more())->capture_default_str();
+  app.add_option("--seed", seed, "of random inputs")->check(seed_number())->capture_default_str();
 }
 
 Tensors InputOptions::given(const std::vector<TensorInfo>& ports) const {

@@ -29,6 +29,8 @@ size_t parse_memory(std::string_view text);
 /// infinities.
 CLI::Validator number_in(const Bounds& bounds);
 CLI::Validator above_zero();
+/// Takes the whole numbers from 0 to 2^64 - 1.
+CLI::Validator seed_number();
 CLI::Validator zero_or_more();
 
 /// --memory-limit

@@ -65,7 +65,7 @@ void TrainOptions::declare(CLI::App& app) {
   app.add_option("--sequence", sequence, "tokens in a sample")->check(above_zero());
   app.add_option("--document-separator", separator,
                  "what ends a document within files of tokens, as '\\n\\n' or token:0; nothing is predicted across it");
-  app.add_option("--seed", seed, "of everything random")->check(zero_or_more())->capture_default_str();
+  app.add_option("--seed", seed, "of everything random")->check(seed_number())->capture_default_str();
   app.add_option("--steps", steps, "steps to train; by default as many as an .npz file has")->check(above_zero());
   app.add_option("--dropout", step.dropout,
                  "whether Dropouts drop elements: model (as their training_mode says), on (all) or off")

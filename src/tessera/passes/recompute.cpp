@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -11,6 +10,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "tessera/base/bounds.h"
 #include "tessera/base/error.h"
 #include "tessera/ir/flow.h"
 #include "tessera/ir/glob.h"
@@ -466,10 +466,9 @@ Recompute Recompute::parse(std::string_view text) {
   Recompute result;
   if (text.starts_with(kAuto)) {
     result.kind = Kind::by_cost;
-    const std::string_view number = text.substr(kAuto.size());
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), result.bytes_to_free);
-    if (error != std::errc() || end != number.data() + number.size() || !(result.bytes_to_free >= 0))
-      fail(kStage, "'{}' says no number of bytes after 'auto:'; write one, as in auto:2e9", text);
+    const std::optional<double> bytes = Bounds::at_least(0).parse(text.substr(kAuto.size()));
+    if (!bytes) fail(kStage, "'{}' says no number of bytes after 'auto:'; write one, as in auto:2e9", text);
+    result.bytes_to_free = *bytes;
     return result;
   }
   result.kind = Kind::by_name;
