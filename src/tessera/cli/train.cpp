@@ -82,15 +82,16 @@ class Train : public Command {
     }();
     for (const std::string* path : {&options_.save_final, &options_.save_average})
       if (path->ends_with(".onnx")) require_can_hold(written_, step);
-    if (!console.quiet || options_.dry_run) print_selection(console, step, options_.verbose);
-    for (const std::string& note : step.notes) console.note("note: " + note);
     for (std::optional<TrainingData>* fed : {&data, &evaluated_})
       if (*fed) (*fed)->prepare_for(step);
     if (!options_.emit.empty() && !options_.dry_run && console.speaks()) {
       step.write(options_.emit);
       console.note("wrote " + options_.emit);
     }
-    if (!options_.dry_run && !trains) return kGood;
+    if (!options_.dry_run && !trains) {
+      tell_selection(console, step);
+      return kGood;
+    }
     if (options_.dry_run) return show_plan(console, model, training, step, plan);
     return train(console, model, training, step, plan, *data);
   }
@@ -100,6 +101,12 @@ class Train : public Command {
   std::optional<int> begin(Console& console) {
     const StopSignal stop(StopSignal::Of::spawned_ranks);
     return run_.begin(console, "train");
+  }
+
+  // Once nothing refuses the run any more.
+  void tell_selection(const Console& console, const TrainingStep& step) const {
+    if (!console.quiet || options_.dry_run) print_selection(console, step, options_.verbose);
+    for (const std::string& note : step.notes) console.note("note: " + note);
   }
 
   // Data that are evaluated may have other sizes than those to train on.
@@ -137,6 +144,7 @@ class Train : public Command {
     Progress progress(console, "planning memory");
     const MemoryClasses memory(step, program, {program.figures(0).peak_bytes}, programs.evaluation_bytes, ranks);
     progress.end();
+    tell_selection(console, step);
     console.note(program.summary());
     console.say(memory_line(step, program, memory, std::nullopt));
     dump_.machine(console, program, {}, run_.session(console));
@@ -167,6 +175,7 @@ class Train : public Command {
     progress.end();
     std::optional<Evaluator> evaluator;
     if (programs.evaluation) evaluator = evaluator_of(console, session, *programs.evaluation);
+    tell_selection(console, step);
     console.note(program.summary());
     console.note(memory_line(step, program, memory, session.threads_per_rank()));
     dump_.machine(console, program, {}, session_options);

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "tessera/base/error.h"
+#include "tessera/io/mapped_file.h"
 #include "tessera/ir/glob.h"
 
 namespace tessera::train {
@@ -176,8 +177,9 @@ std::vector<Tie> equal_states(const Graph& graph, const ExportRecord& record) {
     if (!is_float(data.dtype) || data.dims.size() < 2 || !data.data || data.count() < 2 || state->uses.empty())
       continue;
     const size_t width = data.bytes / static_cast<size_t>(data.count());
-    // Tensors of one value only are alike because nobody has trained them.
-    if (std::memcmp(data.data, data.data + width, data.bytes - width) == 0) continue;
+    // Tensors of one value only are alike because nobody has trained them. The first megabyte tells.
+    const size_t looked = std::min(data.bytes, size_t{1} << 20);
+    if (std::memcmp(data.data, data.data + width, looked - width) == 0) continue;
     const auto* bytes = reinterpret_cast<const char*>(data.data);
     Dims extents = data.dims;
     std::sort(extents.begin(), extents.end());
@@ -198,6 +200,7 @@ std::vector<Tie> equal_states(const Graph& graph, const ExportRecord& record) {
             paired.insert(states[j]);
             break;
           }
+        for (const Tensor* read : {&first, &second}) MappedFile::let_go(*read, 0, read->count());
       }
   }
   return pairs;
