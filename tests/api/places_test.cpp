@@ -137,7 +137,9 @@ TEST(Places, HalveTheWeightsOfARank) {
   EXPECT_LT(sum, all * 11 / 10) << "little is stored twice";
   for (int64_t rank = 0; rank < 2; ++rank) {
     EXPECT_LT(program.peak_bytes(rank, {}), whole.peak_bytes(0, {}) * 7 / 10);
-    EXPECT_EQ(Program::read(folder / "out").peak_bytes(rank, {}), program.peak_bytes(rank, {}));
+    // What lies where its elements cannot be read in place is copied to be packed.
+    const auto planned = static_cast<double>(program.peak_bytes(rank, {}));
+    EXPECT_NEAR(static_cast<double>(Program::read(folder / "out").peak_bytes(rank, {})), planned, planned / 100);
   }
 }
 

@@ -99,6 +99,7 @@ InitResults run_init(const RankPrograms& programs, RankState& rank, const std::s
   RankStates none;
   RankState state(programs.mesh(), rank.rank(), rank.threads(), limit, none, rank.shared_device(),
                   rank.weights().store());
+  if (!limit) state.refuse_beyond(rank.memory_limit());
   state.connect(rank.world());
   const auto init = programs_of_init(programs, rank.rank(), names);
   const spmd::Program& program = *init->programs.front();

@@ -78,17 +78,14 @@ std::shared_ptr<const void> RankState::hold(size_t bytes, std::string_view what)
   return std::make_shared<Both>(std::move(held), device_->limit()->hold(bytes, what));
 }
 
-void RankState::size_for(const RankState& other) {
+void RankState::size_for(RankState& other) {
   check(!limit_, "nothing runs where memory is sized");
-  sized_for_ = &other;
-}
-
-bind::KernelCache& RankState::kernels() const {
-  return sized_for_ ? sized_for_->kernels() : kernels_;
+  shared_kernels_ = &other.kernels();
+  refuse_beyond(other.limit_);
 }
 
 const device::MemoryLimit* RankState::memory_limit() const {
-  if (sized_for_) return sized_for_->limit_;
+  if (refused_beyond_) return refused_beyond_;
   const device::MemoryLimit* own = limit_ ? device_->limit() : nullptr;
   return own && own->bytes() < limit_->bytes() ? own : limit_;
 }

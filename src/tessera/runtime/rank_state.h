@@ -36,7 +36,9 @@ class RankState {
   device::MemoryLimit* limit() const { return limit_; }
   /// To be called where nothing will run: kernels that are prepared here are for the other's plans, too, and what alone
   /// is beyond its limit is refused.
-  void size_for(const RankState& other);
+  void size_for(RankState& other);
+  /// The latter only.
+  void refuse_beyond(const device::MemoryLimit* limit) { refused_beyond_ = limit; }
   /// The process', or the device's if that is less; null where nothing will run.
   const device::MemoryLimit* memory_limit() const;
   const std::vector<int64_t>& coordinates() const { return coordinates_; }
@@ -75,7 +77,7 @@ class RankState {
   void forget_values();
 
   /// The kernels of this rank's plans.
-  bind::KernelCache& kernels() const;
+  bind::KernelCache& kernels() { return shared_kernels_ ? *shared_kernels_ : kernels_; }
 
   /// This rank's communicator of the group over `axes` (as a node names them), for memory of the device. Null world:
   /// nothing may be asked.
@@ -140,8 +142,9 @@ class RankState {
   RankStates& states_;
   std::vector<int64_t> coordinates_;
   std::map<const Value*, Tensor> constants_;  // copies of the device
-  mutable bind::KernelCache kernels_;
-  const RankState* sized_for_ = nullptr;
+  bind::KernelCache kernels_;
+  bind::KernelCache* shared_kernels_ = nullptr;  // of the rank that will run
+  const device::MemoryLimit* refused_beyond_ = nullptr;
   RankWeights weights_;
   comm::World* world_ = nullptr;
   std::map<std::vector<std::string>, std::unique_ptr<comm::Communicator>> communicators_;

@@ -31,7 +31,7 @@ struct SizedRank {
   RankPlan plan;
 
  private:
-  static RankState& sized_for(RankState& state, const RankState& rank) {
+  static RankState& sized_for(RankState& state, RankState& rank) {
     state.size_for(rank);
     return state;
   }
