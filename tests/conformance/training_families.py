@@ -187,12 +187,10 @@ def compare(tessera, name, optimize, folder):
     labels = torch.randint(0, logits.shape[-1], (STEPS, *logits.shape[:-1]))
     names = [value.name for value in __import__("onnx").load(folder / "model.onnx", load_external_data=False).graph.input]
     np.savez(folder / "data.npz", labels=labels.numpy(), **{n: a.numpy() for n, a in zip(names, inputs)})
-    words = ["--data", folder / "data.npz", "--optimizer", f"adamw:weight_decay={DECAY}", "--lr", str(RATE), "--json",
-             "--save-final", folder / "after.npz"]
+    words = ["--data", folder / "data.npz", "--optimizer", f"adamw:weight_decay={DECAY}", "--lr", str(RATE), "--json"]
     for pattern in FREEZE.get(name, []):
-        # Where the exporter has repeated the parameter, it does not train anyway.
         words += ["--freeze", pattern]
-    summary = run(tessera, folder, *words)
+    summary = run(tessera, folder, *words, "--save-final", folder / "after.npz")
     tensors = summary["selection"]["tensors"]
     trained = {n for t in tensors if t["trains"] for n in [t["name"], *t.get("sources", [])]}
     held = {id(p) for n, p in module.named_parameters(remove_duplicate=False) if n in trained}  # by any of its names
@@ -207,7 +205,7 @@ def compare(tessera, name, optimize, folder):
     losses, seen = torch_steps(module, inputs, labels, trained)
     worst = max(abs(a - b) / abs(b) for a, b in zip(summary["losses"], losses))
     for mesh in MESHES[1:]:
-        split = run(tessera, folder, *words[:-2], "--mesh", mesh)
+        split = run(tessera, folder, *words, "--mesh", mesh)
         worst = max(worst, max(abs(a - b) / abs(b) for a, b in zip(split["losses"], losses)))
     after = np.load(folder / "after.npz")
     parameters = dict(module.named_parameters(remove_duplicate=False))
