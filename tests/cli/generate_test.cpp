@@ -120,8 +120,8 @@ TEST_F(GenerateCommand, names_what_is_wrong) {
   EXPECT_THAT(mistake(cached_ + "--ids 1 --stop 7,101"), HasSubstr("the stop token 101 is none of the model's"));
   // Told before any model is loaded.
   const std::string missing = "generate " + (folder_ / "missing.onnx").string() + " ";
-  EXPECT_THAT(mistake(missing + "--ids 1 --top-p 2"), HasSubstr("a top p of 2 is none"));
-  EXPECT_THAT(mistake(missing + "--ids 1 --top-p nan"), HasSubstr("a top p of nan is none"));
+  EXPECT_THAT(mistake(missing + "--ids 1 --top-p 2"), HasSubstr("--top-p: '2' must be a number above 0 and at most 1"));
+  EXPECT_THAT(mistake(missing + "--ids 1 --top-p nan"), HasSubstr("--top-p: 'nan' must be a number above 0"));
   EXPECT_THAT(mistake(missing + "--text ''"), HasSubstr("prompt 0 is empty"));
   EXPECT_THAT(mistake(missing + "--ids 1 --max-new 2147483647"),
               HasSubstr("a capacity of 2147483648 tokens is too large"));

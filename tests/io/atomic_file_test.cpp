@@ -81,8 +81,12 @@ TEST(atomic_file, what_killed_processes_have_left_is_removed) {
   fs::create_directory(folder / (".out." + dead + ".0.tmp").c_str());
   put(folder / (".out." + dead + ".0.tmp/weights").c_str(), "many");
   put(folder / (".out." + dead + ".17.tmp").c_str(), "half");
-  const std::vector<std::string> others = {".out." + alive + ".99.tmp", ".other." + dead + ".0.tmp",
-                                           ".out.x." + dead + ".0.tmp", ".out.0." + dead, "out." + dead + ".0.tmp"};
+  put(folder / (".out." + dead + ".17.tmp.x3W9aq").c_str(), "a library's");
+  put(folder / (".out." + dead + ".18.tmp.x3W9aq").c_str(), "a library's, alone");
+  const std::vector<std::string> others = {".out." + alive + ".99.tmp",    ".out." + alive + ".99.tmp.x3W9aq",
+                                           ".out." + dead + ".0.tmporary", ".other." + dead + ".0.tmp",
+                                           ".out.x." + dead + ".0.tmp",    ".out.0." + dead,
+                                           "out." + dead + ".0.tmp"};
   for (const std::string& name : others) put(folder / name.c_str(), "somebody's");
   AtomicFolder(folder / "out", [](const fs::path&) { return std::nullopt; }).commit();
   EXPECT_EQ(folder.entries(), others.size() + 1);
@@ -98,11 +102,15 @@ TEST(atomic_file, what_is_locked_is_being_written) {
   put(sibling, "of another machine");
   const int descriptor = open(sibling.c_str(), O_RDONLY);
   ASSERT_EQ(flock(descriptor, LOCK_EX), 0);
+  const fs::path of_library = sibling.string() + ".x3W9aq";
+  put(of_library, "beside it");
   write_file(folder / "a", "new");
   EXPECT_TRUE(fs::exists(sibling));
+  EXPECT_TRUE(fs::exists(of_library));
   close(descriptor);
   write_file(folder / "a", "newer");
   EXPECT_FALSE(fs::exists(sibling));
+  EXPECT_FALSE(fs::exists(of_library));
 }
 
 TEST(atomic_file, follows_links) {

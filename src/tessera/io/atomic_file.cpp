@@ -54,24 +54,36 @@ fs::path sibling(const fs::path& path) {
   return path.parent_path() / fmt::format(".{}.{}.{}.tmp", path.filename().string(), getpid(), counter++);
 }
 
-// The process that made a sibling of `path`, from the sibling's name; 0 if it is no sibling.
+constexpr std::string_view kSuffix = ".tmp";
+
+// The process that made a sibling of `path`, from the sibling's name; 0 if it is no sibling. A library that writes the
+// sibling may have one of its own beside it, whose name goes on after a point.
 pid_t maker_of(const std::string& name, const fs::path& path) {
-  const std::string prefix = "." + path.filename().string() + ".", suffix = ".tmp";
-  if (!name.starts_with(prefix) || !name.ends_with(suffix) || name.size() < prefix.size() + suffix.size()) return 0;
-  const char *at = name.data() + prefix.size(), *end = name.data() + name.size() - suffix.size();
+  const std::string prefix = "." + path.filename().string() + ".";
+  if (!name.starts_with(prefix)) return 0;
+  const char *at = name.data() + prefix.size(), *end = name.data() + name.size();
   pid_t process = 0;
   uint64_t count = 0;
   const auto [dot, no_process] = std::from_chars(at, end, process);
   if (no_process != std::errc() || dot == end || *dot != '.') return 0;
   const auto [rest, no_count] = std::from_chars(dot + 1, end, count);
-  return no_count == std::errc() && rest == end ? process : 0;
+  std::string_view tail(rest, static_cast<size_t>(end - rest));
+  if (no_count != std::errc() || !tail.starts_with(kSuffix)) return 0;
+  tail.remove_prefix(kSuffix.size());
+  return tail.empty() || tail.starts_with('.') ? process : 0;
+}
+
+// The sibling that the file of a library is for, or which it is itself.
+fs::path sibling_of(const fs::path& file) {
+  const std::string name = file.filename().string();
+  return file.parent_path() / name.substr(0, name.rfind(kSuffix) + kSuffix.size());
 }
 
 // The writer of a sibling holds its lock. Whether processes of other machines live cannot be found out.
 bool is_abandoned(const fs::path& sibling, pid_t maker) {
   if (kill(maker, 0) == 0 || errno != ESRCH) return false;
   const int descriptor = open(sibling.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return false;
+  if (descriptor < 0) return errno == ENOENT;
   const bool free = flock(descriptor, LOCK_EX | LOCK_NB) == 0;
   close(descriptor);
   return free;
@@ -82,7 +94,7 @@ void remove_abandoned(const fs::path& path) {
   std::error_code ignored;  // a file that cannot be removed stays
   for (const auto& entry : fs::directory_iterator(path.parent_path(), ignored)) {
     const pid_t maker = maker_of(entry.path().filename().string(), path);
-    if (maker > 0 && !entry.is_symlink(ignored) && is_abandoned(entry.path(), maker))
+    if (maker > 0 && !entry.is_symlink(ignored) && is_abandoned(sibling_of(entry.path()), maker))
       fs::remove_all(entry.path(), ignored);
   }
 }
