@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -74,13 +75,15 @@ int team_for(int64_t work, int threads) {
 bool heed_other_work(int threads) {
   using Clock = Contention::Clock;
   constexpr std::chrono::milliseconds kBetweenSpreads{10};
-  static auto* cores = new Cores;  // NB never destroyed: threads may compute while the process ends
+  constexpr int kSpreadsShare = 20;  // of the time at most one part in so many
+  static auto* cores = new Cores;    // NB never destroyed: threads may compute while the process ends
   thread_local Clock::time_point next_spread;
   const Clock::time_point now = Clock::now();
   const bool shared = cores->are_shared(now);
   if (shared && now >= next_spread) {
     spread_team(threads);
-    next_spread = Clock::now() + kBetweenSpreads;
+    const Clock::time_point end = Clock::now();
+    next_spread = end + std::max<Clock::duration>(kBetweenSpreads, kSpreadsShare * (end - now));
   }
   return shared;
 }
