@@ -7,27 +7,32 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A process that looks every 4 ms of a time that the test counts, and forgives 20 losses per second.
+// A process whose threads get `share` of a core, and which looks every 4 ms of a time that the test counts.
 class Looks {
  public:
-  // For `span`, one loss every `between`; 0: none. Returns how long the answer was "shared".
+  explicit Looks(double share = 1) : share_(share) {}
+
+  // For `span`, one loss every `between` of the time on cores; 0: none. Returns how long the answer was "shared".
   milliseconds pass(milliseconds span, milliseconds between = milliseconds(0)) {
     milliseconds shared(0);
     for (const Contention::Clock::time_point end = now_ + span; now_ < end; now_ += kStep) {
-      if (between.count() > 0 && now_.time_since_epoch() % between < kStep) ++losses_;
-      if (contention_.look(now_, losses_)) shared += kStep;
+      const auto before = had_.cores;
+      had_.cores += std::chrono::duration_cast<std::chrono::microseconds>(kStep * share_);
+      if (between.count() > 0) had_.losses += had_.cores / between - before / between;
+      if (contention_.look(now_, had_)) shared += kStep;
     }
     return shared;
   }
   void sleep(milliseconds span) { now_ += span; }
-  void lose(int64_t count) { losses_ += count; }
+  void lose(int64_t count) { had_.losses += count; }
   bool is_shared() const { return contention_.is_shared(); }
 
  private:
   static constexpr milliseconds kStep{4};
-  Contention contention_{20};
+  double share_;
+  Contention contention_;
   Contention::Clock::time_point now_{std::chrono::hours(1)};
-  int64_t losses_ = 1000;
+  Contention::Had had_;
 };
 
 constexpr milliseconds kHog{8};  // between losses beside one busy process
@@ -56,18 +61,23 @@ TEST(Contention, ABusyProcessIsNoticedWithinAFewOfItsTurns) {
   EXPECT_GE(looks.pass(milliseconds(1000), kHog), milliseconds(950));
 }
 
-TEST(Contention, LossesBeforeTheFirstLookDoNotCount) {
-  Looks looks;
-  looks.lose(1000);
-  EXPECT_EQ(looks.pass(milliseconds(1000)), milliseconds(0));
+// Where many others have most of the time, losses are rare in the time of clocks.
+TEST(Contention, ACrowdIsNoticedInTheTimeThatTheProcessHas) {
+  Looks looks(0.03);
+  EXPECT_GE(looks.pass(milliseconds(10'000), milliseconds(3)), milliseconds(9000));
 }
 
-TEST(Contention, WhatWasLostDuringALongPauseDoesNotCount) {
+TEST(Contention, LossesBeforeTheFirstLookCount) {
   Looks looks;
-  looks.pass(milliseconds(100));
+  looks.lose(100);
+  EXPECT_GE(looks.pass(milliseconds(200)), milliseconds(200));
+}
+
+TEST(Contention, MoreLossesThanAPatienceForgivesAreForgottenInTime) {
+  Looks looks;
+  looks.lose(100'000);
   looks.sleep(milliseconds(60'000));
-  looks.lose(100);  // other sessions' threads, in a minute
-  EXPECT_EQ(looks.pass(milliseconds(1000)), milliseconds(0));
+  EXPECT_LE(looks.pass(milliseconds(10'000)), milliseconds(600));
 }
 
 TEST(Contention, AFreeMachineIsNoticed) {

@@ -15,10 +15,12 @@
 #include "tessera/kernels/cpu/parallel.h"
 #include "tessera/kernels/cpu/sleeping_teams.h"
 #include "tessera/kernels/cpu/spread_team.h"
+#include "tessera/kernels/cpu/team_price.h"
 
 namespace tessera::kernels {
 namespace {
 
+using namespace std::chrono_literals;
 using testing::ElementsAre;
 
 constexpr int64_t kMuch = 64 * parallel_threshold;
@@ -26,13 +28,37 @@ constexpr int64_t kMuch = 64 * parallel_threshold;
 TEST(Teams, SmallLoopsWakeNobody) {
   EXPECT_EQ(team_for(parallel_threshold - 1, 8), 1);
   EXPECT_EQ(team_for(int64_t{1} << 40, 1), 1);
-  EXPECT_EQ(team_for(kMuch, 8), 8);
+  EXPECT_EQ(team_for(int64_t{1} << 40, 8), 8);
 }
 
 TEST(Teams, NoTeamIsLargerThanScratchMemoryWasPlannedFor) {
   for (const int threads : {1, 2, 7})
     for (const int64_t work : {int64_t{0}, parallel_threshold - 1, parallel_threshold, kMuch})
       EXPECT_LE(team_for(work, threads), most_team_for(work, threads)) << work;
+}
+
+TEST(TeamPrice, IsNothingOnCoresOfOnesOwn) {
+  EXPECT_EQ(TeamPrice().get(), 0ns);
+}
+
+TEST(TeamPrice, OneUnluckyLoopDoesNotCount) {
+  TeamPrice price;
+  for (int i = 0; i < 10; ++i) {
+    price.note(20us);
+    price.note(30us);
+    price.note(i % 2 == 0 ? 3ms : 25us);
+    EXPECT_LE(price.get(), 30us);
+  }
+}
+
+TEST(TeamPrice, FollowsWhatLoopsTakeNow) {
+  TeamPrice price;
+  for (int i = 0; i < 3; ++i) price.note(3ms);
+  EXPECT_EQ(price.get(), 3ms);
+  for (int i = 0; i < 3; ++i) price.note(20us);
+  EXPECT_EQ(price.get(), 20us);
+  price.forget();
+  EXPECT_EQ(price.get(), 0ns);
 }
 
 TEST(SpreadTeam, MembersThatShareACoreGoToFreeOnesInOrder) {
@@ -47,8 +73,6 @@ TEST(SpreadTeam, MembersStayWhereNoCoreIsFree) {
 }
 
 #ifndef TESSERA_THREAD_SANITIZER  // libgomp is not instrumented
-
-using namespace std::chrono_literals;
 
 double processor_seconds() {
   timespec time{};

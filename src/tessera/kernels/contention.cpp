@@ -4,8 +4,11 @@
 
 namespace tessera::kernels {
 
-bool Contention::look(Clock::time_point now, int64_t losses) {
-  note(now, losses);
+bool Contention::look(Clock::time_point now, const Had& had) {
+  const double seconds = std::chrono::duration<double>(had.cores - had_.cores).count();
+  const double unforgiven = level_ + static_cast<double>(had.losses - had_.losses) - seconds * kForgiven;
+  level_ = std::clamp(unforgiven, 0.0, 2 * kMost);  // what is long past does not count
+  had_ = had;
   if (!shared_ && level_ > kMost) {
     const bool soon = tried_ != Clock::time_point{} && now - tried_ < kSoon;
     patience_ = soon ? std::min(patience_ * 2, kLongest) : kShortest;
@@ -20,17 +23,6 @@ bool Contention::look(Clock::time_point now, int64_t losses) {
     }
   }
   return shared_;
-}
-
-void Contention::note(Clock::time_point now, int64_t losses) {
-  if (begun_) {
-    const double seconds = std::chrono::duration<double>(now - looked_).count();
-    const double unforgiven = level_ + static_cast<double>(losses - losses_) - seconds * forgiven_;
-    level_ = std::clamp(unforgiven, 0.0, 2 * kMost);  // what is long past does not count
-  }
-  begun_ = true;
-  looked_ = now;
-  losses_ = losses;
 }
 
 }  // namespace tessera::kernels
