@@ -109,13 +109,14 @@ class Train : public Command {
     for (const std::string& note : step.notes) console.note("note: " + note);
   }
 
-  // Data that are evaluated may have other sizes than those to train on.
+  // Data that are evaluated may have other extents than those to train on.
   Training evaluation_of(const Model& model, const Training& training) const {
     Training evaluation = training;
     if (!evaluated_) return evaluation;
     Plan sized;
     PlanOptions().add_sizes(sized, model.inputs(), evaluated_->extents());
     for (const auto& [symbol, size] : sized.shapes) evaluation.sizes[symbol] = size;
+    evaluation.label_dims = evaluated_->given_label_dims();
     return evaluation;
   }
 
