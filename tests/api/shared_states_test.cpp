@@ -117,10 +117,12 @@ TEST_P(SharedStates, liesAlikeByAllPresets) {
     for (const StateInfo& state : programs.step.states()) stored[state.tensor.name] = state.storage;
     for (const StateInfo& state : programs.evaluation.states())
       EXPECT_TRUE(!state.changes || state.storage == stored.at(state.tensor.name)) << state.tensor.name;
-    const Evaluated each = run(learner, programs, true), last = run(learner, programs, false);
+    const Evaluated each = run(learner, programs, true);
     ASSERT_EQ(each.losses.size(), alone.losses.size());
     for (size_t i = 0; i < alone.losses.size(); ++i)
       EXPECT_NEAR(each.losses[i], alone.losses[i], 1e-4 * std::abs(alone.losses[i])) << "after step " << i + 1;
+    if (layout.presets.find('+') != std::string::npos) continue;  // else it takes too long
+    const Evaluated last = run(learner, programs, false);
     EXPECT_EQ(last.losses.back(), each.losses.back());
     expect_same(last.states, each.states);
   }
