@@ -217,7 +217,8 @@ std::vector<Cut> cuts_between(const Mesh& mesh, const Value* from, const Placeme
   Program plain;
   plain.mesh = mesh;
   plain.graph = std::make_unique<Graph>();
-  Value* const source = plain.graph->add_input(from->name, from->type);
+  // In the words of the layout, as when the program was made.
+  Value* const source = plain.graph->add_input(from->name, {from->dtype(), local_shape(whole.sharding, mesh)});
   Value* last = source;
   for (const ReshardStep& step : plan_reshard(whole.sharding, part.sharding, part.global.dtype))
     last = emit_reshard(plain, last, step, part.global, part.name);
