@@ -76,6 +76,14 @@ std::string text_of(const Node& node) {
   return text + print_text(alone, {.elide_above = std::numeric_limits<int64_t>::max()});
 }
 
+// Whether the nodes do the same, and these are all results of the first.
+bool is_same(const Node& own, const Node& other, const std::vector<Value*>& results) {
+  const bool as_here = std::all_of(own.outputs.begin(), own.outputs.end(), [&](const Value* result) {
+    return !result || std::find(results.begin(), results.end(), result) != results.end();
+  });
+  return as_here && text_of(own) == text_of(other);
+}
+
 std::string text_of(const Function& function) {
   return print_text(*function.body, {.elide_above = std::numeric_limits<int64_t>::max()});
 }
@@ -163,15 +171,14 @@ void put_back_init(OnnxModel& model, const OnnxModel& init, const std::string& s
       }
       results.push_back(known);
     }
-    if (own) {
-      const bool as_here = std::all_of(own->outputs.begin(), own->outputs.end(), [&](const Value* result) {
-        return !result || std::find(results.begin(), results.end(), result) != results.end();
-      });
-      if (!as_here || text_of(*own) != text_of(*node)) refuse(fmt::format("{} is another node there", node->label()));
+    if (own && is_same(*own, *node, results)) {
       for (Value*& result : results)
         if (result && result->producer) result->producer = nullptr;
       own->outputs.clear();
       step.erase(own);
+    } else if (own) {  // a tool has changed one of the two; each model keeps its own
+      for (Value*& result : results)
+        if (result && result->producer) result = step.add_value(result->name, ValueKind::result, result->type);
     }
     if (!transplant.copy(*node, std::move(results)))
       refuse(fmt::format("an operand of {} is of another type there", node->label()));

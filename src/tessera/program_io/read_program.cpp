@@ -86,11 +86,13 @@ class ProgramReader {
   void read_model(const Manifest::RankFile& file, runtime::RankPrograms& programs) {
     const std::string path = (folder_ / file.stamp.file).string();
     OnnxModel model = import_model(path, &programs.files);
+    dialect::settle_literals(*model.graph);
     if (file.init) {
       const std::string once = (folder_ / file.init->file).string();
-      put_back_init(model, import_model(once, &programs.files), once);
+      const OnnxModel init = import_model(once, &programs.files);
+      dialect::settle_literals(*init.graph);
+      put_back_init(model, init, once);
     }
-    dialect::settle_literals(*model.graph);
     if (manifest_.form.form == Form::parallel_for) model = unwrap_parallel_for(std::move(model), manifest_.mesh, path);
     require_form(model, manifest_.form, path);
     if (!is_cut())
