@@ -54,7 +54,7 @@ fs::path sibling(const fs::path& path) {
   return path.parent_path() / fmt::format(".{}.{}.{}.tmp", path.filename().string(), getpid(), counter++);
 }
 
-constexpr std::string_view kSuffix = ".tmp";
+constexpr std::string_view kUnfinished = ".tmp";
 
 // The process that made a sibling of `path`, from the sibling's name; 0 if it is no sibling. A library that writes the
 // sibling may have one of its own beside it, whose name goes on after a point.
@@ -68,15 +68,15 @@ pid_t maker_of(const std::string& name, const fs::path& path) {
   if (no_process != std::errc() || dot == end || *dot != '.') return 0;
   const auto [rest, no_count] = std::from_chars(dot + 1, end, count);
   std::string_view tail(rest, static_cast<size_t>(end - rest));
-  if (no_count != std::errc() || !tail.starts_with(kSuffix)) return 0;
-  tail.remove_prefix(kSuffix.size());
+  if (no_count != std::errc() || !tail.starts_with(kUnfinished)) return 0;
+  tail.remove_prefix(kUnfinished.size());
   return tail.empty() || tail.starts_with('.') ? process : 0;
 }
 
 // The sibling that the file of a library is for, or which it is itself.
 fs::path sibling_of(const fs::path& file) {
   const std::string name = file.filename().string();
-  return file.parent_path() / name.substr(0, name.rfind(kSuffix) + kSuffix.size());
+  return file.parent_path() / name.substr(0, name.rfind(kUnfinished) + kUnfinished.size());
 }
 
 // The writer of a sibling holds its lock. Whether processes of other machines live cannot be found out.
