@@ -39,7 +39,7 @@ Tensors read_tensors(const std::filesystem::path& path, const std::string& prefi
 /// written.
 void write_tensors(const std::filesystem::path& path, const Tensors& tensors);
 
-/// Throws the user error that write_tensors would throw for a path that cannot be written, and leaves nothing there.
+/// Throws a user error for a path that write_tensors cannot write, and for a file that is mapped; leaves nothing there.
 void require_writable(const std::filesystem::path& path);
 
 }  // namespace v1

@@ -145,8 +145,10 @@ TEST_F(AnnotatedModel, IsCompletedAndWritten) {
   EXPECT_EQ(tessera("annotate " + ours + " --mesh tp=4 --preset megatron --name wide -o " + two).code, 0);
   EXPECT_EQ(parsed("shard --dry-run --configuration wide " + two)["mesh"], json({{"tp", 4}}));
   EXPECT_EQ(parsed("shard --dry-run --configuration tessera " + two)["mesh"], json({{"dp", 2}, {"tp", 2}}));
-  EXPECT_EQ(tessera("infer " + two + " -o " + two).code, 0) << "a file may take its own place";
-  EXPECT_EQ(tessera("verify --configuration wide " + two).code, 0);
+  EXPECT_THAT(mistake("infer " + two + " -o " + two), HasSubstr("would overwrite"));
+  const std::string three = (folder_ / "three.onnx").string();
+  EXPECT_EQ(tessera("infer " + two + " -o " + three).code, 0);
+  EXPECT_EQ(tessera("verify --configuration wide " + three).code, 0);
 }
 
 TEST_F(AnnotatedModel, MistakesInWriting) {

@@ -185,6 +185,14 @@ TEST_F(TrainAgain, names_another_optimizer) {
   EXPECT_EQ(tessera(resumed + "--optimizer sgd:momentum=0.8").code, 0) << "it keeps the same states";
 }
 
+TEST_F(TrainAgain, writes_parameters_in_the_forms_that_it_knows) {
+  for (const char* option : {"--save-final", "--save-average"})
+    for (const char* path : {"out.pt", "out", "out.npz.gz"})
+      EXPECT_THAT(mistake(words_ + "--average 0.9 " + option + " " + path),
+                  HasSubstr(std::string("'") + path + "' must end in .npz, .safetensors or .onnx"));
+  EXPECT_FALSE(fs::exists(at("out.pt")));
+}
+
 TEST_F(TrainAgain, warns_of_a_damaged_checkpoint_even_if_it_is_quiet) {
   ASSERT_EQ(tessera(words_ + "--checkpoints run").code, 0);
   fs::resize_file(at("run/step-000004/rank-0.bin"), 100);

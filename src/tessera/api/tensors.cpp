@@ -7,6 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
 #include "tessera/io/atomic_file.h"
+#include "tessera/io/mapped_regions.h"
 #include "tessera/io/npz.h"
 #include "tessera/ir/exact_cast.h"
 #include "tessera/onnx/tensor_proto.h"
@@ -107,6 +108,7 @@ void write_tensors(const fs::path& path, const Tensors& tensors) {
 }
 
 void require_writable(const fs::path& path) {
+  if (is_mapped(path)) fail("write", "{} is read by this command; name another path", path.string());
   AtomicFile probe(path);
 }
 

@@ -2,6 +2,7 @@
 #include "tessera/cli/command.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
+#include "tessera/cli/path_options.h"
 #include "tessera/cli/progress.h"
 
 namespace tessera::cli {
@@ -24,6 +25,7 @@ class Annotate : public Command {
     app.add_option("-o,--output", output_, "the ONNX file to write")->required();
     app.add_option("--name", name_, "of the device configuration; annotations that the model has for it are replaced")
         ->capture_default_str();
+    declare_paths(app, {{"model", PathUse::reads, model_paths}, {"--output", PathUse::writes}});
   }
 
   int run(Console& console) override {
@@ -33,6 +35,7 @@ class Annotate : public Command {
           "tessera annotate writes annotations and follows none; leave out --configuration, or complete those of "
           "the model with tessera infer");
     const Model model = load_model(console, model_);
+    require_writable(output_);
     const Plan plan = plan_.plan().over(model.plan());
     if (plan.mesh.empty())
       throw Error(ErrorKind::user, "devices", "no mesh to annotate the model for; give one, as --mesh dp=2,tp=2");
@@ -60,10 +63,12 @@ class Infer : public Command {
     app.add_option("model", model_, "an ONNX file with device annotations")->required();
     app.add_option("-o,--output", output_, "the ONNX file to write")->required();
     app.add_option("--configuration", configuration_, "of the file, for which annotations are completed; else all");
+    declare_paths(app, {{"model", PathUse::reads, model_paths}, {"--output", PathUse::writes}});
   }
 
   int run(Console& console) override {
     Model model = load_model(console, model_);
+    require_writable(output_);
     std::vector<std::string> names = model.configurations();
     if (!configuration_.empty()) names = {configuration_};
     if (names.empty()) refuse_wrong_annotations(model);

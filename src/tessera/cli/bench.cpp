@@ -9,6 +9,7 @@
 #include "tessera/cli/load_program.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
+#include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
 #include "tessera/cli/trace.h"
@@ -178,6 +179,7 @@ class Bench : public Command {
     app.add_option("--warmup", warmup_, "runs before those")->check(CLI::Range(0, 10'000'000))->capture_default_str();
     app.add_option("--profile", trace_, "a file for a trace of the last runs, which Perfetto and Chrome show");
     run_.declare(app);
+    declare_paths(app, {{"model", PathUse::reads, model_paths}, {"--profile", PathUse::writes}});
   }
 
   int run(Console& console) override {
@@ -194,6 +196,7 @@ class Bench : public Command {
     if (!trace_.empty() && console.speaks()) require_writable(trace_);
     const Loaded loaded = load_program(model_, plan_, inputs_, console, nullptr, {},
                                        [this](const Model& model) { RunInputs::require_size(model, grown_); });
+    if (!trace_.empty() && console.speaks()) require_writable(trace_);  // the program's files are known now
     const Program& program = loaded.program;
     SessionOptions options = run_.session(console);
     options.profile = true;

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "tessera/cli/options.h"
+#include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
 #include "tessera/io/atomic_file.h"
@@ -45,6 +46,9 @@ void BenchComm::declare(CLI::App& bench) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app_->add_option("-o,--output", output_, "a topology file to write, for --topology");
   launch_.declare(*app_);
+  declare_paths(*app_, {{"--beside", PathUse::reads,
+                         [](const std::string& value) { return std::vector{value.substr(value.find('=') + 1)}; }},
+                        {"--output", PathUse::writes}});
 }
 
 BenchComm::Peer BenchComm::Peer::read(const std::string& text) {

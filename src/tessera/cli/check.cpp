@@ -5,6 +5,7 @@
 #include "tessera/cli/load_program.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
+#include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
 
@@ -19,6 +20,7 @@ class Check : public Command {
                  "take over models of a written program that have changed since it was written, if they are proved");
     plan_.declare(app);
     plan_.declare_own(app);
+    declare_paths(app, {{"program", PathUse::reads, model_paths}});
   }
 
   int run(Console& console) override {

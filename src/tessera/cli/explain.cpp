@@ -2,6 +2,7 @@
 #include "tessera/cli/load_program.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
+#include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
 
@@ -14,6 +15,7 @@ class Explain : public Command {
     app.add_option("model", model_, "an ONNX file")->required();
     app.add_option("tensor", tensor_, "the name of a tensor, as in the file")->required();
     plan_.declare(app);
+    declare_paths(app, {{"model", PathUse::reads, model_paths}});
   }
 
   int run(Console& console) override {

@@ -8,6 +8,7 @@
 #include "tessera/cli/latency.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
+#include "tessera/cli/path_options.h"
 #include "tessera/cli/progress.h"
 
 namespace tessera::cli {
@@ -85,12 +86,17 @@ class Generate : public Command {
                    "writes the model whose caches are states, for run, shard, check and verify with --state "
                    "'*=next.*', and generates nothing; --batch and --capacity say for which texts");
     run_.declare(app);
+    declare_paths(app, {{"model", PathUse::reads, model_paths},
+                        {"--prompt", PathUse::reads},
+                        {"--inputs", PathUse::reads},
+                        {"--outputs", PathUse::writes},
+                        {"--emit", PathUse::writes}});
   }
 
   int run(Console& console) override {
     if (std::optional<int> ended = run_.begin(console, "generate")) return *ended;
     if (grows_) require_growing(console);
-    if (!outputs_.empty() && console.speaks()) require_writable(outputs_);
+    require_outputs(console);
     if (!emit_.empty()) return emit_model(console);
     const std::vector<std::vector<int64_t>> prompts = given_prompts();
     if (!stop_.empty()) asked_.stop = parse_ids(stop_);
@@ -102,6 +108,7 @@ class Generate : public Command {
     options.cache_dtype = cache_dtype();
     require_asked(prompts, asked_, options);
     Model model = load_whole(console);
+    require_outputs(console);  // its tensors may be in files that are known now
     Plan plan = plan_.plan(model, console);
     options.caches = std::exchange(plan.states, {});
     options.constants = constants_for(model);
@@ -143,6 +150,11 @@ class Generate : public Command {
   }
 
  private:
+  void require_outputs(const Console& console) const {
+    for (const std::string* path : {&outputs_, &emit_})
+      if (!path->empty() && console.speaks()) require_writable(*path);
+  }
+
   /// The prompts continued; if it `streams`, the tokens of the only one are printed as they are chosen.
   Generation continued(const Console& console, Generator& generator, const std::vector<std::vector<int64_t>>& prompts,
                        bool streams) const {
@@ -179,6 +191,7 @@ class Generate : public Command {
       fail_asked("--emit generates nothing; give no prompts with it");
     if (batch_ == 0 || capacity_ == 0) fail_asked("--emit wants --batch and --capacity, which are the caches' extents");
     Model model = load_whole(console);
+    require_outputs(console);
     const GeneratorOptions options{.batch = batch_,
                                    .capacity = capacity_,
                                    .caches = plan_.plan(model, console).states,

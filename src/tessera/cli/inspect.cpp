@@ -3,6 +3,7 @@
 #include "tessera/cli/command.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
+#include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
 
@@ -35,6 +36,7 @@ class Inspect : public Command {
     app.add_option("model", model_, "an ONNX file")->required();
     app.add_option("--shapes", shapes_, "sizes of symbolic dimensions, as batch=8,sequence=128");
     app.add_flag("--weights", weights_, "list the parameters: names, as --annotate takes them, types, shapes, users");
+    declare_paths(app, {{"model", PathUse::reads, model_paths}});
   }
 
   int run(Console& console) override {

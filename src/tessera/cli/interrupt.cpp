@@ -1,13 +1,21 @@
 #include "tessera/cli/interrupt.h"
 
+#include <semaphore.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <string_view>
 #include <thread>
 
+#include "tessera/cli/command.h"
 #include "tessera/io/atomic_file.h"
+#include "tessera/io/mapped_regions.h"
 #include "tessera/launch.h"
 
 namespace tessera::cli {
@@ -50,7 +58,44 @@ bool is_taken(int signal) {
   return last_words().takes && last_words().takes(signal);
 }
 
+sem_t shrunk;
+std::atomic<const char*> shrunk_path = nullptr;
+
+// The thread that touched the page cannot go on. It waits here while another reports, which a handler may not, but not
+// for ever: it may hold what the other needs.
+void on_bus_error(int, siginfo_t* info, void*) {
+  const char *path = mapped_file_at(info->si_addr), *none = nullptr;
+  if (!path) {
+    std::signal(SIGBUS, SIG_DFL);  // the page is touched again, and the process ends
+    return;
+  }
+  if (shrunk_path.compare_exchange_strong(none, path)) sem_post(&shrunk);
+  constexpr timespec kPatience{10, 0};
+  nanosleep(&kPatience, nullptr);
+  constexpr std::string_view kWords = "tessera: a file became shorter while it was read: ";
+  if (write(STDERR_FILENO, kWords.data(), kWords.size()) > 0 && write(STDERR_FILENO, path, std::strlen(path)) > 0)
+    (void)!write(STDERR_FILENO, "\n", 1);
+  _exit(kFailed);
+}
+
 }  // namespace
+
+void fail_when_files_shrink(std::function<void(const std::string& message)> fails) {
+  if (sem_init(&shrunk, 0, 0) != 0) return;
+  std::thread([fails = std::move(fails)] {
+    while (sem_wait(&shrunk) != 0) {  // it was interrupted
+    }
+    fails("[read] '" + std::string(shrunk_path.load()) +
+          "' has become shorter while it was read; give a file that nobody changes meanwhile");
+    std::fflush(stdout);
+    remove_unfinished();
+    std::_Exit(kFailed);
+  }).detach();
+  struct sigaction action = {};
+  action.sa_sigaction = on_bus_error;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGBUS, &action, nullptr);
+}
 
 void take_signals(std::function<bool(int signal)> takes) {
   std::lock_guard lock(last_words().mutex);

@@ -11,6 +11,7 @@
 #include "tessera/cli/command.h"
 #include "tessera/cli/interrupt.h"
 #include "tessera/cli/options.h"
+#include "tessera/cli/path_options.h"
 #include "tessera/inspect.h"
 
 namespace tessera::cli {
@@ -49,6 +50,7 @@ void LaunchOptions::declare(CLI::App& app) {
   app.add_option("--flight-record", flight_record,
                  "a file for what ranks did last, written when a run fails; '' for none; else one in the system's "
                  "temporary folder, which the message names");
+  declare_paths(app, {{"--flight-record", PathUse::writes}});
 }
 
 std::optional<int> LaunchOptions::begin(Console& console, int threads, const std::string& command) const {

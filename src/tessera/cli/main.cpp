@@ -7,6 +7,7 @@
 
 #include "tessera/cli/command.h"
 #include "tessera/cli/interrupt.h"
+#include "tessera/cli/path_options.h"
 #include "tessera/tessera.h"
 
 namespace tessera::cli {
@@ -36,8 +37,9 @@ int parsed(CLI::App& app, int argc, char** argv, Console& console) {
   }
 }
 
-int run(Command& command, Console& console) {
+int run(Command& command, const CLI::App& app, Console& console) {
   try {
+    require_paths_apart(app);
     return command.run(console);
   } catch (const Error& error) {
     return console.report(static_cast<int>(error.kind()), error.what());
@@ -64,6 +66,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "tessera " + std::string(version()));
   app.require_subcommand(1);
   Console console;
+  fail_when_files_shrink([&console](const std::string& message) { console.report(kFailed, message); });
   std::vector<std::pair<CLI::App*, std::unique_ptr<Command>>> all;
   for (const CommandEntry& entry : commands()) {
     CLI::App* sub = app.add_subcommand(std::string(entry.name), std::string(entry.description));
@@ -78,7 +81,7 @@ int main(int argc, char** argv) {
   }
   if (int code = parsed(app, argc, argv, console); code != kGood) return delivered(std::max(code, kGood));
   for (auto& [sub, command] : all)
-    if (sub->parsed()) return delivered(run(*command, console));
+    if (sub->parsed()) return delivered(run(*command, *sub, console));
   return kMistake;
 }
 

@@ -27,17 +27,25 @@ Model load_model(const Console& console, const std::string& path) {
   return Model::load(path);
 }
 
-std::vector<Model> load_models(const Console& console, const std::string& path) {
+std::vector<std::string> model_paths(const std::string& path) {
   const size_t place = path.rfind(kRank);
-  if (place == std::string::npos || std::filesystem::exists(path)) return {load_model(console, path)};
-  const Progress progress(console, "reading " + path);
-  std::vector<Model> models;
+  if (place == std::string::npos || std::filesystem::exists(path)) return {path};
+  std::vector<std::string> paths;
   for (int rank = 0;; ++rank) {
     std::string file = path;
     file.replace(place, kRank.size(), std::to_string(rank));
-    if (!models.empty() && !std::filesystem::exists(file)) return models;
-    models.push_back(Model::load(file));
+    if (!paths.empty() && !std::filesystem::exists(file)) return paths;
+    paths.push_back(file);
   }
+}
+
+std::vector<Model> load_models(const Console& console, const std::string& path) {
+  const std::vector<std::string> paths = model_paths(path);
+  if (paths.size() == 1) return {load_model(console, paths.front())};
+  const Progress progress(console, "reading " + path);
+  std::vector<Model> models;
+  for (const std::string& file : paths) models.push_back(Model::load(file));
+  return models;
 }
 
 std::vector<std::string> tensors_named(const Model& model, const std::vector<std::string>& texts) {

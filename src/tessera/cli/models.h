@@ -16,6 +16,8 @@ inline constexpr const char* kModelHelp =
 
 /// The ONNX file at `path`, as Model::load reads it.
 Model load_model(const Console& console, const std::string& path);
+/// The paths of the ONNX files at `path`, as load_models reads them.
+std::vector<std::string> model_paths(const std::string& path);
 /// The ONNX files at `path`: one or, if `path` holds "{}", those of rank 0, 1, …, as many as exist. Throws a user error
 /// if there is none.
 std::vector<Model> load_models(const Console& console, const std::string& path);

@@ -12,6 +12,7 @@
 #include "tessera/base/bytes_text.h"
 #include "tessera/check.h"
 #include "tessera/cli/command.h"
+#include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
 #include "tessera/io/atomic_file.h"
@@ -178,6 +179,7 @@ void PlanOptions::declare(CLI::App& app) {
   app.add_option("--shapes", shapes, "sizes of symbolic dimensions, as batch=8,sequence=128");
   app.add_option("--dtype", dtype,
                  "what a float32 model computes in: float32 (fp32), bfloat16 (bf16) or float16 (fp16)");
+  declare_paths(app, {{"--topology", PathUse::reads}, {"--plan", PathUse::reads}});
 }
 
 void PlanOptions::declare_own(CLI::App& app) {
@@ -395,6 +397,7 @@ void DumpOptions::add_to(Json& object) const {
 void InputOptions::declare(CLI::App& app) {
   app.add_option("--inputs", path, "a .npz file with one array per input, or a folder of input_N.pb; else random");
   app.add_option("--seed", seed, "of random inputs")->check(seed_number())->capture_default_str();
+  declare_paths(app, {{"--inputs", PathUse::reads}});
 }
 
 Tensors InputOptions::given(const std::vector<TensorInfo>& ports) const {

@@ -7,6 +7,7 @@
 #include "tessera/cli/load_program.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
+#include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
 #include "tessera/ir/pages.h"
@@ -105,6 +106,10 @@ class Run : public Command {
     app.add_option("--repeat", repeat_, "runs; the time of the fastest is printed")->check(above_zero());
     dump_.declare(app);
     run_.declare(app);
+    declare_paths(app, {{"model", PathUse::reads, model_paths},
+                        {"--outputs", PathUse::writes},
+                        {"--load-states", PathUse::reads},
+                        {"--save-states", PathUse::writes}});
   }
 
   int run(Console& console) override {
@@ -114,12 +119,12 @@ class Run : public Command {
     inputs_.memory_limit = run_.memory.bytes();
     if (inputs_.steps > 0 && repeat_ > 1)
       throw Error(ErrorKind::user, "run", "--repeat and --steps both say how often to run; give one of them");
-    for (const std::string* path : {&outputs_, &saved_states_})
-      if (!path->empty() && console.speaks()) require_writable(*path);
+    require_outputs(console);
     if (Program::is_written(model_)) dump_.refuse_for_written(model_);
     std::vector<Model> models;
     if (!Program::is_written(model_)) {
       models = load_models(console, model_);
+      require_outputs(console);  // its tensors may be in files that are known now
       if (models.size() == 1) models.front() = inputs_.fed(models.front());
       const Model& whole = models.front();
       const bool in_parts = [&] {
@@ -131,6 +136,7 @@ class Run : public Command {
     }
     const Loaded loaded =
         load_program(model_, plan_, inputs_, console, dump_.observer(console), fetched_, nullptr, std::move(models));
+    require_outputs(console);
     const Program& program = loaded.program;
     const std::vector<TensorInfo> ports = program.inputs();
     Tensors inputs = inputs_.at_step(loaded.inputs, ports, 0);
@@ -175,6 +181,11 @@ class Run : public Command {
   }
 
  private:
+  void require_outputs(const Console& console) const {
+    for (const std::string* path : {&outputs_, &saved_states_})
+      if (!path->empty() && console.speaks()) require_writable(*path);
+  }
+
   Model asked(const Model& whole) const {
     return fetched_.empty() ? whole : whole.with_outputs(tensors_named(whole, fetched_));
   }

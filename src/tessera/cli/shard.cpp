@@ -1,6 +1,7 @@
 #include "tessera/cli/command.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
+#include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
 
@@ -24,6 +25,7 @@ class Shard : public Command {
     form_.declare(app);
     memory_.declare(app, "bytes, as 512M or 4G, that each process may hold, where it runs one rank; else any");
     dump_.declare(app);
+    declare_paths(app, {{"model", PathUse::reads, model_paths}, {"--output", PathUse::replaces}});
   }
 
   int run(Console& console) override {
@@ -80,6 +82,7 @@ class Shard : public Command {
                       " is open, so that the model is written with its plan, to be split where it "
                       "is loaded; name the file, as -o annotated.onnx, or give all sizes");
     form_.refuse_for_open(plan.mesh);
+    require_writable(folder_);
     {
       Progress progress(console, "writing");
       model.write_annotated(folder_, plan);

@@ -5,6 +5,7 @@
 #include "tessera/cli/memory_plan.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
+#include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
 #include "tessera/cli/selection_report.h"
@@ -27,6 +28,7 @@ class Train : public Command {
     app.remove_option(app.get_option("--state"));  // the step makes its states itself
     dump_.declare(app);
     run_.declare(app);
+    declare_paths(app, {{"model", PathUse::reads, model_paths}});
   }
 
   int run(Console& console) override {
@@ -35,12 +37,9 @@ class Train : public Command {
     dump_.check();
     if (!options_.dry_run)
       if (std::optional<int> ended = begin(console)) return *ended;
-    if (console.speaks() && !options_.dry_run)
-      for (const std::string* path : {&options_.metrics, &options_.profile, &options_.memory_plan, &options_.save_final,
-                                      &options_.save_average, &options_.emit})
-        if (!path->empty()) require_writable(*path);
-
+    require_outputs(console);
     const Model whole = load_model(console, model_);
+    require_outputs(console);  // its tensors may be in files that are known now
     Model model = TrainingData::feeds(whole, options_);
     const bool feeds_initializers = model.inputs().size() > whole.inputs().size();
     Plan plan = plan_.plan(model, console, true);
@@ -97,6 +96,13 @@ class Train : public Command {
   }
 
  private:
+  void require_outputs(const Console& console) const {
+    if (!console.speaks() || options_.dry_run) return;
+    for (const std::string* path : {&options_.metrics, &options_.profile, &options_.memory_plan, &options_.save_final,
+                                    &options_.save_average, &options_.emit})
+      if (!path->empty()) require_writable(*path);
+  }
+
   // Starts ranks if they are processes that are to be spawned, and waits for them.
   std::optional<int> begin(Console& console) {
     const StopSignal stop(StopSignal::Of::spawned_ranks);

@@ -5,6 +5,8 @@
 
 #include "tessera/cli/console.h"
 #include "tessera/cli/options.h"
+#include "tessera/cli/path_options.h"
+#include "tessera/data/source_spec.h"
 #include "tessera/error.h"
 #include "tessera/io/npz.h"
 
@@ -20,6 +22,31 @@ std::string words_of(const nlohmann::json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
   return value.dump();
+}
+
+// The ending says in which form parameters are written.
+CLI::Validator form_of_parameters() {
+  return {[](const std::string& path) {
+            for (const char* ending : {".npz", ".safetensors", ".onnx"})
+              if (path.ends_with(ending)) return std::string();
+            return "'" + path + "' must end in .npz, .safetensors or .onnx, which says what is written";
+          },
+          ""};
+}
+
+// The files of --data.
+std::vector<std::string> paths_of_sources(const std::string& text) {
+  std::vector<std::string> paths;
+  try {
+    for (const data::SourceSpec& source : data::parse_sources(text)) paths.push_back(source.path.string());
+  } catch (const Error&) {
+    return {};  // whoever reads the data says what is wrong
+  }
+  return paths;
+}
+
+std::vector<std::string> path_of_rates(const std::string& text) {
+  return text.starts_with('@') ? std::vector{text.substr(1)} : std::vector<std::string>{};
 }
 
 // The rates of "@rates.npz": its only array.
@@ -112,9 +139,11 @@ void TrainOptions::declare(CLI::App& app) {
                  "a file for what rank 0 holds during each operation of a step, as counters that Perfetto shows");
   app.add_option("--save-final", save_final,
                  "a .npz or .safetensors file to write with all parameters and moving averages, or an .onnx file with "
-                 "the model");
+                 "the model")
+      ->check(form_of_parameters());
   app.add_option("--save-average", save_average,
-                 "the same with the moving averages of --average in place of the parameters");
+                 "the same with the moving averages of --average in place of the parameters")
+      ->check(form_of_parameters());
   app.add_option("--checkpoints", checkpoints, "a folder for checkpoints, which any mesh can go on from");
   app.add_option("--save-every", save_every, "steps from one checkpoint to the next; without it, one at the end")
       ->check(above_zero());
@@ -136,6 +165,19 @@ void TrainOptions::declare(CLI::App& app) {
   app.add_flag("--dry-run", dry_run,
                "prints what a rank holds and communicates, and runs nothing: for a mesh of any size; without --data, "
                "--shapes gives the sizes");
+  declare_paths(app, {{"--config", PathUse::reads},
+                      {"--data", PathUse::reads, paths_of_sources},
+                      {"--eval-data", PathUse::reads, paths_of_sources},
+                      {"--lr", PathUse::reads, path_of_rates},
+                      {"--metrics", PathUse::writes},
+                      {"--tensorboard", PathUse::adds},
+                      {"--profile", PathUse::writes},
+                      {"--memory-plan", PathUse::writes},
+                      {"--save-final", PathUse::writes},
+                      {"--save-average", PathUse::writes},
+                      {"--checkpoints", PathUse::adds},
+                      {"--emit", PathUse::writes}});
+  app.get_option("--lr")->type_name("TEXT");  // seldom a path
 }
 
 void TrainOptions::read_config() const {
@@ -171,6 +213,7 @@ void TrainOptions::read_config() const {
       wrong_training(config + ": '" + key + "': " + error.what());
     }
   }
+  require_paths_apart(*app_);
 }
 
 const Bounds kFactors = Bounds::at_least(0);

@@ -10,6 +10,7 @@
 
 #include "tessera/base/descriptor.h"
 #include "tessera/base/error.h"
+#include "tessera/io/mapped_regions.h"
 #include "tessera/ir/hash.h"
 #include "tessera/ir/on_demand.h"
 
@@ -45,6 +46,7 @@ std::shared_ptr<const MappedFile> MappedFile::open(const std::filesystem::path& 
     if (mapped == MAP_FAILED) fail(stage, "cannot map '{}' into memory: {}", path.string(), std::strerror(errno));
     data = static_cast<const std::byte*>(mapped);
   }
+  note_mapped({data, size, path.string(), status.st_dev, status.st_ino});
   return std::shared_ptr<const MappedFile>(new MappedFile(data, size, true, identity_of(status)), Delete());
 }
 
@@ -71,10 +73,12 @@ void MappedFile::let_go(const Tensor& tensor, int64_t first, int64_t count) {
 }
 
 MappedFile::~MappedFile() {
-  if (!mapped_)
+  if (!mapped_) {
     delete[] data_;
-  else if (data_)
+  } else if (data_) {
+    note_unmapped(data_);
     ::munmap(const_cast<std::byte*>(data_), size_);
+  }
 }
 
 }  // namespace tessera

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+
+/// The files that this process has mapped. A file that becomes shorter while it is mapped has pages that cannot be read
+/// any more: touching one is the signal SIGBUS, whose handler finds here which file that was.
+namespace tessera {
+
+struct MappedRegion {
+  const void* begin = nullptr;
+  size_t size = 0;  ///< bytes; 0: there is nothing to note
+  std::string path;
+  dev_t device = 0;
+  ino_t inode = 0;
+};
+
+/// Adds a file once it is mapped.
+void note_mapped(const MappedRegion& region);
+/// Takes out the one that begins there, before it is unmapped.
+void note_unmapped(const void* begin);
+
+/// The path of the mapped file at an address; null: there is none. A handler of signals may call it, for an address
+/// whose file stays mapped meanwhile.
+const char* mapped_file_at(const void* address);
+
+/// Whether this process has mapped the file to which a path leads.
+bool is_mapped(const std::filesystem::path& path);
+
+}  // namespace tessera
