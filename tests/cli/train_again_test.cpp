@@ -177,7 +177,7 @@ TEST_F(TrainAgain, names_another_optimizer) {
   EXPECT_THAT(mistake(resumed + "--optimizer adamw"),
               AllOf(HasSubstr("run/step-000002 was made with another optimizer: --optimizer is adamw and was "
                               "sgd:momentum=0.9; it has no '"),
-                    HasSubstr("', which this one does not keep; give the same --optimizer"),
+                    HasSubstr("', which this one keeps; give the same --optimizer"),
                     testing::Not(HasSubstr("another model"))));
   EXPECT_THAT(mistake(resumed + "--optimizer sgd:momentum=0.9 --average 0.99"),
               HasSubstr("another optimizer: --average is 0.99 and was 0; it has no '"));
