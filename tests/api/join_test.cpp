@@ -85,7 +85,7 @@ std::vector<float> run(const Program& program, const Tensors& inputs) {
   return floats(Session(program).run(inputs).at("y"));
 }
 
-std::string error_of(const std::function<void()>& action) {
+std::string error_in(const std::function<void()>& action) {
   try {
     action();
   } catch (const Error& error) {
@@ -114,7 +114,7 @@ TEST(Join, TheMeshIsOneAxisOfTheNameThatNodesGive) {
   EXPECT_EQ(join(hand_split(folder, kOurs)).mesh().str(), "tp=2");
   EXPECT_EQ(join(hand_split(folder, kRuntimes)).mesh().str(), "rank=2");
   EXPECT_EQ(join(hand_split(folder, kRuntimes), Mesh::parse("a=1,b=2")).mesh().str(), "a=1,b=2");
-  EXPECT_THAT(error_of([&] { join(hand_split(folder, kRuntimes), Mesh::parse("a=3")); }),
+  EXPECT_THAT(error_in([&] { join(hand_split(folder, kRuntimes), Mesh::parse("a=3")); }),
               HasSubstr("there are 2 models, and the mesh a=3 has 3 ranks"));
 }
 
@@ -130,9 +130,9 @@ all (float[2, 3] x) => (float[4, 3] y) {
   EXPECT_TRUE(has_collectives(model));
   const Tensors inputs = {{"x", Tensor::of<float>(DType::float32, {2, 3}, {1, 2, 3, 4, 5, 6})}};
   EXPECT_THAT(run(join({model}, Mesh::parse("tp=2")), inputs), ElementsAre(1, 2, 3, 4, 5, 6, 2, 3, 4, 5, 6, 7));
-  EXPECT_THAT(error_of([&] { join({model}, Mesh::parse("tp=3")); }),
+  EXPECT_THAT(error_in([&] { join({model}, Mesh::parse("tp=3")); }),
               HasSubstr("its group_size is 2, and there are 3 ranks"));
-  EXPECT_THAT(error_of([&] { compile(model, Mesh::parse("tp=2")); }), HasSubstr("it is split already"));
+  EXPECT_THAT(error_in([&] { compile(model, Mesh::parse("tp=2")); }), HasSubstr("it is split already"));
 }
 
 TEST(Join, BlocksChangePlacesAlongDimensionZero) {
@@ -209,7 +209,7 @@ TEST(JoinedOutputs, ThatAreOfOneNameAndAnotherComputationAreNotProved) {
                                      write(folder, 1, "b (float[2] x) => (float[2] y) { y = Abs (x) }")};
   EXPECT_THAT(check_program(join(models)).findings.front().message,
               HasSubstr("Neg producing 'y' makes it on rank 0, and Abs producing 'y' on rank 1"));
-  EXPECT_THAT(error_of([&] { Session{join(models)}; }), HasSubstr("is not the same on ranks 0 and 1"));
+  EXPECT_THAT(error_in([&] { Session{join(models)}; }), HasSubstr("is not the same on ranks 0 and 1"));
 }
 
 TEST(JoinedOutputs, MayBeReachedByOtherCollectives) {
@@ -306,7 +306,7 @@ TEST(JoinedOutputs, AreProvedOfLoweredCollectives) {
 }
 
 TEST(JoinedOutputs, OwnPortsMustExist) {
-  EXPECT_THAT(error_of([] { flaw_of("g (float[2] x) => (float[2] y) { y = Neg (x) }", {}, {}, {"yy"}); }),
+  EXPECT_THAT(error_in([] { flaw_of("g (float[2] x) => (float[2] y) { y = Neg (x) }", {}, {}, {"yy"}); }),
               AllOf(HasSubstr("no model has an input or output 'yy'"), HasSubstr("did you mean 'y'")));
 }
 
@@ -333,11 +333,11 @@ TEST(Join, GroupsOfRanksAreAxesOfTheMesh) {
   EXPECT_THAT(floats(outputs.at("y@0")), ElementsAre(2, 0));
   EXPECT_THAT(floats(outputs.at("y@1")), ElementsAre(3, -1));
   EXPECT_THAT(floats(outputs.at("y@2")), ElementsAre(2, 0));
-  EXPECT_THAT(error_of([&] {
+  EXPECT_THAT(error_in([&] {
                 join(models({"0, 3", "1, 2", "1, 2", "0, 3"}), Mesh::parse("a=2,b=2"));
               }),
               HasSubstr("its group 0, 3 is not the ranks that differ along some axes of the mesh a=2,b=2"));
-  EXPECT_THAT(error_of([&] {
+  EXPECT_THAT(error_in([&] {
                 join(models({"0, 1", "2, 3", "2, 3", "2, 3"}), Mesh::parse("a=2,b=2"));
               }),
               HasSubstr("rank_1.onnx, of rank 1: "));
@@ -383,7 +383,7 @@ void expect_refused(const Program& program, const std::string& rule, const std::
   const CheckReport report = check_program(program);
   ASSERT_EQ(report.findings.size(), 1u);
   EXPECT_EQ(report.findings[0].rule, rule);
-  const std::string thrown = error_of([&] { Session session(program); });
+  const std::string thrown = error_in([&] { Session session(program); });
   EXPECT_THAT(thrown, HasSubstr("mend the ranks' models"));
   for (const std::string& part : said) EXPECT_THAT(thrown, HasSubstr(part));
 }
@@ -433,7 +433,7 @@ TEST(Join, WhatAFileDeclaresOfAResultMustBeSo) {
   const std::string gather = "= com.microsoft.AllGather <axis = 0, group_size = 2> (x) y = Relu (all) }";
   auto error = [&](const std::string& results) {
     TemporaryFolder folder;
-    return error_of(
+    return error_in(
         [&] { join(on_ranks(folder, 2, "a (float[4, n] x) => (" + results + ") { [gather] all " + gather)); });
   };
   EXPECT_EQ(error("float[8, n] y"), "");
@@ -449,7 +449,7 @@ TEST(Join, WhatEnginesSchemasDoNotHaveIsRefused) {
   auto error = [&](const std::string& type, const std::string& op) {
     TemporaryFolder folder;
     const std::string port = type + "[4] ";
-    return error_of(
+    return error_in(
         [&] { join(on_ranks(folder, 2, "a (" + port + "x) => (" + port + "y) { [one] y = " + op + " (x) }")); });
   };
   EXPECT_THAT(error("int32", "com.microsoft.AllReduce"),
@@ -495,7 +495,7 @@ TEST(Join, FilesOfWrittenProgramsRunWhereTheirTensorsAreWhole) {
     EXPECT_EQ(program.mesh().str(), "dp=2,tp=2") << "the node says it";
     EXPECT_TRUE(check_program(program).good());
     EXPECT_EQ(run(program, inputs), expected);
-    EXPECT_THAT(error_of([&] { join({model}, Mesh::parse("tp=4")); }), HasSubstr("another mesh than tp=4"));
+    EXPECT_THAT(error_in([&] { join({model}, Mesh::parse("tp=4")); }), HasSubstr("another mesh than tp=4"));
   }
   TemporaryFolder folder;
   const auto out = written(folder, "tp=2", {.lower = Lower::primitives, .rank_id = RankIdentity::constant});
@@ -505,14 +505,14 @@ TEST(Join, FilesOfWrittenProgramsRunWhereTheirTensorsAreWhole) {
 TEST(Join, SharesWithoutTheirManifestAreRefused) {
   TemporaryFolder of_rows, of_all, of_five;
   const auto rows = written(of_rows, "dp=2", {.form = Form::spmd});
-  EXPECT_THAT(error_of([&] { join({Model::load(rows / "model.onnx")}, Mesh::parse("dp=2")); }),
+  EXPECT_THAT(error_in([&] { join({Model::load(rows / "model.onnx")}, Mesh::parse("dp=2")); }),
               AllOf(HasSubstr("'model.onnx' belongs to a written program, and its 'x' is a share, [batch{dp}, -]"),
                     HasSubstr("name the program's folder")));
   const auto all = written(of_all, "tp=2", {});
-  EXPECT_THAT(error_of([&] { join({Model::load(all / "rank_0.onnx")}, Mesh::parse("tp=2")); }),
+  EXPECT_THAT(error_in([&] { join({Model::load(all / "rank_0.onnx")}, Mesh::parse("tp=2")); }),
               AllOf(HasSubstr("'rank_0.onnx'"), HasSubstr("'up' is a share"), HasSubstr("every rank has another")));
   const auto five = written(of_five, "tp=5", {});  // two classes: of 7 and of 6 columns
-  EXPECT_THAT(error_of([&] {
+  EXPECT_THAT(error_in([&] {
                 join({Model::load(five / "rank_0.onnx"), Model::load(five / "rank_2.onnx")});
               }),
               HasSubstr("and not that of rank 0 of the mesh tp=2"));
@@ -534,15 +534,15 @@ TEST(Join, SharesAreKnownByWhatTheirShardingsMean) {
   for (const char* sharding : {"[tp, -]", "[{tp}, -]", "[-, -] partial(sum:tp)", "[-, -]at(tp=1)"}) {
     const Model model = pair_that_says(folder, "x", "float32[batch, 8]", sharding);
     EXPECT_TRUE(has_collectives(model)) << sharding;
-    EXPECT_THAT(error_of([&] { join({model, model}, mesh); }), HasSubstr("its 'x' is a share")) << sharding;
+    EXPECT_THAT(error_in([&] { join({model, model}, mesh); }), HasSubstr("its 'x' is a share")) << sharding;
   }
   for (const char* sharding : {"[-, -]", "[-, 2*4]", "[{}, 2{}*4]"}) {
     const Model model = pair_that_says(folder, "x", "float32[batch, 8]", sharding);
     EXPECT_FALSE(has_collectives(model)) << sharding;
-    EXPECT_EQ(error_of([&] { join({model, model}, mesh); }), "") << sharding;
+    EXPECT_EQ(error_in([&] { join({model, model}, mesh); }), "") << sharding;
   }
   const Model state = pair_that_says(folder, "up", "float32[min(16, 20), 32]", "[{tp}, -]");
-  EXPECT_EQ(error_of([&] { join({state, state}, mesh); }), "") << "commas within parentheses part no extents";
+  EXPECT_EQ(error_in([&] { join({state, state}, mesh); }), "") << "commas within parentheses part no extents";
 }
 
 TEST(Join, InputsOfOneNameAndTwoTypesAreRefused) {
@@ -550,7 +550,7 @@ TEST(Join, InputsOfOneNameAndTwoTypesAreRefused) {
   const std::vector<Model> models = {
       write(folder, 0, "a (float[2] x) => (float[2] y) { y = com.microsoft.AllReduce (x) }"),
       write(folder, 1, "b (float[1, 2] x) => (float[2] y) { f = Squeeze (x) y = com.microsoft.AllReduce (f) }")};
-  EXPECT_THAT(error_of([&] { join(models); }),
+  EXPECT_THAT(error_in([&] { join(models); }),
               HasSubstr("the input 'x' is float32[2] on rank 0 and float32[1, 2] on rank 1; give each its own"));
 }
 
