@@ -61,8 +61,8 @@ class Connection {
   /// Whether rank 0 has heard of a failure that this rank reported or heard of, so that rank 0 can speak for all; waits
   /// a second for that. If not, rank 0 is dead, hangs, or is busy for long.
   bool first_has_heard();
-  /// Where this rank is in a run, in words; empty if there is no run. Any thread may call this.
-  std::string place() const;
+  /// Where in a run this rank waits for others, in words; empty if it does not wait. Any thread may call this.
+  std::string waits_at() const;
   /// What this rank was doing, in words, for a process that is told to end in the middle of a run; empty if there is no
   /// run. Writes the rank's flight record to the file ("": none). Any thread may call this.
   std::string last_words(std::string_view why, const std::string& flight_record) const;

@@ -34,7 +34,7 @@ void BenchComm::declare(CLI::App& bench) {
       ->capture_default_str();
   app_->add_option("--longest", options_.longest,
                    "seconds: sizes of a collective stop growing where one of the next would take longer")
-      ->check(CLI::Range(0.0, 3600.0))
+      ->check(number_in(Bounds::between(0, 3600)))
       ->capture_default_str();
   app_->add_option("--per-host", options_.per_host,
                    "ranks of one host, where links change; else what the launcher says, or all")
@@ -136,7 +136,8 @@ void BenchComm::print(const Console& console, const Mesh& mesh, const Collective
   }
   table.print(console);
   const bool all = std::all_of(found.times.begin(), found.times.end(), [&](const CollectiveTime& entry) {
-    return entry.kind == "copy" || 4 * entry.seconds <= options_.longest || 4 * entry.bytes > options_.most;
+    return entry.kind == "copy" || entry.bytes == 0 || 4 * entry.seconds <= options_.longest ||
+           4 * entry.bytes > options_.most;
   });
   if (!all)
     console.say("larger sizes are left out where one would take longer than " + time_text(options_.longest) +

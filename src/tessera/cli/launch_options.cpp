@@ -91,7 +91,7 @@ std::optional<int> LaunchOptions::begin(Console& console, int threads, const std
   if (launch->engine == "mpi")
     say_when_stuck([connection = std::weak_ptr<Connection>(console.connection)]() -> std::string {
       const auto alive = connection.lock();
-      return alive ? alive->place() : "";
+      return alive ? alive->waits_at() : "";
     });
   return std::nullopt;
 }

@@ -127,6 +127,11 @@ bool is_message(Kind kind) {
 
 }  // namespace
 
+bool is_waiting(const FlightLog& log) {
+  const FlightEntry* entry = unfinished(log);
+  return !log.step.empty() && entry && entry->waited != 0;
+}
+
 std::string place_of(const FlightLog& log) {
   if (log.step.empty()) return "";
   const FlightEntry* entry = unfinished(log);

@@ -56,6 +56,8 @@ std::string step_of(const Flight& flight);
 /// Where a rank is, "in AllReduce 'y', waiting for all_reduce 'y' (#2 of group {0,1,2})", or "in MatMul 'z', with
 /// all_reduce … under way"; empty: in no operator.
 std::string place_of(const FlightLog& log);
+/// Whether the rank waits for a communication.
+bool is_waiting(const FlightLog& log);
 /// Who has arrived at the first collective that some rank waits for (or else has begun) and that others have not begun:
 /// "all_reduce 'y' (#2 of group {0,1,2}): missing: rank 1; arrived: ranks 0,2". Empty if there is none, or if the text
 /// of its group is too long.

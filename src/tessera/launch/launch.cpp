@@ -112,9 +112,10 @@ bool Connection::first_has_heard() {
   return impl_->launch.rank == 0 || impl_->world->first_has_heard(kPatience);
 }
 
-std::string Connection::place() const {
+std::string Connection::waits_at() const {
   const int rank = impl_->launch.rank;
-  return comm::place_of(comm::log_of(rank, *impl_->world->flight(rank)));
+  const comm::FlightLog log = comm::log_of(rank, *impl_->world->flight(rank));
+  return comm::is_waiting(log) ? comm::place_of(log) : "";
 }
 
 std::string Connection::last_words(std::string_view why, const std::string& flight_record) const {

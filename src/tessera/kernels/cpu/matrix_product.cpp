@@ -8,7 +8,6 @@
 #include "tessera/kernels/cpu/matmul_plain.h"
 #include "tessera/kernels/cpu/row_product.h"
 #include "tessera/kernels/cpu/scratch.h"
-#include "tessera/kernels/cpu/team_price.h"
 #include "tessera/kernels/cpu/widened_product.h"
 
 namespace tessera::kernels {
@@ -107,33 +106,7 @@ class TurnedProduct : public MatrixProduct {
   std::unique_ptr<MatrixProduct> product_;
 };
 
-/// A product of a team, and the same on one thread for where the team would have to wait for cores that others have.
-class TeamProduct : public MatrixProduct {
- public:
-  TeamProduct(std::unique_ptr<MatrixProduct> team, std::unique_ptr<MatrixProduct> alone, TeamPrice::Time time_alone,
-              int threads)
-      : team_(std::move(team)), alone_(std::move(alone)), time_alone_(time_alone), threads_(threads) {}
-
-  size_t scratch_bytes() const override { return std::max(team_->scratch_bytes(), alone_->scratch_bytes()); }
-  void run(const void* a, const void* b, const void* bias, void* c, void* scratch,
-           std::span<const void* const> others) override {
-    (team_pays(time_alone_, threads_) ? team_ : alone_)->run(a, b, bias, c, scratch, others);
-  }
-
- private:
-  std::unique_ptr<MatrixProduct> team_, alone_;
-  TeamPrice::Time time_alone_;
-  int threads_;
-};
-
-// About how long one thread takes.
-TeamPrice::Time time_alone(const MatmulShape& shape) {
-  constexpr double kFlopsPerNanosecond = 100;
-  const double flops = 2.0 * static_cast<double>(shape.result_count()) * static_cast<double>(shape.k);
-  return TeamPrice::Time(static_cast<int64_t>(flops / kFlopsPerNanosecond));
-}
-
-std::unique_ptr<MatrixProduct> product_of_team(const ProductSpec& spec, const Md& b) {
+std::unique_ptr<MatrixProduct> onednn_product(const ProductSpec& spec, const Md& b) {
   onednn::TeamScope team(spec.threads);
   const Md a = onednn::strided(spec.operands, spec.shape.a_dims(), spec.shape.a_strides);
   const Md c = onednn::strided(spec.result, spec.shape.c_dims(), spec.shape.c_strides);
@@ -150,17 +123,6 @@ std::unique_ptr<MatrixProduct> product_of_team(const ProductSpec& spec, const Md
   auto desc = onednn::matmul(a, b, bias, c, spec.then);
   if (!desc) return nullptr;
   return std::make_unique<OnednnProduct>(*desc, arguments, spec.bias != DType::undefined, spec.threads);
-}
-
-std::unique_ptr<MatrixProduct> onednn_product(const ProductSpec& spec, const Md& b) {
-  constexpr std::chrono::milliseconds kLong{5};  // a longer product is the team's wherever it runs
-  auto team = product_of_team(spec, b);
-  if (!team || spec.threads == 1 || time_alone(spec.shape) > kLong) return team;
-  ProductSpec of_one = spec;
-  of_one.threads = 1;
-  auto alone = product_of_team(of_one, b);
-  if (!alone) return team;
-  return std::make_unique<TeamProduct>(std::move(team), std::move(alone), time_alone(spec.shape), spec.threads);
 }
 
 std::unique_ptr<MatrixProduct> packed_product(ProductSpec spec) {
