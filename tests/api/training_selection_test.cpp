@@ -248,6 +248,34 @@ TEST_F(TrainingSelections, refuseTiesThatAreNone) {
   EXPECT_THAT(step.notes, Contains(HasSubstr("its own differ")));
 }
 
+// Whatever lies between a table and its lookup: a cast, a transposition.
+TEST_F(TrainingSelections, knowWhatIndicesLookUp) {
+  const auto looked_up = [](const Model& model, const Training& training) {
+    std::vector<std::string> found;
+    for (const IndexRange& range : training_step(model, training).ranges)
+      if (range.input == "ids") found.push_back(range.meaning + " " + std::to_string(range.count));
+    return found;
+  };
+  const auto are_of = [](const std::string& table) {
+    return ElementsAre(AllOf(HasSubstr("'" + table + "'"), HasSubstr(" 17")));
+  };
+  Training changed = training();
+  EXPECT_THAT(looked_up(made(kExported, false), changed), are_of("embed.weight"));
+  for (const DType narrow : {DType::bfloat16, DType::float16}) {
+    changed.compute = narrow;
+    EXPECT_THAT(looked_up(made(kExported, false), changed), are_of("embed.weight"));
+  }
+  changed.tie = {"embed.weight=val_2^T"};
+  EXPECT_THAT(looked_up(made(kExported, false), changed), are_of("val_2"));
+  changed.compute = DType::float32;
+  EXPECT_THAT(looked_up(made(kExported, false), changed), are_of("val_2"));
+  for (const std::string type : {"float16", "bfloat16"}) {
+    const std::string text = "g (int64[b, s] ids) => (" + type + "[b, s, 9] logits) <" + type + "[17, 6] rows, " +
+                             type + "[6, 9] head> {\n  h = Gather (rows, ids)\n  logits = MatMul (h, head)\n}";
+    EXPECT_THAT(looked_up(made(text, false), training()), are_of("rows"));
+  }
+}
+
 TEST_F(TrainingSelections, guessConstantsByWhoReadsThem) {
   const Model model = made(R"(
 g (float[b, 3, 6] x) => (float[b, 3, 6] y)

@@ -14,6 +14,13 @@ bool keeps_elements(const Node& node) {
   return node.is("Cast") || moves == ops::Moves::all || moves == ops::Moves::in_order;
 }
 
+// What an operand is made from by moves and casts alone: the table of a tied copy, or of 16 bits.
+const Value& origin_of(const Value& value) {
+  const Value* origin = &value;
+  while (origin->producer && keeps_elements(*origin->producer)) origin = origin->producer->input(0);
+  return *origin;
+}
+
 class Tracer {
  public:
   Tracer(const Value& input, std::vector<IndexRange>& ranges) : input_(input), ranges_(ranges) {}
@@ -32,7 +39,7 @@ class Tracer {
 
  private:
   void add(const Node& node, const ops::Indices& indices, size_t operand) {
-    const Value& table = *node.input(0);
+    const Value& table = origin_of(*node.input(0));
     if (indices.operand != operand || indices.extents.size() != 1 || !table.has_data()) return;
     if (const auto extent = indices.extents[0].constant())
       ranges_.push_back({input_.name, *extent, std::nullopt,
