@@ -81,7 +81,7 @@ class TrainingSelections : public testing::Test {
                  "b_f: BUFFER target='frequencies'\n");
     for (const char* name : {"embed.weight", "bias"}) set_metadata(*graph.find(name), kKind, "PARAMETER");
     set_metadata(*graph.nodes().front(), "pkg.torch.onnx.fx_node", "%norm : norm(args = (%h, %p_n, 1e-05))");
-    set_metadata(*graph.find("val_1"), kFolded, "['layer.0.weight']");
+    set_metadata(*graph.find("val_1"), kFolded, "['layer.0.weight', 't_3']");
     set_metadata(*graph.find("val_2"), kFolded, "['embed.weight']");
     set_metadata(*graph.find("table"), kFolded, "['frequencies', 'cos', 'val_9']");
     set_metadata(*graph.find("exp"), kFolded, "['logit_scale']");
@@ -273,6 +273,20 @@ TEST_F(TrainingSelections, knowWhatIndicesLookUp) {
     const std::string text = "g (int64[b, s] ids) => (" + type + "[b, s, 9] logits) <" + type + "[17, 6] rows, " +
                              type + "[6, 9] head> {\n  h = Gather (rows, ids)\n  logits = MatMul (h, head)\n}";
     EXPECT_THAT(looked_up(made(text, false), training()), are_of("rows"));
+  }
+}
+
+// The step keeps the exporter's list of parameters, without which a name of the exported model means nothing here.
+TEST_F(TrainingSelections, areLaidOutByTheExportedModelsNames) {
+  const Model model = made(kExported, true);
+  for (const Model& program : {training_step(model, training()).model, evaluation(model, training())}) {
+    Plan plan;
+    plan.presets = "none";
+    plan.storage.push_back({"layer.0.weight=[tp,-]"});
+    EXPECT_NO_THROW(compile(program, Mesh::parse("tp=2"), plan));
+    plan.storage.clear();
+    plan.annotations.push_back({"layer.0.weight=[-,tp]"});
+    EXPECT_NO_THROW(compile(program, Mesh::parse("tp=2"), plan));
   }
 }
 

@@ -195,6 +195,10 @@ ExportRecord::ExportRecord(const Graph& graph) {
     if (absent.contains(entry.target) && used.contains(entry.placeholder)) merged_.push_back(entry.target);
 }
 
+void copy_export_record(Graph& to, const Graph& from) {
+  if (const auto signature = get_metadata(from, kSignature)) set_metadata(to, kSignature, *signature);
+}
+
 const Provenance& ExportRecord::of(const Value& value) const {
   static const Provenance unknown;
   const auto found = known_.find(&value);

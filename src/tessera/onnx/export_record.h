@@ -53,4 +53,8 @@ class ExportRecord {
   std::vector<std::string> missing_, merged_;
 };
 
+/// Gives a graph that is made from another what the file says of that one's parameters as a whole; what it says of each
+/// initializer goes with the initializer.
+void copy_export_record(Graph& to, const Graph& from);
+
 }  // namespace tessera

@@ -8,6 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ir/glob.h"
 #include "tessera/ir/set_sizes.h"
+#include "tessera/onnx/export_record.h"
 #include "tessera/ops/op.h"
 #include "tessera/train/autodiff.h"
 #include "tessera/train/copy.h"
@@ -109,8 +110,8 @@ class StepMaker {
     return std::move(step_);
   }
 
-  // What the model has beside the parameters that train and their copies. Initializers of one element, or none, count as
-  // constants where nothing trains.
+  // What the model has beside the parameters that train and their copies. Initializers of one element, or none, count
+  // as constants where nothing trains.
   void note_frozen() {
     std::set<std::string> trained(step_.parameters.begin(), step_.parameters.end());
     trained.insert(step_.statistics.begin(), step_.statistics.end());
@@ -195,6 +196,7 @@ class StepMaker {
     step_.model.opset_imports = forward.opset_imports;
     step_.model.source = forward.source;
     graph().name = model_.graph->name + ".step";
+    copy_export_record(graph(), *given_.graph);
     const int parts = batches_.count();
     for (const Value* input : forward.graph->inputs) {
       TensorType type = input->type;
