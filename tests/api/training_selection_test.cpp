@@ -66,6 +66,7 @@ class TrainingSelections : public testing::Test {
                                                   {"val_2", turned(scattered({17, 6}, equal ? 1 : 3))},
                                                   {"table", scattered({1, 6}, 4)},
                                                   {"bias", scattered({6}, 5)},
+                                                  {"spare", scattered({6, 17}, 6)},
                                                   {"exp", floats({}, {1.5F})}};
     for (const auto& [name, value] : values)
       if (Value* found = graph.find(name); found && found->has_data()) found->data = value;
@@ -246,6 +247,36 @@ TEST_F(TrainingSelections, refuseTiesThatAreNone) {
   tied.tie = {"val_2=embed.weight^T"};
   const TrainingStep step = training_step(made(kExported, false, false), tied);
   EXPECT_THAT(step.notes, Contains(HasSubstr("its own differ")));
+}
+
+TEST_F(TrainingSelections, tieCopiesOfWhatIsTiedToItsSource) {
+  const Model model = made(R"(
+g (int64[b, s] ids) => (float[b, s, 17] logits)
+  <float[17, 6] "embed.weight", float[6, 6] val_1, float[6, 17] val_2, float[6, 17] spare, float[1, 6] table,
+   float[6] bias, float exp> {
+  h = Gather ("embed.weight", ids)
+  mixed = MatMul (h, val_1)
+  biased = Add (mixed, bias)
+  turned = Mul (biased, table)
+  logit = MatMul (turned, val_2)
+  more = MatMul (turned, spare)
+  sum = Add (logit, more)
+  logits = Mul (sum, exp)
+})",
+                           true);
+  Training tied = training();
+  tied.tie = {"embed.weight=spare^T"};
+  const TrainingStep step = training_step(model, tied);
+  EXPECT_THAT(step.parameters, UnorderedElementsAre("spare", "val_1", "bias"));
+  EXPECT_EQ(row(step, "val_2").tied_to, "spare");
+  EXPECT_FALSE(row(step, "val_2").transposed);
+  Tensors values = {{"spare", scattered({6, 17}, 6)}};
+  step.add_copies(values);
+  expect_near(values.at("val_2"), values.at("spare"), "val_2");
+  expect_near(turned(values.at("embed.weight")), values.at("spare"), "embed.weight");
+  const Trained one = train(model, tied, {"dp=1", ""}, batches_);
+  EXPECT_FALSE(one.states.contains("val_2"));
+  expect_near(train(model, tied, {"tp=2", ""}, batches_), one);
 }
 
 // Whatever lies between a table and its lookup: a cast, a transposition.

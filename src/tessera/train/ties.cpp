@@ -22,24 +22,48 @@ Dims turned(const Tensor& tensor) {
   return {tensor.dims.rbegin(), tensor.dims.rend()};
 }
 
-// Calls visit(place in the transposed matrix, place in the matrix), in bytes, block by block; until it says false.
+// Calls visit(place in the transposed matrix, place in the matrix), block by block; until it says false.
 template <typename Visit>
 bool for_each_transposed(const Tensor& matrix, const Visit& visit) {
   constexpr int64_t kBlock = 64;
   const int64_t rows = matrix.dims[0], columns = matrix.dims[1];
-  const size_t width = matrix.count() > 0 ? matrix.bytes / static_cast<size_t>(matrix.count()) : 0;
   for (int64_t top = 0; top < rows; top += kBlock)
     for (int64_t left = 0; left < columns; left += kBlock)
       for (int64_t r = top; r < std::min(rows, top + kBlock); ++r)
         for (int64_t c = left; c < std::min(columns, left + kBlock); ++c)
-          if (!visit(static_cast<size_t>(c * rows + r) * width, static_cast<size_t>(r * columns + c) * width, width))
-            return false;
+          if (!visit(static_cast<size_t>(c * rows + r), static_cast<size_t>(r * columns + c))) return false;
   return true;
+}
+
+// Calls visit with a number of the tensor's width, so that the compiler knows how many bytes an element has.
+template <typename Visit>
+auto by_width(const Tensor& tensor, const Visit& visit) {
+  switch (bits_of(tensor.dtype)) {
+    case 64:
+      return visit(uint64_t{0});
+    case 32:
+      return visit(uint32_t{0});
+    case 16:
+      return visit(uint16_t{0});
+    default:
+      return visit(uint8_t{0});
+  }
+}
+
+bool equal_elements(const Tensor& copy, const Tensor& source, Tie::How how) {
+  if (how != Tie::How::transposed) return std::memcmp(copy.data, source.data, source.bytes) == 0;
+  return by_width(source, [&](auto element) {
+    constexpr size_t kWidth = sizeof(element);
+    return for_each_transposed(source, [&](size_t to, size_t from) {
+      return std::memcmp(copy.data + to * kWidth, source.data + from * kWidth, kWidth) == 0;
+    });
+  });
 }
 
 bool fits(const Tensor& copy, const Tensor& source, Tie::How how) {
   if (copy.dtype != source.dtype || copy.count() != source.count()) return false;
-  if (how == Tie::How::transposed) return is_matrix(source) && copy.dims == turned(source);
+  if (how == Tie::How::transposed)
+    return is_matrix(source) && copy.dims == turned(source) && bits_of(source.dtype) >= 8;
   return how == Tie::How::reshaped || copy.dims == source.dims;
 }
 
@@ -81,6 +105,31 @@ Tie parsed(const Graph& graph, const ExportRecord& record, std::string text, std
   return {copy.name, source.name, how, copy.data.dims};
 }
 
+// How a copy of a copy lies to the source; nullopt if neither way says it.
+std::optional<Tie::How> composed(Tie::How first, Tie::How second) {
+  if (first == Tie::How::same) return second;
+  if (second == Tie::How::same) return first;
+  if (first != second) return std::nullopt;
+  return first == Tie::How::transposed ? Tie::How::same : Tie::How::reshaped;
+}
+
+// The source of a copy that the exporter made may be tied itself, as asked.
+void add_recorded(Tie tie, std::vector<Tie>& ties, std::vector<std::string>& notes) {
+  for (const Tie& asked : ties) {
+    if (asked.copy != tie.source) continue;
+    const auto how = composed(asked.how, tie.how);
+    if (!how) {
+      notes.push_back(fmt::format("'{}' trains on its own: it is '{}' in another shape, and --tie makes {}", tie.copy,
+                                  tie.source, asked.text()));
+      return;
+    }
+    tie.source = asked.source;
+    tie.how = *how;
+    break;
+  }
+  ties.push_back(std::move(tie));
+}
+
 // How the exporter's copy of a parameter lies; a matrix is copied to be transposed.
 std::optional<Tie::How> how_copied(const Tensor& copy, const Tensor& source) {
   for (const Tie::How how : {Tie::How::transposed, Tie::How::same, Tie::How::reshaped})
@@ -96,10 +145,9 @@ std::string Tie::text() const {
 
 bool holds(const Tensor& copy, const Tensor& source, Tie::How how) {
   if (!fits(copy, source, how) || !copy.data || !source.data) return false;
-  if (how != Tie::How::transposed) return std::memcmp(copy.data, source.data, source.bytes) == 0;
-  return for_each_transposed(source, [&](size_t to, size_t from, size_t width) {
-    return std::memcmp(copy.data + to, source.data + from, width) == 0;
-  });
+  const bool equal = equal_elements(copy, source, how);
+  for (const Tensor* read : {&copy, &source}) MappedFile::let_go(*read, 0, read->count());
+  return equal;
 }
 
 Tensor copied(const Tie& tie, const Tensor& source) {
@@ -109,9 +157,13 @@ Tensor copied(const Tie& tie, const Tensor& source) {
     return copy;
   }
   Tensor copy = Tensor::uninitialized(source.dtype, tie.dims);
-  for_each_transposed(source, [&](size_t to, size_t from, size_t width) {
-    std::memcpy(copy.mutable_data() + to, source.data + from, width);
-    return true;
+  std::byte* const elements = copy.mutable_data();
+  by_width(source, [&](auto element) {
+    constexpr size_t kWidth = sizeof(element);
+    return for_each_transposed(source, [&](size_t to, size_t from) {
+      std::memcpy(elements + to * kWidth, source.data + from * kWidth, kWidth);
+      return true;
+    });
   });
   return copy;
 }
@@ -145,7 +197,7 @@ std::vector<Tie> ties_of(const Graph& graph, const ExportRecord& record, const s
       }
       const Value& source = *holders.at(provenance.sources[0]);
       if (const auto how = how_copied(value->data, source.data))
-        ties.push_back({value->name, source.name, *how, value->data.dims});
+        add_recorded({value->name, source.name, *how, value->data.dims}, ties, notes);
       else
         notes.push_back(fmt::format("'{}' trains on its own: the exporter copied it from '{}', but their values differ",
                                     value->name, source.name));
@@ -215,7 +267,6 @@ std::vector<Tie> equal_states(const Graph& graph, const ExportRecord& record) {
             paired.insert(states[j]);
             break;
           }
-        for (const Tensor* read : {&first, &second}) MappedFile::let_go(*read, 0, read->count());
       }
   }
   return pairs;
