@@ -279,6 +279,15 @@ g (int64[b, s] ids) => (float[b, s, 17] logits)
   expect_near(train(model, tied, {"tp=2", ""}, batches_), one);
 }
 
+TEST_F(TrainingSelections, saveCopiesOfWhatIsFrozenAsTheRunUsedThem) {
+  Training tied = training();
+  tied.tie = {"val_2=embed.weight^T"};
+  tied.freeze = {"embed.weight"};
+  const TrainingStep step = training_step(made(kExported, false, false), tied);
+  ASSERT_TRUE(step.frozen.contains("val_2"));
+  expect_near(turned(step.frozen.at("val_2")), scattered({17, 6}, 1), "val_2");
+}
+
 // Whatever lies between a table and its lookup: a cast, a transposition.
 TEST_F(TrainingSelections, knowWhatIndicesLookUp) {
   const auto looked_up = [](const Model& model, const Training& training) {

@@ -123,6 +123,13 @@ class StepMaker {
       if (is_parameter && !value->uses.empty() && !trained.contains(value->name))
         step_.frozen.emplace(value->name, value->data);
     }
+    // The step uses the source's values for a copy, whatever the file has.
+    for (const Tie& tie : selection_.ties) {
+      const auto copy = step_.frozen.find(tie.copy);
+      if (copy == step_.frozen.end()) continue;
+      const Tensor& source = given_.graph->find(tie.source)->data;
+      if (source.data && !holds(copy->second, source, tie.how)) copy->second = copied(tie, source);
+    }
   }
 
   // What the loss does not depend on is found not to train after the selection.
