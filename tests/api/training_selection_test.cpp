@@ -330,6 +330,28 @@ TEST_F(TrainingSelections, areLaidOutByTheExportedModelsNames) {
   }
 }
 
+TEST_F(TrainingSelections, freezeWinsOverTrainForNumbersOfConstants) {
+  const Model model = made(R"(
+g (float[b, 6] x) => (float[b, 6] y) <float[6, 6] val_1> {
+  h = MatMul (x, val_1)
+  "gain.a" = Constant <value_float = 2.0> ()
+  "gain.b" = Constant <value_float = 3.0> ()
+  s = Mul (h, "gain.a")
+  y = Add (s, "gain.b")
+})",
+                           false);
+  Training squares = training();
+  squares.loss = "mse";
+  squares.train = {"gain.*"};
+  EXPECT_THAT(training_step(model, squares).parameters, UnorderedElementsAre("val_1", "gain.a", "gain.b"));
+  squares.freeze = {"gain.b"};
+  const TrainingStep step = training_step(model, squares);
+  EXPECT_THAT(step.parameters, UnorderedElementsAre("val_1", "gain.a"));
+  EXPECT_EQ(row(step, "gain.b").why, "--freeze 'gain.b'");
+  squares.train = {"gain.b"};
+  EXPECT_THAT(mistake(model, squares), HasSubstr("does not train: --freeze 'gain.b'"));
+}
+
 TEST_F(TrainingSelections, guessConstantsByWhoReadsThem) {
   const Model model = made(R"(
 g (float[b, 3, 6] x) => (float[b, 3, 6] y)

@@ -118,13 +118,12 @@ class Selector {
   }
 
   void add_literal(Value& literal) {
-    literal.kind = ValueKind::state;
-    literal.content.reset();
-    selection_.trained.insert(literal.name);
     Selected row;
     row.name = literal.name;
     row.dims = literal.data.dims;
-    row.trains = true;
+    row.why = frozen_by(literal.name);
+    row.trains = row.why.empty();
+    if (row.trains) make_state(literal);
     selection_.table.push_back(std::move(row));
   }
 
@@ -148,6 +147,13 @@ class Selector {
     return nullptr;
   }
 
+  // Empty if no pattern of --freeze means a state.
+  std::string frozen_by(const std::string& state) const {
+    for (const std::string& pattern : options_.freeze)
+      if (selection_.matches(pattern, state)) return fmt::format("--freeze '{}'", pattern);
+    return "";
+  }
+
   std::string why_not(const Value& value, const std::string* named) {
     if (const auto reader = read_before_.find(value.name); reader != read_before_.end()) {
       if (named && named->find('*') == std::string::npos)
@@ -155,8 +161,7 @@ class Selector {
       return fmt::format("{} reads it before the run", reader->second);
     }
     if (bits_of(value.dtype()) < 16) return fmt::format("it is {}", tessera::name_of(value.dtype()));
-    for (const std::string& pattern : options_.freeze)
-      if (selection_.matches(pattern, value.name)) return fmt::format("--freeze '{}'", pattern);
+    if (std::string frozen = frozen_by(value.name); !frozen.empty()) return frozen;
     if (named) return "";
     const Provenance& provenance = record_.of(value);
     switch (provenance.role) {
