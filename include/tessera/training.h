@@ -34,8 +34,7 @@ struct Training {
   double clip = 0;                    ///< largest norm of all gradients together; 0: any
   int micro_batches = 1;              ///< a batch is cut into so many, one after the other
   std::vector<std::string> freeze;    ///< patterns of parameters that do not train
-  /// Patterns of what trains although it counts as a constant: numbers without a dimension, buffers, what an exporter
-  /// computed.
+  /// Patterns of what trains, too, and would count as constants: scalars, buffers, what an exporter computed.
   std::vector<std::string> train;
   /// "COPY=SOURCE" or "COPY=SOURCE^T": initializers that are one parameter; "none": the exporter's copies train apart.
   std::vector<std::string> tie;

@@ -352,6 +352,22 @@ g (float[b, 6] x) => (float[b, 6] y) <float[6, 6] val_1> {
   EXPECT_THAT(mistake(model, squares), HasSubstr("does not train: --freeze 'gain.b'"));
 }
 
+TEST_F(TrainingSelections, listWhatLooksConstant) {
+  const Model model = made(R"(
+g (float[b, 3, 6] x) => (float[b, 3, 6] y)
+  <float[6, 6] val_1, float[3, 6] first, float[3, 6] second, float[3, 6] third, float[3, 6] fourth> {
+  h = MatMul (x, val_1)
+  a = Mul (h, first)
+  c = Mul (a, second)
+  d = Mul (c, third)
+  y = Mul (d, fourth)
+})",
+                           false);
+  Training squares = training();
+  squares.loss = "mse";
+  EXPECT_THAT(training_step(model, squares).notes, Contains(HasSubstr("'third' and 1 other;")));
+}
+
 TEST_F(TrainingSelections, guessConstantsByWhoReadsThem) {
   const Model model = made(R"(
 g (float[b, 3, 6] x) => (float[b, 3, 6] y)

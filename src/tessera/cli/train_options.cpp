@@ -116,9 +116,9 @@ void TrainOptions::declare(CLI::App& app) {
   app.add_option("--micro-batches", step.micro_batches, "equal parts of a batch that go through the model one by one")
       ->check(above_zero());
   repeated(app.add_option("--freeze", step.freeze, "parameters that do not train ('*' matches anything)"));
-  repeated(app.add_option("--train", step.train,
-                          "what trains although it counts as a constant: numbers without a dimension, buffers, what "
-                          "the exporter computed"));
+  repeated(
+      app.add_option("--train", step.train,
+                     "also train these, which would count as constants: scalars, buffers, what the exporter computed"));
   repeated(app.add_option("--tie", step.tie,
                           "COPY=SOURCE, as 'lm_head.weight=embed.weight^T' of a transposed copy: two initializers that "
                           "are one parameter; 'none': copies that the exporter made train apart"));

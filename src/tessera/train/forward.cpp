@@ -71,8 +71,7 @@ std::map<std::string, size_t> settle_batch_norm(Graph& graph, const Selection& s
   if (how == BatchNorm::train && !any)
     fail("train",
          "--batch-norm=train: the model has no BatchNormalization; exporters fuse them with convolutions, unless told "
-         "to "
-         "keep them: torch.onnx.export with optimize=False, or, of the older exporter (dynamo=False), with "
+         "to keep them: torch.onnx.export with optimize=False, or, of the older exporter (dynamo=False), with "
          "training=TrainingMode.TRAINING and do_constant_folding=False (docs/training.md)");
   return statistics;
 }

@@ -110,8 +110,7 @@ void Loss::find_classes(const Value& output, const Shape* labels) {
   if (axes.size() > 1)
     fail("loss",
          "the labels {} fit the logits '{}' {} if the classes are dimension {}, and if they are dimension {}; say "
-         "which, "
-         "as {}:axis={} (PyTorch's is 1)",
+         "which, as {}:axis={} (PyTorch's is 1)",
          to_string(*labels), output.name, to_string(logits), axes[0], axes[1], name_, axes[0]);
   class_axis_ = axes[0];
 }

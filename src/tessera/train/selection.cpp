@@ -28,7 +28,9 @@ std::string listed(const std::vector<std::string>& names) {
   constexpr size_t kMost = 3;
   std::string text;
   for (size_t i = 0; i < names.size() && i < kMost; ++i) text += fmt::format("{}'{}'", i == 0 ? "" : ", ", names[i]);
-  return names.size() > kMost ? fmt::format("{} and {} others", text, names.size() - kMost) : text;
+  if (names.size() <= kMost) return text;
+  const size_t others = names.size() - kMost;
+  return fmt::format("{} and {} {}", text, others, others == 1 ? "other" : "others");
 }
 
 // Numbers that Constants give become initializers if they are to train.

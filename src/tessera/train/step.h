@@ -32,8 +32,7 @@ struct StepOptions {
   int micro_batches = 1;  ///< that a batch is cut into, one after the other
   /// Patterns of parameters that do not train.
   std::vector<std::string> freeze;
-  /// Patterns of what trains although it counts as a constant: numbers without a dimension, buffers, what the exporter
-  /// computed.
+  /// Patterns of what trains, too, and would count as constants: scalars, buffers, what the exporter computed.
   std::vector<std::string> train;
   /// "COPY=SOURCE" or "COPY=SOURCE^T": initializers that are one parameter; "none": the exporter's copies train apart.
   std::vector<std::string> tie;
