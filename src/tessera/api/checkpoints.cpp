@@ -28,7 +28,8 @@ struct Checkpoints::Impl {
   int64_t keep;
   std::optional<checkpoint::FolderLock> lock;  // in rank 0's process
   std::string run;
-  /// The step of the last one that was committed, -1: none; in rank 0's process. Commits outlive no step of this.
+  /// The step of the last one that was committed, -1: none; in rank 0's process. Set when that
+  /// checkpoint is whole under its name, by the thread that commits.
   std::atomic<int64_t> saved = kNone;
   std::optional<Saving> saving;
 
