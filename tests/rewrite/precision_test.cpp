@@ -128,5 +128,31 @@ TEST(LowerPrecision, rounds_large_parameters_on_demand) {
   }
 }
 
+// Nor does anybody hold a large parameter of 16 bits as float32 before its elements are wanted.
+TEST(LowerPrecision, widens_large_parameters_on_demand) {
+  constexpr int64_t kRows = 200, kColumns = 200;
+  const auto test = [&]<typename T>(DType type, T) {
+    std::vector<T> elements;
+    for (int64_t i = 0; i < kRows * kColumns; ++i) elements.emplace_back(static_cast<float>(i) * 1.001F - 7);
+    std::vector<std::byte> shifted(elements.size() * sizeof(T) + 1);
+    std::memcpy(shifted.data() + 1, elements.data(), elements.size() * sizeof(T));
+    for (const bool is_aligned : {true, false}) {
+      Tensor data = Tensor::of<T>(type, {kRows, kColumns}, elements);
+      if (!is_aligned) data.data = shifted.data() + 1;
+      const Tensor wide = widened(data);
+      EXPECT_EQ(wide.dtype, DType::float32);
+      EXPECT_EQ(wide.data, nullptr);
+      ASSERT_NE(bytes_behind(wide), nullptr);
+      EXPECT_EQ(bytes_behind(wide)->data, data.data);
+      const Tensor made = made_whole(wide);
+      for (size_t i = 0; i < elements.size(); ++i) ASSERT_EQ(made.as<float>()[i], static_cast<float>(elements[i])) << i;
+    }
+    const Tensor small = widened(Tensor::of<T>(type, {2}, std::vector<T>{elements[5], elements[9]}));
+    EXPECT_EQ(small.as<float>()[1], static_cast<float>(elements[9]));
+  };
+  test(DType::bfloat16, BFloat16());
+  test(DType::float16, Float16());
+}
+
 }  // namespace
 }  // namespace tessera::rewrite

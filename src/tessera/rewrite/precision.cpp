@@ -50,46 +50,64 @@ void round_to(DType type, const float* wide, int64_t count, std::byte* narrow) {
     round_elements<Float16>(wide, count, largest, narrow);
 }
 
-/// Rounds float32 elements that lie in a file, or that another maker makes.
-class Rounding : public ElementMaker {
+template <typename T>
+void widen_elements(const std::byte* narrow, int64_t count, std::byte* wide) {
+  const auto* from = reinterpret_cast<const T*>(narrow);
+  auto* to = reinterpret_cast<float*>(wide);
+  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
+}
+
+/// Between float32 and a 16-bit float; `elements` are aligned.
+void convert(DType from, const std::byte* elements, int64_t count, DType to, std::byte* converted) {
+  if (from == DType::float32)
+    round_to(to, reinterpret_cast<const float*>(elements), count, converted);
+  else if (from == DType::bfloat16)
+    widen_elements<BFloat16>(elements, count, converted);
+  else
+    widen_elements<Float16>(elements, count, converted);
+}
+
+/// Rounds, or widens, elements that lie in a file, or that another maker makes.
+class Conversion : public ElementMaker {
  public:
-  Rounding(Tensor wide, DType type) : wide_(std::move(wide)), type_(type) {}
+  Conversion(Tensor stored, DType type) : stored_(std::move(stored)), type_(type) {}
 
   void make(int64_t first, int64_t count, std::byte* to) const override {
-    const ElementMaker* maker = maker_of(wide_);
-    if (!maker && is_aligned(wide_)) return round_to(type_, wide_.as<float>().data() + first, count, to);
+    const DType from = stored_.dtype;
+    const ElementMaker* maker = maker_of(stored_);
+    if (!maker && is_aligned(stored_)) return convert(from, stored_.data + bytes_of(from, first), count, type_, to);
     constexpr int64_t kPiece = 16384;
-    std::vector<float> piece(static_cast<size_t>(std::min(count, kPiece)));
+    std::vector<float> piece(static_cast<size_t>(std::min(count, kPiece)));  // room for either type
+    auto* elements = reinterpret_cast<std::byte*>(piece.data());
     for (int64_t at = 0; at < count; at += kPiece) {
       const int64_t size = std::min(kPiece, count - at);
-      auto* elements = reinterpret_cast<std::byte*>(piece.data());
       if (maker)
         maker->make(first + at, size, elements);
       else
-        std::memcpy(elements, wide_.data + bytes_of(DType::float32, first + at), bytes_of(DType::float32, size));
-      round_to(type_, piece.data(), size, to + bytes_of(type_, at));
+        std::memcpy(elements, stored_.data + bytes_of(from, first + at), bytes_of(from, size));
+      convert(from, elements, size, type_, to + bytes_of(type_, at));
     }
   }
 
-  const Tensor* source() const override { return maker_of(wide_) ? nullptr : &wide_; }
-  void let_go(int64_t first, int64_t count) const override { MappedFile::let_go(wide_, first, count); }
+  const Tensor* source() const override { return maker_of(stored_) ? nullptr : &stored_; }
+  void let_go(int64_t first, int64_t count) const override { MappedFile::let_go(stored_, first, count); }
 
  private:
-  Tensor wide_;
+  Tensor stored_;
   DType type_;
 };
 
-/// Larger parameters are rounded as ranks take their parts of them, so that no memory holds all of them as they would
+/// Larger parameters are converted as ranks take their parts of them, so that no memory holds all of them as they would
 /// be before they are packed.
-constexpr size_t kMostRoundedAtOnce = size_t{64} << 10;
+constexpr size_t kMostConvertedAtOnce = size_t{64} << 10;
 
-Tensor narrowed(const Tensor& stored, DType type) {
-  const bool is_large = stored.data && stored.bytes > kMostRoundedAtOnce;
-  if (maker_of(stored) || is_large) return on_demand(type, stored.dims, std::make_shared<Rounding>(stored, type));
-  const Tensor wide = aligned(stored);
-  Tensor narrow = Tensor::uninitialized(type, wide.dims);
-  round_to(type, wide.as<float>().data(), wide.count(), narrow.mutable_data());
-  return narrow;
+Tensor converted(const Tensor& stored, DType type) {
+  const bool is_large = stored.data && stored.bytes > kMostConvertedAtOnce;
+  if (maker_of(stored) || is_large) return on_demand(type, stored.dims, std::make_shared<Conversion>(stored, type));
+  const Tensor held = aligned(stored);
+  Tensor made = Tensor::uninitialized(type, held.dims);
+  convert(held.dtype, held.data, held.count(), type, made.mutable_data());
+  return made;
 }
 
 class PrecisionLowering {
@@ -191,14 +209,14 @@ class PrecisionLowering {
     Value*& known = narrow_[value];
     if (known) return known;
     if (value->kind == ValueKind::state && value->next) {
-      value->data = narrowed(value->data, compute_);
+      value->data = converted(value->data, compute_);
       value->type.dtype = compute_;
       known = value;
     } else if (value->kind == ValueKind::state && !value->changing) {
       // The parameter itself becomes narrow if no node of float32 reads it, so that its name stays.
-      known = graph_.add_state(value->name + suffix_, narrowed(value->data, compute_));
+      known = graph_.add_state(value->name + suffix_, converted(value->data, compute_));
     } else if (value->kind == ValueKind::constant) {
-      known = graph_.add_constant(value->name, made_whole(narrowed(within_range(value->data), compute_)));
+      known = graph_.add_constant(value->name, made_whole(converted(within_range(value->data), compute_)));
     } else {
       known = emit(graph_, "Cast", {within_range(value, before)}, &before,
                    {attribute("to", static_cast<int64_t>(compute_))}, value->name + suffix_);
@@ -235,6 +253,10 @@ class PrecisionLowering {
 };
 
 }  // namespace
+
+Tensor widened(const Tensor& narrow) {
+  return converted(narrow, DType::float32);
+}
 
 bool only_moves(const Value& state) {
   const Node* maker = state.next ? state.next->producer : nullptr;

@@ -4,6 +4,9 @@
 
 namespace tessera::rewrite {
 
+/// The float32 elements of a tensor of 16-bit floats. Those of a large one are made on demand.
+Tensor widened(const Tensor& narrow);
+
 /// Makes a float32 model compute in bfloat16 or float16; its inputs and outputs stay float32.
 ///
 /// Values that depend on a parameter of rank 2 or more, or on a float input, become 16-bit floats, with their

@@ -1,8 +1,6 @@
 #include "tessera/train/forward.h"
 
 #include "tessera/base/error.h"
-#include "tessera/base/float16.h"
-#include "tessera/ir/aligned.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/rewrite/precision.h"
@@ -17,12 +15,7 @@ namespace {
 // A parameter that the file holds in 16 bits is kept in float32, and cast for its uses.
 void keep_in_float32(Graph& graph, Value& state) {
   const DType narrow = state.dtype();
-  const Tensor data = aligned(state.data);
-  std::vector<float> wide(static_cast<size_t>(data.count()));
-  for (size_t i = 0; i < wide.size(); ++i)
-    wide[i] = narrow == DType::bfloat16 ? static_cast<float>(data.as<BFloat16>()[i])
-                                        : static_cast<float>(data.as<Float16>()[i]);
-  state.data = Tensor::of(DType::float32, data.dims, wide);
+  state.data = rewrite::widened(state.data);
   state.type.dtype = DType::float32;
   state.data_extra.clear();
   const std::vector<Use> uses = state.uses;
