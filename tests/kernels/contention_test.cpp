@@ -35,7 +35,7 @@ class Looks {
   Contention::Had had_;
 };
 
-constexpr milliseconds kHog{8};  // between losses beside one busy process
+constexpr milliseconds kHog{4};  // between losses beside one busy process
 
 TEST(Contention, AMachineOfItsOwnIsNotShared) {
   Looks looks;

@@ -5,9 +5,10 @@
 
 namespace tessera::kernels {
 
-/// Judges whether other work wants the cores on which this process computes. The sign of it is that threads lose a core
-/// though they could go on: beside busy processes, a hundred times or more in a second of their own time. The kernel's
-/// own threads take cores now and then, too; so many losses are forgiven.
+/// Judges whether other work wants the cores on which this process computes. The sign of it is that threads that could
+/// go on wait for a core: beside busy processes, for about as long as they compute. The kernel's own threads take cores
+/// now and then, and so do threads of the process itself, for moments; so much waiting is forgiven. (To count how often
+/// a thread loses its core does not tell the two apart.)
 ///
 ///     losses   0 0 1 0 0 0 | 1 1 1 1 1 …                     | 0 0 0 0 …  | 0 0 0 …
 ///     answer   alone       | shared, from the fourth loss on | shared     | alone, once a whole patience was quiet
@@ -22,7 +23,7 @@ class Contention {
   /// What all threads of the process have had up to now.
   struct Had {
     std::chrono::microseconds cores{0};  ///< time on cores
-    int64_t losses = 0;                  ///< involuntary context switches
+    int64_t losses = 0;                  ///< turns of others that they waited for: of 4 ms each
   };
 
   /// Takes a look; looks may come at any distance. What came before the first one counts. Returns is_shared().
@@ -30,7 +31,7 @@ class Contention {
   bool is_shared() const { return shared_; }
 
  private:
-  static constexpr double kForgiven = 25;  ///< losses per second on cores
+  static constexpr double kForgiven = 60;  ///< losses per second on cores
   static constexpr double kMost = 3;       ///< unforgiven losses that a process may have and be alone
   static constexpr std::chrono::milliseconds kShortest{250}, kLongest{4000}, kSoon{250};
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -28,21 +30,37 @@ class Cores {
   }
 
  private:
-  static constexpr std::chrono::milliseconds kBetweenLooks{4};
+  static constexpr std::chrono::milliseconds kBetweenLooks{20};
+  static constexpr int kLooksShare = 200;  // of the time at most one part in so many
+
+  // The time for which threads waited for a core; 0 where the kernel does not say.
+  static std::chrono::nanoseconds waited() {
+    std::chrono::nanoseconds all{0};
+    std::error_code ended;  // a thread may end at any time
+    for (std::filesystem::directory_iterator task("/proc/self/task", ended), end; task != end; task.increment(ended)) {
+      std::ifstream times(task->path() / "schedstat");
+      int64_t on_cores = 0, waiting = 0;
+      if (times >> on_cores >> waiting) all += std::chrono::nanoseconds(waiting);
+    }
+    return all;
+  }
 
   static Contention::Had had() {
     rusage used{};
     getrusage(RUSAGE_SELF, &used);
     return {std::chrono::seconds(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
                 std::chrono::microseconds(used.ru_utime.tv_usec + used.ru_stime.tv_usec),
-            used.ru_nivcsw};
+            waited() / std::chrono::milliseconds(4)};
   }
 
   void look(Clock::time_point now) {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock) return;
-    next_look_.store((now + kBetweenLooks).time_since_epoch().count(), std::memory_order_relaxed);
     const bool shared = contention_.look(now, had());
+    const Clock::time_point end = Clock::now();
+    next_look_.store(
+        (end + std::max<Clock::duration>(kBetweenLooks, kLooksShare * (end - now))).time_since_epoch().count(),
+        std::memory_order_relaxed);
     if (shared == (sleeping_ != nullptr)) return;
     sleeping_ = shared ? std::make_unique<SleepingTeams>() : nullptr;
     shared_.store(shared, std::memory_order_relaxed);
