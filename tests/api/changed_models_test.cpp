@@ -258,6 +258,26 @@ TEST_F(ChangedModels, MayHoldConstantsAsNodesAndCopyThem) {
     }
 }
 
+TEST_F(ChangedModels, StateTheTypesOfCopiesOfConstants) {
+  write(Lower::collectives, "tp=2", 2, Form::spmd);
+  const std::string whole = contents(out() / "model.onnx");
+  for (const bool rank : {false, true}) {
+    edit("model.onnx", [&](OnnxModel& model) {
+      Graph& graph = innermost(*model.graph);
+      Node* relu = node_of(graph, "Relu");
+      Value* zero = graph.add_constant("zero", Tensor::zeros(DType::float32, {1}));
+      Node* copy = graph.add_node("Identity", {zero}, {"copied"}, "", relu);
+      copy->output()->type = {rank ? DType::float32 : DType::float16, rank ? Shape{1, 1} : Shape{1}};
+      Node* sum = graph.add_node("Add", {relu->input(0), copy->output()}, {"shifted"}, "", relu);
+      sum->output()->type = relu->input(0)->type;
+      graph.set_input(relu, 0, sum->output());
+    });
+    EXPECT_THAT(faults_of_accepting(), ElementsAre(AllOf(testing::StartsWith("type: 'copied' is stated as "),
+                                                         HasSubstr(rank ? "[1, 1]" : "float16"))));
+    put(out() / "model.onnx", whole);
+  }
+}
+
 // A model of two ranks with different weights can hold those of one.
 TEST_F(ChangedModels, HoldNoWeightsForRanksThatDiffer) {
   write(Lower::collectives, "tp=2");

@@ -9,7 +9,10 @@
 #include "tessera/mesh/group.h"
 #include "tessera/onnx/metadata.h"
 #include "tessera/program_io/expression_nodes.h"
+#include "tessera/program_io/misfit.h"
+#include "tessera/program_io/rank_graph.h"
 #include "tessera/program_io/rank_model.h"
+#include "tessera/proof/layouts.h"
 #include "tessera/rewrite/open_regions.h"
 
 namespace tessera::program_io {
@@ -115,6 +118,10 @@ class RankModelReader {
     for (Node* copy : copies) {
       Value* of = copy->input(0);
       if (!of || (of->kind != ValueKind::constant && of->kind != ValueKind::expression)) continue;
+      if (const TensorType stated = copy->output()->type; !agrees(stated, of->type)) {
+        copy->output()->type = of->type;
+        throw Misfit(proof::misstated(*copy->output(), stated, ranks_.front()));
+      }
       graph().replace_uses(copy->output(), of);
       graph().erase(copy);
     }
