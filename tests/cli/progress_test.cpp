@@ -48,9 +48,9 @@ TEST_F(ProgressLines, name_each_phase_of_a_command) {
 
 TEST_F(ProgressLines, name_each_phase_of_generation) {
   const std::string model = std::string(TESSERA_TEST_DATA) + "/models/llama-cache/model.onnx";
-  EXPECT_THAT(
-      phases("generate " + model + " --ids 5,7,42,3 --max-new 3"),
-      ElementsAre("reading " + model, "compiling", "loading weights", "reading the prompt", "measuring the memory"));
+  EXPECT_THAT(phases("generate " + model + " --ids 5,7,42,3 --max-new 3"),
+              ElementsAre("reading " + model, "compiling", "loading weights", "running the prompt",
+                          "measuring memory bandwidth"));
   EXPECT_THAT(phases("generate " + model + " --ids 5,7 --ids 3 --max-new 3"), IsSupersetOf({"generating"}));
 }
 

@@ -131,7 +131,7 @@ class Generate : public Command {
     const Generation made = continued(console, generator, prompts, streams);
     if (!console.speaks()) return kGood;
     if (!outputs_.empty()) write(made);
-    progress.next("measuring the memory");
+    progress.next("measuring memory bandwidth");
     const GenerationFloor floor = console.quiet ? GenerationFloor{} : floor_of(model, plan, generator, prompts, made);
     progress.end();
     const GenerationReport report{.model = model_,
@@ -158,7 +158,7 @@ class Generate : public Command {
   /// The prompts continued; if it `streams`, the tokens of the only one are printed as they are chosen.
   Generation continued(const Console& console, Generator& generator, const std::vector<std::vector<int64_t>>& prompts,
                        bool streams) const {
-    Progress progress(console, prompts.size() == 1 ? "reading the prompt" : "reading the prompts");
+    Progress progress(console, prompts.size() == 1 ? "running the prompt" : "running the prompts");
     bool is_first = true;
     std::string_view separator;
     const Generation made = generator.generate(prompts, asked_, [&](size_t, int64_t token) {

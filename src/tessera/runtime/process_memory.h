@@ -29,7 +29,8 @@ class ProcessMemory {
   size_t take(const std::map<WeightForm, size_t>& own);
 
   size_t beside_, arenas_ = 0, changing_ = 0, weights_bytes_ = 0;
-  int64_t loading_ = 0;  ///< bytes beside all states while weights are loaded; less than 0: they were not all there yet
+  int64_t loading_ = 0;  ///< bytes beside all states while weights are loaded; negative if the peak came before the
+                         ///< last weights were loaded
   std::map<WeightForm, size_t> weights_;
 };
 

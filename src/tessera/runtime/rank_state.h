@@ -34,10 +34,10 @@ class RankState {
   int threads() const { return threads_; }
   /// The process'; null where nothing will run.
   device::MemoryLimit* limit() const { return limit_; }
-  /// To be called where nothing will run: kernels that are prepared here are for the other's plans, too, and what alone
-  /// is beyond its limit is refused.
+  /// To be called where nothing will run: kernels that are prepared here are for the other's plans, too. Refuses any
+  /// single tensor that exceeds the other's limit.
   void size_for(RankState& other);
-  /// The latter only.
+  /// Refuses any single tensor that exceeds this limit.
   void refuse_beyond(const device::MemoryLimit* limit) { refused_beyond_ = limit; }
   /// The process', or the device's if that is less; null where nothing will run.
   const device::MemoryLimit* memory_limit() const;
