@@ -1,4 +1,6 @@
 // Values that commands are given for training: numbers of options, and arrays.
+#include <filesystem>
+
 #include "cli/command_line.h"
 
 namespace tessera {
@@ -56,6 +58,24 @@ TEST_F(TrainValues, labels_and_tokens_out_of_range_are_named_with_their_place) {
                     data("e.npz", counted(), ignored))
                 .code,
             2);
+}
+
+// The checkpoint before it is still being written then.
+TEST_F(TrainValues, out_of_range_leave_the_checkpoint_before_them) {
+  std::vector<int64_t> labels = counted();
+  labels[12] = 11;  // in step 1
+  const std::string file = data("d.npz", counted(), labels);
+  for (const char* mesh : {"", " --mesh dp=2", " --mesh dp=2 --spawn 2"}) {
+    SCOPED_TRACE(mesh);
+    std::filesystem::remove_all(at("run"));
+    const std::string words =
+        "train " + embedding() + " --quiet --save-every 1 --checkpoints run --data " + file + mesh;
+    EXPECT_THAT(mistake(words), HasSubstr("'labels' of step 1"));
+    EXPECT_TRUE(std::filesystem::exists(folder_ / "run/step-000001"));
+    const Ran again = tessera(words + " --steps 1 --resume");
+    EXPECT_EQ(again.code, 0) << again.err;
+    EXPECT_EQ(again.err, "");
+  }
 }
 
 TEST_F(TrainValues, data_of_an_evaluation_are_held_to_the_same_ranges) {

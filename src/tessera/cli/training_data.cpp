@@ -161,7 +161,7 @@ Tensors TrainingData::extents() const {
   return all;
 }
 
-void TrainingData::require_in_range(const data::Batch& batch) const {
+std::string TrainingData::range_problem(const data::Batch& batch) const {
   for (const IndexRange& range : ranges_) {
     const auto array = batch.tensors.find(range.input);
     if (array == batch.tensors.end() || !is_integer(array->second.dtype)) continue;
@@ -170,16 +170,19 @@ void TrainingData::require_in_range(const data::Batch& batch) const {
       return (element < 0 || element >= range.count) && element != range.ignored;
     });
     if (wrong == elements.end()) continue;
-    wrong_training(source_ + ": '" + range.input + "' of " + (draws_samples_ ? "the batch from sample " : "step ") +
-                   std::to_string(batch.first) + " (the first is 0) holds " + std::to_string(*wrong) + " at " +
-                   place_text(wrong - elements.begin(), array->second.dims) + "; " + range.meaning + " are 0 to " +
-                   std::to_string(range.count - 1) +
-                   (range.ignored ? ", and " + std::to_string(*range.ignored) + " does not count" : ""));
+    return source_ + ": '" + range.input + "' of " + (draws_samples_ ? "the batch from sample " : "step ") +
+           std::to_string(batch.first) + " (the first is 0) holds " + std::to_string(*wrong) + " at " +
+           place_text(wrong - elements.begin(), array->second.dims) + "; " + range.meaning + " are 0 to " +
+           std::to_string(range.count - 1) +
+           (range.ignored ? ", and " + std::to_string(*range.ignored) + " does not count" : "");
   }
+  return "";
 }
 
 data::Batch TrainingData::at(int64_t cursor) const {
-  return ready(batches_->at(cursor));
+  data::Batch batch = ready(batches_->at(cursor));
+  if (const std::string problem = range_problem(batch); !problem.empty()) wrong_training(problem);
+  return batch;
 }
 
 data::Batch TrainingData::next() {
@@ -190,7 +193,6 @@ data::Batch TrainingData::ready(data::Batch batch) const {
   for (const TensorInfo& input : inputs_)
     if (const auto array = batch.tensors.find(input.name); array != batch.tensors.end())
       if (std::optional<Tensor> exact = exactly_as(array->second, input.dtype)) array->second = std::move(*exact);
-  require_in_range(batch);
   return batch;
 }
 

@@ -26,13 +26,17 @@ class TrainingData {
   /// Arrays of a batch without elements: their extents alone.
   Tensors extents() const;
   /// Prepares batches for a step from now on: arrays of other types become the step's inputs' where no element changes,
-  /// and labels and tokens out of range are a user error that names array, step and place.
+  /// and labels and tokens have ranges.
   void prepare_for(const TrainingStep& step) {
     inputs_ = step.model.inputs();
     ranges_ = step.ranges;
   }
+  /// A value out of range is a user error.
   data::Batch at(int64_t cursor) const;
+  /// The batch at the cursor; its values are not looked at.
   data::Batch next();
+  /// What is out of range in a batch, with its array, step and place; empty: nothing.
+  std::string range_problem(const data::Batch& batch) const;
   int64_t cursor() const { return batches_->cursor(); }
   void seek(int64_t cursor) { batches_->seek(cursor); }
   /// The steps to train: `asked`, or, if that is 0, all that the data has. Throws a user error if it has fewer.
@@ -52,7 +56,6 @@ class TrainingData {
                bool evaluates, size_t memory_limit);
   void check_arrays(const Model& model, const std::vector<LossTerm>& terms, const std::string& labels, bool arrays);
   data::Batch ready(data::Batch batch) const;
-  void require_in_range(const data::Batch& batch) const;
 
   std::string source_;
   std::map<std::string, std::string> identity_;

@@ -223,6 +223,7 @@ void TrainingRun::train(const StopSignal& stop, const std::optional<Evaluator>& 
     std::optional<Progress> progress;
     if (made_ == first_) progress.emplace(parts_.console, "first step");
     const data::Batch batch = parts_.data.next();
+    require_in_range(batch);
     const StepFigures figures = make_step(batch);
     progress.reset();
     all_.push_back(figures);
@@ -270,6 +271,15 @@ int64_t TrainingRun::largest(int64_t value) const {
   if (!connection) return value;
   const std::vector<int64_t> all = connection->from_all(value);
   return *std::max_element(all.begin(), all.end());
+}
+
+// Every process makes the whole batch, so that all of them end the checkpoint here.
+void TrainingRun::require_in_range(const data::Batch& batch) {
+  const std::string problem = parts_.data.range_problem(batch);
+  if (problem.empty()) return;
+  lines_->clear();
+  if (parts_.checkpoints) warn_of(parts_.checkpoints->finish(), "");
+  wrong_training(problem);
 }
 
 void TrainingRun::fail_diverged(const StepFigures& figures, const Tensors& inputs) {

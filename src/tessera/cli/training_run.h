@@ -66,7 +66,8 @@ class TrainingRun {
   /// Throws a user error for a checkpoint of a later step, and for data that are not the checkpoint's.
   void begin();
   /// Trains to the last step, or until somebody is told to stop. Throws a running error, on all ranks, if the loss or
-  /// the norm of the gradients is not finite: no state has changed then, and no checkpoint.
+  /// the norm of the gradients is not finite: no state has changed then, and no checkpoint. Throws a user error, on all
+  /// ranks, for a batch with values out of range.
   void train(const StopSignal& stop, const std::optional<Evaluator>& evaluator);
   /// Whether it was told to stop before its last step.
   bool was_stopped() const { return stopped_; }
@@ -91,6 +92,7 @@ class TrainingRun {
   StepFigures make_step(const data::Batch& batch);
   Next next_of(const StepFigures& figures, const StopSignal& stop);
   int64_t largest(int64_t value) const;
+  void require_in_range(const data::Batch& batch);
   [[noreturn]] void fail_diverged(const StepFigures& figures, const Tensors& inputs);
   void note_skips(const StepFigures& figures);
   void save();
