@@ -175,6 +175,29 @@ TEST_F(Paths, of_a_models_tensors_are_inputs) {
         << command;
     EXPECT_EQ(contents(at("tensors.npz")), tensors);
   }
+  EXPECT_THAT(mistake("train outside.onnx --loss mean --dry-run --shapes batch=4 --quiet --memory-plan tensors.npz"),
+              HasSubstr("tensors.npz is read by this command; name another path"));
+  EXPECT_EQ(contents(at("tensors.npz")), tensors);
+}
+
+// An ONNX file's tensors go beside it.
+TEST_F(Paths, of_an_outputs_tensors_must_not_be_inputs) {
+  OnnxModel model = parse_text(kPair);
+  for (Value* state : model.graph->values_of(ValueKind::state)) state->data = test::ramp(state->data.dims);
+  ExportOptions options;
+  options.external_threshold = 0;
+  options.external_file = "out.onnx.data";
+  export_model(model, at("outside.onnx"), options);
+  const std::string tensors = contents(at("out.onnx.data"));
+  npz("data.npz", "x", test::ramp({2, 4, 8}));
+  for (const char* command : {"annotate outside.onnx --mesh tp=2 -o out.onnx",
+                              "train outside.onnx --loss mean --data data.npz --emit out.onnx",
+                              "train outside.onnx --loss mean --data data.npz --save-final out.onnx"}) {
+    EXPECT_THAT(mistake(std::string(command) + " --quiet"),
+                HasSubstr("out.onnx.data is read by this command; name another path than out.onnx"))
+        << command;
+    EXPECT_EQ(contents(at("out.onnx.data")), tensors);
+  }
 }
 
 // A page that is gone is a SIGBUS otherwise.

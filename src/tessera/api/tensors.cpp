@@ -108,7 +108,12 @@ void write_tensors(const fs::path& path, const Tensors& tensors) {
 }
 
 void require_writable(const fs::path& path) {
-  if (is_mapped(path)) fail("write", "{} is read by this command; name another path", path.string());
+  std::vector<fs::path> written = {path};
+  if (path.extension() == ".onnx") written.emplace_back(path.string() + ".data");  // export.h
+  for (const fs::path& file : written)
+    if (is_mapped(file))
+      fail("write", "{} is read by this command; name another path{}", file.string(),
+           file == path ? "" : " than " + path.string() + ", whose tensors go there");
   AtomicFile probe(path);
 }
 

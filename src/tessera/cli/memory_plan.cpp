@@ -1,16 +1,14 @@
 #include "tessera/cli/memory_plan.h"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tessera/error.h"
+#include "tessera/io/atomic_file.h"
 
 namespace tessera::cli {
 
 void write_memory_plan(const Program& program, int64_t rank, const std::string& path) {
   using Json = nlohmann::ordered_json;
-  std::ofstream file(path);
-  file << "[";
+  std::string text = "[";
   int64_t time = 0;
   for (const MemoryMoment& moment : program.memory_over_time(rank)) {
     const Json counter = {{"name", "bytes"},
@@ -24,13 +22,10 @@ void write_memory_plan(const Program& program, int64_t rank, const std::string& 
                             {"buffers", moment.buffers}}}};
     const Json operation = {
         {"name", moment.operation}, {"ph", "X"}, {"pid", rank}, {"tid", 0}, {"ts", time}, {"dur", 1}};
-    file << (time == 0 ? "\n" : ",\n") << counter.dump() << ",\n" << operation.dump();
+    text += (time == 0 ? "\n" : ",\n") + counter.dump() + ",\n" + operation.dump();
     ++time;
   }
-  file << "\n]\n";
-  file.close();
-  if (!file)
-    throw Error(ErrorKind::user, "train", "'" + path + "' cannot be written; check the folder and its permissions");
+  write_file(path, text + "\n]\n");
 }
 
 }  // namespace tessera::cli

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "tessera/cli/command.h"
 #include "tessera/cli/memory_plan.h"
@@ -97,10 +98,13 @@ class Train : public Command {
 
  private:
   void require_outputs(const Console& console) const {
-    if (!console.speaks() || options_.dry_run) return;
-    for (const std::string* path : {&options_.metrics, &options_.profile, &options_.memory_plan, &options_.save_final,
-                                    &options_.save_average, &options_.emit})
-      if (!path->empty()) require_writable(*path);
+    if (!console.speaks()) return;
+    std::vector<std::string> paths = {options_.memory_plan};  // all that a dry run writes
+    if (!options_.dry_run)
+      paths.insert(paths.end(),
+                   {options_.metrics, options_.profile, options_.save_final, options_.save_average, options_.emit});
+    for (const std::string& path : paths)
+      if (!path.empty()) require_writable(path);
   }
 
   // Starts ranks if they are processes that are to be spawned, and waits for them.
