@@ -165,6 +165,14 @@ TEST_F(TrainAgain, fails_if_the_last_states_are_nowhere) {
   EXPECT_THAT(ran.err, AllOf(HasSubstr("warning: the checkpoint: "), HasSubstr("File too large; training goes on"),
                              HasSubstr("the states after step 4 are saved nowhere: ")));
   EXPECT_TRUE(fs::is_empty(at("run")));
+  // What the run has shown is not lost with its states.
+  ran = test::run_command(
+      "(ulimit -f 1; exec " + std::string(TESSERA_BINARY) + " " + words_ + "--json --checkpoints run) 2>told | cat",
+      folder_);
+  const json answer = json::parse(ran.out, nullptr, false);
+  ASSERT_TRUE(answer.is_object()) << ran.out;
+  EXPECT_THAT(answer.at("error").get<std::string>(), HasSubstr("are saved nowhere"));
+  EXPECT_EQ(answer.at("losses").size(), static_cast<size_t>(kSteps));
   ran = tessera(words_ + "--quiet --resume --checkpoints run");
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_EQ(ran.err, "");

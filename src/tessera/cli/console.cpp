@@ -38,7 +38,11 @@ int Console::report(int code, const std::string& message) const {
   if (!speaks() && connection->first_has_heard()) return code;
   std::fflush(stdout);
   std::fprintf(stderr, "tessera: %s\n", message.c_str());
-  if (json) emit({{"error", message}});
+  if (json) {
+    Json object = {{"error", message}};
+    object.update(known);
+    emit(object);
+  }
   return code;
 }
 

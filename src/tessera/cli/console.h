@@ -20,6 +20,7 @@ struct Console {
   bool json = false;
   bool quiet = false;
   std::shared_ptr<Connection> connection;  ///< to the other ranks; null if there is only this process
+  Json known = Json::object();             ///< of the answer, which the object of an error has too
 
   bool speaks() const { return !connection || connection->launch().rank == 0; }
 

@@ -197,13 +197,13 @@ class Train : public Command {
     run.begin();
     run.train(stop, evaluator);
     run.save_results();
-    run.require_saved();
     if (console.speaks() && console.json) {
-      Json object = plan_json(model_, step, program, memory);
-      run.add_to(object);
-      dump_.add_to(object);
-      console.emit(object);
+      console.known = plan_json(model_, step, program, memory);
+      run.add_to(console.known);
+      dump_.add_to(console.known);
     }
+    run.require_saved();
+    if (console.json) console.emit(console.known);
     if (run.was_stopped())
       console.advise("stopped by a signal after step " + std::to_string(run.steps_made()) +
                      (options_.checkpoints.empty() ? "" : "; --resume goes on from there"));
