@@ -44,8 +44,7 @@ Model with_inputs(const Model& model, const std::vector<std::string>& names) {
     const auto found =
         std::find_if(known.begin(), known.end(), [&](const DefaultInput& input) { return input.value->name == name; });
     if (found == known.end() || found->value->kind == ValueKind::input)
-      fail("inputs", "'{}' is no initializer that the model lists as an input, too, which IR version 4 lets be given",
-           name);
+      fail("inputs", "'{}' is not an initializer that the model also lists as an input, so it cannot be given", name);
     Value& value = *found->value;
     value.kind = ValueKind::input;
     value.type = found->type;

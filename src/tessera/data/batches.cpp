@@ -76,11 +76,13 @@ class TokenBatches : public Batches::Maker {
     const auto arrays = static_cast<int64_t>(dims().size());
     const auto bytes = count_if_fits(std::array<int64_t, 5>{options_.batch, options_.samples.sequence, arrays,
                                                             bits_of(DType::int64) / 8, options_.prefetch ? 2 : 1});
-    if (bytes && static_cast<size_t>(*bytes) <= limit) return;
-    fail("data", "a batch of {} samples of {} tokens takes {}, more than the {} that there are; give a smaller batch",
-         options_.batch, options_.samples.sequence,
-         bytes ? bytes_text(static_cast<double>(*bytes)) : "more than any memory holds",
-         bytes_text(static_cast<double>(limit)));
+    if (!bytes)
+      fail("data", "a batch of {} samples of {} tokens is larger than any memory; give a smaller batch", options_.batch,
+           options_.samples.sequence);
+    if (static_cast<size_t>(*bytes) > limit)
+      fail("data", "a batch of {} samples of {} tokens needs {}, but only {} are available; give a smaller batch",
+           options_.batch, options_.samples.sequence, bytes_text(static_cast<double>(*bytes)),
+           bytes_text(static_cast<double>(limit)));
   }
 
   bool single_pass() const { return options_.samples.order == Order::once; }
