@@ -353,6 +353,11 @@ class Program {
   int64_t peak_bytes(int64_t rank, const SymbolSizes& sizes) const { return figures(rank, sizes).peak_bytes; }
   /// The same and more; sizes that are not given are those that choices by cost assumed.
   RankFigures figures(int64_t rank, const SymbolSizes& sizes = {}) const;
+  /// One rank of each class of ranks that run alike: figures of others are theirs, or differ by a unit of a dimension.
+  std::vector<int64_t> unlike_ranks() const;
+  /// Bytes of this program's states on `rank` that its sessions share with those of `other` (share_states): of states
+  /// that change, and of others that both store alike.
+  int64_t shared_bytes(int64_t rank, const Program& other) const;
   /// What `rank` holds during each operation of a run, in order.
   std::vector<MemoryMoment> memory_over_time(int64_t rank, const SymbolSizes& sizes = {}) const;
   /// The machine program of `rank` at those sizes, as text (docs/devices.md): every step with places, queues and costs,

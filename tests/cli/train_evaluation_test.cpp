@@ -110,6 +110,61 @@ g (float[b, 4] x) => (float[b, 3] y) <float16[4, 3] w> {
   EXPECT_EQ(tessera(words + at("after.npz")).code, 0);
 }
 
+// What a limit is compared with is the rank that needs most, which with stages may be the last one.
+TEST_F(TrainAndEvaluate, within_the_limit_on_all_stages) {
+  const std::string model = at("stages.onnxtxt");
+  std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 22]>
+g (float[b, 32] x) => (float[b, 32] y) <float[32, 32] a, float[32, 512] c, float[512, 32] d> {
+  [first] p = MatMul (x, a)
+  [relu] h = Relu (p)
+  [up] u = MatMul (h, c)
+  [act] t = Relu (u)
+  [down] y = MatMul (t, d)
+})";
+  write_npz(folder_ / "x.npz", {{"x", Tensor::zeros(DType::float32, {2, 16, 32})},
+                                {"target", Tensor::zeros(DType::float32, {2, 16, 32})}});
+  const std::string words = "train " + model + " --loss mse --labels target --bucket-bytes 0 --mesh pp=2 --data " +
+                            at("x.npz") + " --place up=pp:1 --place act=pp:1 --place down=pp:1 --freeze c --freeze d";
+  for (const std::string evaluation : {"", " --eval-data "}) {
+    const std::string asked = words + evaluation + (evaluation.empty() ? "" : at("x.npz"));
+    SCOPED_TRACE(asked);
+    const json ranks = parsed(asked + " --quiet --steps 1").at("ranks");
+    const auto first = ranks.at(0).at("planned_bytes").get<int64_t>();
+    const auto last = ranks.at(1).at("planned_bytes").get<int64_t>();
+    ASSERT_LT(first, last);
+    const json plan = parsed(asked + " --dry-run");
+    EXPECT_EQ(plan.at("peak_bytes"), last);
+    const std::string limited = asked + " --dry-run --memory-limit ";  // of both ranks
+    EXPECT_THAT(mistake(limited + std::to_string(first + last)), HasSubstr("more than the limit"));
+    EXPECT_EQ(tessera(limited + std::to_string(2 * last)).code, 0);
+  }
+}
+
+// An evaluation reads the weights that do not change where the step does.
+TEST_F(TrainAndEvaluate, frozen_weights_that_are_planned_once) {
+  const std::string model = at("frozen.onnxtxt");
+  std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 22]>
+g (float[b, 32] x) => (float[b, 32] y) <float[32, 4096] c, float[4096, 32] d, float[32, 32] a> {
+  u = MatMul (x, c)
+  t = Relu (u)
+  v = MatMul (t, d)
+  y = MatMul (v, a)
+})";
+  write_npz(folder_ / "x.npz",
+            {{"x", Tensor::zeros(DType::float32, {2, 2, 32})}, {"target", Tensor::zeros(DType::float32, {2, 2, 32})}});
+  const std::string words = "train " + model + " --loss mse --labels target --steps 1 --quiet --data " + at("x.npz") +
+                            " --eval-data " + at("x.npz") + " --bucket-bytes 0 ";
+  for (const std::string mesh : {"--mesh dp=1 ", "--mesh dp=2 ", "--mesh tp=2 "}) {
+    SCOPED_TRACE(mesh);
+    const auto evaluating = [&](const std::string& frozen) {
+      return parsed(words + mesh + frozen).at("memory_classes").at("evaluation").get<int64_t>();
+    };
+    const int64_t none = evaluating("");
+    EXPECT_GE(none, 0);
+    EXPECT_LT(evaluating("--freeze c --freeze d"), none + 600'000) << "each has 512 KiB, and one is packed, too";
+  }
+}
+
 // A dry run compiles all that the run will need, also where it has no data.
 TEST_F(TrainAndEvaluate, what_a_dry_run_has_planned) {
   const std::string words =

@@ -12,6 +12,7 @@
 #include "tessera/compiler/summary.h"
 #include "tessera/compiler/tensor_info.h"
 #include "tessera/ir/flow.h"
+#include "tessera/ir/on_demand.h"
 #include "tessera/join.h"
 #include "tessera/ops/op.h"
 #include "tessera/passes/pipeline.h"
@@ -82,18 +83,25 @@ std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, co
   return impl;
 }
 
+// Ranks of a class are equally large, or differ by a unit.
+std::vector<int> ranks_of_classes(const runtime::RankPrograms& programs) {
+  if (programs.program_of.empty()) return {0};
+  std::vector<int> ranks;
+  std::set<int> seen;
+  for (size_t rank = 0; rank < programs.program_of.size(); ++rank)
+    if (seen.insert(programs.program_of[rank]).second) ranks.push_back(static_cast<int>(rank));
+  return ranks;
+}
+
 // The most that any rank needs at the plan's sizes; a user error if that is more than the limit, unless it is 0.
 size_t peak_bytes_of(const Program::Impl& impl, size_t limit) {
   runtime::ExecutorOptions sizing = impl.sizing;
   sizing.memory_limit = limit;
   const auto& hints = impl.program->hints;
   const auto programs = runtime::programs_for(impl.programs, hints, impl.for_sizes);
-  const std::vector<int>& classes = programs->program_of;  // ranks of a class are equally large, or differ by a unit
-  std::set<int> seen;
   size_t most = 0;
-  for (int rank = 0; rank < std::max<int>(1, static_cast<int>(classes.size())); ++rank)
-    if (classes.empty() || seen.insert(classes[rank]).second)
-      most = std::max(most, runtime::memory_of_rank(programs, rank, hints, sizing).peak);
+  for (int rank : ranks_of_classes(*programs))
+    most = std::max(most, runtime::memory_of_rank(programs, rank, hints, sizing).peak);
   return most;
 }
 
@@ -344,12 +352,27 @@ struct OfRank {
     const Mesh& mesh = programs->mesh();
     return spmd::hinted(bind_rank(expr, mesh, mesh.coordinates(rank)), sizes);
   }
+  std::vector<const Value*> states() const {  // that it holds during steps
+    std::vector<const Value*> held;
+    for (const Value* state : program().graph->values_of(ValueKind::state))
+      if (spmd::step_keeps(program(), state)) held.push_back(state);
+    return held;
+  }
+  int64_t bytes_of_state(const Value* state) const {
+    return static_cast<int64_t>(bytes_of(state->dtype(), saturated(at(product(state->shape())))));
+  }
   int64_t state_bytes() const {
     int64_t bytes = 0;
-    for (const Value* state : program().graph->values_of(ValueKind::state))
-      if (spmd::step_keeps(program(), state))
-        bytes += static_cast<int64_t>(bytes_of(state->dtype(), saturated(at(product(state->shape())))));
+    for (const Value* state : states()) bytes += bytes_of_state(state);
     return bytes;
+  }
+  // Those of one text have the same elements.
+  std::string text_of(const Value* state) const {
+    const auto data = program().initial.find(state);
+    if (data == program().initial.end()) return "";
+    const spmd::Placement& placement = program().placement(state);
+    return fmt::format("{} {} {} {} {}", state->name, name_of(state->dtype()), to_string(state->shape()),
+                       placement.sharding.str(programs->mesh()), origin_of(data->second));
   }
 
   int rank;
@@ -372,6 +395,22 @@ RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {
                          static_cast<int64_t>(use.activations), static_cast<int64_t>(use.gradients),
                          static_cast<int64_t>(use.copies),      saturated(flops)};
   return impl_->figures.emplace(std::pair(rank, sizes), made).first->second;
+}
+
+std::vector<int64_t> Program::unlike_ranks() const {
+  const std::vector<int> ranks = ranks_of_classes(*OfRank(*impl_, 0, {}).programs);
+  return {ranks.begin(), ranks.end()};
+}
+
+int64_t Program::shared_bytes(int64_t rank, const Program& other) const {
+  const OfRank own(*impl_, rank, {}), beside(other.impl(), rank, {});
+  std::set<std::string> fixed;
+  for (const Value* state : beside.states())
+    if (std::string text = beside.text_of(state); !text.empty() && !state->changing) fixed.insert(std::move(text));
+  int64_t bytes = 0;
+  for (const Value* state : own.states())
+    if (state->changing || fixed.contains(own.text_of(state))) bytes += own.bytes_of_state(state);
+  return bytes;
 }
 
 std::vector<MemoryMoment> Program::memory_over_time(int64_t rank, const SymbolSizes& sizes) const {

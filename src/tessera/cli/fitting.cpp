@@ -67,13 +67,21 @@ std::optional<int64_t> peak_with(const Fitting& fitting, const Change& change) {
   if (!change.presets.empty()) plan.presets = change.presets;
   try {
     const TrainingStep step = training_step(fitting.model, training);
-    return compile(step.model, fitting.mesh, plan, options).figures(0).peak_bytes;
+    const Program program = compile(step.model, fitting.mesh, plan, options);
+    return program.figures(largest_rank(program)).peak_bytes;
   } catch (const Error&) {
     return std::nullopt;
   }
 }
 
 }  // namespace
+
+int64_t largest_rank(const Program& program) {
+  const std::vector<int64_t> ranks = program.unlike_ranks();
+  return *std::max_element(ranks.begin(), ranks.end(), [&](int64_t a, int64_t b) {
+    return program.figures(a).peak_bytes < program.figures(b).peak_bytes;
+  });
+}
 
 std::string change_that_fits(const Fitting& fitting) {
   std::optional<int64_t> least;

@@ -22,4 +22,7 @@ struct Fitting {
 /// first that fits; if none does, which of them needs least.
 std::string change_that_fits(const Fitting& fitting);
 
+/// A rank that needs as much as any; with stages, it need not be the first.
+int64_t largest_rank(const Program& program);
+
 }  // namespace tessera::cli

@@ -146,14 +146,16 @@ class Train : public Command {
     return compile_all(console, set);
   }
 
-  // What rank 0 holds, whose shards are the largest, and what it communicates.
+  // What the rank holds that needs most, and what ranks communicate.
   int show_plan(Console& console, const Model& model, const Training& training, const TrainingStep& step,
                 const Plan& plan) {
     const TrainingPrograms programs = compiled(console, model, training, step, plan);
     const Program& program = programs.step;
     const int64_t ranks = run_.ranks_of_process(console, program.mesh());
     Progress progress(console, "planning memory");
-    const MemoryClasses memory(step, program, {program.figures(0).peak_bytes}, programs.evaluation_bytes, ranks);
+    const int64_t rank = largest_rank(program);
+    const MemoryClasses memory(step, program, {program.figures(rank).peak_bytes}, programs.evaluation_bytes, ranks,
+                               rank);
     progress.end();
     tell_selection(console, step);
     console.note(program.summary());

@@ -86,13 +86,13 @@ class StepLines {
 struct MemoryClasses {
   int64_t process_ranks = 1;   ///< that share a process
   int64_t process_peak = 0;    ///< of all ranks of the process that needs most
-  std::vector<int64_t> peaks;  ///< of all ranks; of the first one only, for a plan
+  std::vector<int64_t> peaks;  ///< of all ranks; of a largest one only, for a plan
   int64_t peak = 0, parameters = 0, optimizer = 0, other_states = 0, activations = 0, gradients = 0, checkpoints = 0,
           evaluation = 0, buffers = 0;
 
-  /// `steps`: the peaks of the step; an evaluation needs so many bytes beside it.
+  /// `steps`: the peaks of the step, of ranks from `first` on; an evaluation needs so many bytes beside it.
   MemoryClasses(const TrainingStep& step, const Program& program, const std::vector<int64_t>& steps,
-                int64_t evaluation_bytes, int64_t ranks_of_process);
+                int64_t evaluation_bytes, int64_t ranks_of_process, int64_t first = 0);
 };
 
 /// "mesh dp=2 (2 ranks), 1 thread each; 12 parameters train; at its peak …"

@@ -1,5 +1,6 @@
 #include "tessera/cli/training_programs.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -50,6 +51,13 @@ Program evaluation_of(const Console& console, const TrainingSet& set, const Prog
   return compile(evaluation(set.fitting.model, *set.evaluation), set.fitting.mesh, plan, options);
 }
 
+int64_t bytes_beside(const Program& evaluation, const Program& step) {
+  int64_t most = 0;
+  for (const int64_t rank : evaluation.unlike_ranks())
+    most = std::max(most, evaluation.figures(rank).peak_bytes - evaluation.shared_bytes(rank, step));
+  return most;
+}
+
 }  // namespace
 
 TrainingPrograms compile_all(const Console& console, const TrainingSet& set) {
@@ -63,10 +71,8 @@ TrainingPrograms compile_all(const Console& console, const TrainingSet& set) {
   if (any.fitting.plan.recompute == "auto") any.fitting.plan.recompute.clear();
   const Program step = step_within(console, any, 0);
   TrainingPrograms made{step, evaluation_of(console, set, step)};
-  made.evaluation_bytes = made.evaluation->figures(0).peak_bytes;
-  for (const StateInfo& state : made.evaluation->states())
-    if (state.changes) made.evaluation_bytes -= state.bytes;  // which it shares
-  const auto needed = static_cast<size_t>(step.figures(0).peak_bytes + made.evaluation_bytes);
+  made.evaluation_bytes = bytes_beside(*made.evaluation, step);
+  const auto needed = static_cast<size_t>(step.figures(largest_rank(step)).peak_bytes + made.evaluation_bytes);
   const bool fits = set.process_limit == 0 || needed <= set.process_limit / static_cast<size_t>(set.process_ranks);
   if (asks || !fits) made.step = step_within(console, set, made.evaluation_bytes);
   return made;

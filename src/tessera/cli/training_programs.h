@@ -13,7 +13,7 @@ namespace tessera::cli {
 struct TrainingPrograms {
   Program step;
   std::optional<Program> evaluation;  ///< stores the step's states as the step does
-  int64_t evaluation_bytes = 0;       ///< that a rank needs for it beside the step and the states
+  int64_t evaluation_bytes = 0;       ///< that a rank needs for it, at most, beside the step and the states they share
 };
 
 /// What they are compiled from.
