@@ -84,7 +84,7 @@ constexpr std::chrono::seconds kSoon{2};
 
 /// A process that has become Tessera; the launcher's command line holds Tessera's, too.
 bool is_rank(pid_t process) {
-  return contents("/proc/" + std::to_string(process) + "/cmdline").starts_with(TESSERA_BINARY);
+  return test::contents_in_proc("/proc/" + std::to_string(process) + "/cmdline").starts_with(TESSERA_BINARY);
 }
 
 // A terminal sends the signal to all processes of the group at once.

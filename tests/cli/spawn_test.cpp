@@ -38,8 +38,8 @@ std::string model_in(const TemporaryFolder& folder) {
 /// The process of a rank, once it is one; else none.
 std::optional<pid_t> process_of(int rank, const std::string& word) {
   for (pid_t process : processes_with(word))
-    if (contents("/proc/" + std::to_string(process) + "/environ").find("TESSERA_RANK=" + std::to_string(rank)) !=
-        std::string::npos)
+    if (test::contents_in_proc("/proc/" + std::to_string(process) + "/environ")
+            .find("TESSERA_RANK=" + std::to_string(rank)) != std::string::npos)
       return process;
   return std::nullopt;
 }

@@ -75,7 +75,7 @@ pid_t process_of(const TemporaryFolder& folder, int rank) {
   while (std::chrono::steady_clock::now() < deadline)
     for (const pid_t process : test::processes_with(folder.path().string())) {
       const std::filesystem::path entry = "/proc/" + std::to_string(process);
-      const std::string variables = '\0' + contents(entry / "environ");
+      const std::string variables = '\0' + test::contents_in_proc(entry / "environ");
       for (const std::string name : {"TESSERA_RANK", "OMPI_COMM_WORLD_RANK", "RANK"})
         if (variables.find('\0' + name + "=" + std::to_string(rank) + '\0') != std::string::npos) return process;
     }

@@ -138,7 +138,9 @@ void TrainingData::check_arrays(const Model& model, const std::vector<LossTerm>&
     if (!first.contains(input.name))
       wrong_training("the model takes '" + input.name + "', which " + source_ + " does not have" +
                      (arrays ? "; add an array of that name" : ""));
-  for (const auto& [name, dims] : first) {
+  for (const auto& extents : first) {
+    const auto& name = extents.first;
+    const auto& dims = extents.second;
     const bool is_input =
         std::any_of(inputs.begin(), inputs.end(), [&](const TensorInfo& i) { return i.name == name; });
     const bool is_compared = std::any_of(terms.begin(), terms.end(), [&](const LossTerm& t) { return takes(t, name); });

@@ -101,7 +101,8 @@ void TrainingRun::begin() {
 
 // Rank 0 chooses, since folders may look different to others: files arrive late on a file system that is shared.
 void TrainingRun::resume() {
-  const auto& [console, options] = std::tie(parts_.console, parts_.options);
+  const Console& console = parts_.console;
+  const TrainOptions& options = parts_.options;
   std::optional<int64_t> latest;
   if (console.speaks()) {
     std::vector<std::string> passed_over;
