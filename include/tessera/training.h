@@ -106,12 +106,12 @@ struct TrainingStep {
   /// LossTerm's value. "train.step" counts steps; gradients are named "grad.PARAMETER". If the loss or the norm is not
   /// finite, no state steps but the scale's.
   Model model;
-  std::vector<std::string> parameters;  ///< that train
-  std::vector<std::string> optimizer;   ///< what the optimizer and the moving average keep: "PARAMETER.momentum"
-  std::vector<std::string> statistics;  ///< running ones of BatchNormalizations, which step without a gradient
-  Tensors frozen;                       ///< the model's other parameters, by name
-  std::vector<std::string> notes;       ///< what the caller may not have meant
-  std::vector<IndexRange> ranges;       ///< of labels that are classes, and of tokens that look up rows of parameters
+  std::vector<std::string> parameters;    ///< that train
+  std::vector<std::string> optimizer;     ///< what the optimizer and the moving average keep: "PARAMETER.momentum"
+  std::vector<std::string> statistics;    ///< running ones of BatchNormalizations, which step without a gradient
+  Tensors frozen;                         ///< the model's other parameters, by name
+  std::vector<std::string> notes;         ///< what the caller may not have meant
+  std::vector<IndexRange> ranges;         ///< of labels that are classes, and of tokens that look up rows of parameters
   std::vector<SelectedTensor> selection;  ///< of the model's float initializers, but numbers that nothing names
   std::vector<PatternReach> reached;
 

@@ -116,10 +116,11 @@ TEST_F(AnnotatedModel, IsRefusedIfItDoesNotDeclareAConfigurationThatNodesName) {
     }
     export_model(model, file);
     const std::string fault =
-        another ? "MatMul producing 'hidden', configuration 'fours': the model does not declare this configuration, but "
-                  "'pairs'; declare it, or correct the name in the node"
-                : "MatMul producing 'hidden', configuration 'pairs': the model does not declare this configuration, nor "
-                  "any other";
+        another
+            ? "MatMul producing 'hidden', configuration 'fours': the model does not declare this configuration, but "
+              "'pairs'; declare it, or correct the name in the node"
+            : "MatMul producing 'hidden', configuration 'pairs': the model does not declare this configuration, nor "
+              "any other";
     const Ran checked = tessera("check " + file);
     EXPECT_EQ(checked.code, 1);
     EXPECT_THAT(checked.out, AllOf(HasSubstr("device: " + fault), HasSubstr("WRONG")));

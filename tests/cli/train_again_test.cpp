@@ -182,11 +182,11 @@ TEST_F(TrainAgain, fails_if_the_last_states_are_nowhere) {
 TEST_F(TrainAgain, names_another_optimizer) {
   ASSERT_EQ(tessera(unbounded_ + "--steps 2 --optimizer sgd:momentum=0.9 --checkpoints run").code, 0);
   const std::string resumed = words_ + "--quiet --resume --checkpoints run ";
-  EXPECT_THAT(mistake(resumed + "--optimizer adamw"),
-              AllOf(HasSubstr("run/step-000002 was made with another optimizer: --optimizer is adamw and was "
-                              "sgd:momentum=0.9; it has no '"),
-                    HasSubstr("', which this one keeps; give the same --optimizer"),
-                    testing::Not(HasSubstr("another model"))));
+  EXPECT_THAT(
+      mistake(resumed + "--optimizer adamw"),
+      AllOf(HasSubstr("run/step-000002 was made with another optimizer: --optimizer is adamw and was "
+                      "sgd:momentum=0.9; it has no '"),
+            HasSubstr("', which this one keeps; give the same --optimizer"), testing::Not(HasSubstr("another model"))));
   EXPECT_THAT(mistake(resumed + "--optimizer sgd:momentum=0.9 --average 0.99"),
               HasSubstr("another optimizer: --average is 0.99 and was 0; it has no '"));
   EXPECT_THAT(mistake(resumed + "--optimizer sgd"), HasSubstr("--optimizer is sgd and was sgd:momentum=0.9; it has '"));

@@ -14,7 +14,8 @@ class ElementMaker {
   virtual ~ElementMaker() = default;
   /// Makes `count` elements from the row-major index `first` of the whole tensor on. Several threads may call it.
   virtual void make(int64_t first, int64_t count, std::byte* to) const = 0;
-  /// The tensor with bytes from whose element i the element i is made, by the dtypes of both alone; null: there is none.
+  /// The tensor with bytes from whose element i the element i is made, by the dtypes of both alone; null: there is
+  /// none.
   virtual const Tensor* source() const { return nullptr; }
   /// Says that these elements have been made and are not wanted again soon: pages of files behind them may go.
   virtual void let_go(int64_t /*first*/, int64_t /*count*/) const {}
