@@ -22,8 +22,4 @@ class TeamPrice {
   size_t next_ = 0;
 };
 
-/// Whether a team of `threads` does work sooner than the calling thread, which needs the time `alone` for it: always on
-/// cores of one's own. Heeds other work.
-bool team_pays(TeamPrice::Time alone, int threads);
-
 }  // namespace tessera::kernels

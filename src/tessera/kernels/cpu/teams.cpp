@@ -91,12 +91,9 @@ constexpr std::chrono::duration<double, std::nano> kElement{0.5};
 
 int team_for(int64_t work, int threads) {
   if (threads <= 1 || work < parallel_threshold) return 1;
+  if (!heed_other_work(threads)) return threads;
   const auto alone = std::chrono::duration_cast<TeamPrice::Time>(static_cast<double>(work) * kElement);
-  return team_pays(alone, threads) ? threads : 1;
-}
-
-bool team_pays(TeamPrice::Time alone, int threads) {
-  return !heed_other_work(threads) || (threads - 1) * alone / threads > own_team().price.get();
+  return (threads - 1) * alone / threads > own_team().price.get() ? threads : 1;
 }
 
 bool heed_other_work(int threads) {
