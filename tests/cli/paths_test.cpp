@@ -136,6 +136,21 @@ TEST_F(Paths, in_folders_must_not_be_lost_with_them) {
               HasSubstr("--outputs 'program/inputs/y.npz' would go into --inputs 'program/inputs'"));
 }
 
+// Only its own files are a program's.
+TEST_F(Paths, beside_a_programs_files_are_free) {
+  ASSERT_EQ(tessera("shard " + model_ + " --mesh tp=2 --shapes batch=4 -o program").code, 0);
+  npz("x.npz", "x", test::ramp({4, 8}));
+  for (int time = 0; time < 2; ++time) {
+    const Ran ran = tessera("run program --inputs x.npz --outputs program/y.npz --quiet");
+    EXPECT_EQ(ran.code, 0) << ran.err;
+  }
+  for (const std::string own : {"manifest.json", "rank_0.onnx", "weights/0.bin"}) {
+    const std::string before = contents(at("program/" + own));
+    EXPECT_THAT(mistake("run program --outputs program/" + own), HasSubstr(" would overwrite model ")) << own;
+    EXPECT_EQ(contents(at("program/" + own)), before);
+  }
+}
+
 TEST_F(Paths, of_a_configuration_are_compared) {
   testing_io::put(at("config.json"), R"({"data": "x.npz", "metrics": "./x.npz"})");
   testing_io::put(at("x.npz"), "precious");

@@ -25,7 +25,7 @@ class Annotate : public Command {
     app.add_option("-o,--output", output_, "the ONNX file to write")->required();
     app.add_option("--name", name_, "of the device configuration; annotations that the model has for it are replaced")
         ->capture_default_str();
-    declare_paths(app, {{"model", PathUse::reads, model_paths}, {"--output", PathUse::writes}});
+    declare_paths(app, {{"model", PathUse::reads, files_of_model}, {"--output", PathUse::writes}});
   }
 
   int run(Console& console) override {
@@ -63,7 +63,7 @@ class Infer : public Command {
     app.add_option("model", model_, "an ONNX file with device annotations")->required();
     app.add_option("-o,--output", output_, "the ONNX file to write")->required();
     app.add_option("--configuration", configuration_, "of the file, for which annotations are completed; else all");
-    declare_paths(app, {{"model", PathUse::reads, model_paths}, {"--output", PathUse::writes}});
+    declare_paths(app, {{"model", PathUse::reads, files_of_model}, {"--output", PathUse::writes}});
   }
 
   int run(Console& console) override {

@@ -179,7 +179,7 @@ class Bench : public Command {
     app.add_option("--warmup", warmup_, "runs before those")->check(CLI::Range(0, 10'000'000))->capture_default_str();
     app.add_option("--profile", trace_, "a file for a trace of the last runs, which Perfetto and Chrome show");
     run_.declare(app);
-    declare_paths(app, {{"model", PathUse::reads, model_paths}, {"--profile", PathUse::writes}});
+    declare_paths(app, {{"model", PathUse::reads, files_of_model}, {"--profile", PathUse::writes}});
   }
 
   int run(Console& console) override {

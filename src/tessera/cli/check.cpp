@@ -20,7 +20,7 @@ class Check : public Command {
                  "take over models of a written program that have changed since it was written, if they are proved");
     plan_.declare(app);
     plan_.declare_own(app);
-    declare_paths(app, {{"program", PathUse::reads, model_paths}});
+    declare_paths(app, {{"program", PathUse::reads, files_of_model}});
   }
 
   int run(Console& console) override {

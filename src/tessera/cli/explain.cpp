@@ -15,7 +15,7 @@ class Explain : public Command {
     app.add_option("model", model_, "an ONNX file")->required();
     app.add_option("tensor", tensor_, "the name of a tensor, as in the file")->required();
     plan_.declare(app);
-    declare_paths(app, {{"model", PathUse::reads, model_paths}});
+    declare_paths(app, {{"model", PathUse::reads, files_of_model}});
   }
 
   int run(Console& console) override {

@@ -86,7 +86,7 @@ class Generate : public Command {
                    "writes the model whose caches are states, for run, shard, check and verify with --state "
                    "'*=next.*', and generates nothing; --batch and --capacity say for which texts");
     run_.declare(app);
-    declare_paths(app, {{"model", PathUse::reads, model_paths},
+    declare_paths(app, {{"model", PathUse::reads, files_of_model},
                         {"--prompt", PathUse::reads},
                         {"--inputs", PathUse::reads},
                         {"--outputs", PathUse::writes},

@@ -36,7 +36,7 @@ class Inspect : public Command {
     app.add_option("model", model_, "an ONNX file")->required();
     app.add_option("--shapes", shapes_, "sizes of symbolic dimensions, as batch=8,sequence=128");
     app.add_flag("--weights", weights_, "list the parameters: names, as --annotate takes them, types, shapes, users");
-    declare_paths(app, {{"model", PathUse::reads, model_paths}});
+    declare_paths(app, {{"model", PathUse::reads, files_of_model}});
   }
 
   int run(Console& console) override {

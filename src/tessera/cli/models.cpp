@@ -39,6 +39,19 @@ std::vector<std::string> model_paths(const std::string& path) {
   }
 }
 
+std::vector<std::string> files_of_model(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return model_paths(path);
+  std::vector<std::string> files;
+  for (fs::recursive_directory_iterator entry(path, error), end; entry != end; entry.increment(error)) {
+    const fs::path& file = entry->path();
+    if (file.filename() == "manifest.json" || file.extension() == ".onnx" || file.parent_path().filename() == "weights")
+      files.push_back(file.string());
+  }
+  return files;
+}
+
 std::vector<Model> load_models(const Console& console, const std::string& path) {
   const std::vector<std::string> paths = model_paths(path);
   if (paths.size() == 1) return {load_model(console, paths.front())};

@@ -106,7 +106,7 @@ class Run : public Command {
     app.add_option("--repeat", repeat_, "runs; the time of the fastest is printed")->check(above_zero());
     dump_.declare(app);
     run_.declare(app);
-    declare_paths(app, {{"model", PathUse::reads, model_paths},
+    declare_paths(app, {{"model", PathUse::reads, files_of_model},
                         {"--outputs", PathUse::writes},
                         {"--load-states", PathUse::reads},
                         {"--save-states", PathUse::writes}});

@@ -25,7 +25,7 @@ class Shard : public Command {
     form_.declare(app);
     memory_.declare(app, "bytes, as 512M or 4G, that each process may hold, where it runs one rank; else any");
     dump_.declare(app);
-    declare_paths(app, {{"model", PathUse::reads, model_paths}, {"--output", PathUse::replaces}});
+    declare_paths(app, {{"model", PathUse::reads, files_of_model}, {"--output", PathUse::replaces}});
   }
 
   int run(Console& console) override {

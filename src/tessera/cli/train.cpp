@@ -29,7 +29,7 @@ class Train : public Command {
     app.remove_option(app.get_option("--state"));  // the step makes its states itself
     dump_.declare(app);
     run_.declare(app);
-    declare_paths(app, {{"model", PathUse::reads, model_paths}});
+    declare_paths(app, {{"model", PathUse::reads, files_of_model}});
   }
 
   int run(Console& console) override {

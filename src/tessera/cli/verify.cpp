@@ -39,7 +39,7 @@ class Verify : public Command {
     atol_option_ = app.add_option("--atol", atol_, "added to that; else 0")->check(zero_or_more());
     app.add_flag("--first-diverging", always_, "look for the first diverging tensor even if all outputs pass");
     run_.declare(app);
-    declare_paths(app, {{"model", PathUse::reads, model_paths}, {"--expected", PathUse::reads}});
+    declare_paths(app, {{"model", PathUse::reads, files_of_model}, {"--expected", PathUse::reads}});
   }
 
   int run(Console& console) override {
