@@ -2,6 +2,7 @@
 // writes to the same folder, and where its states could not be saved.
 #include <fcntl.h>
 
+#include <cstring>
 #include <fstream>
 #include <set>
 
@@ -154,6 +155,43 @@ TEST_F(TrainAgain, names_the_run_in_its_checkpoints) {
   EXPECT_NE(run_of("step-000002"), run_of("step-000003"));
   for (const char* file : {"rank-0.bin", "rank-1.bin"})
     EXPECT_THAT(contents(at(std::string("run/step-000003/") + file)), HasSubstr(run_of("step-000003")));
+}
+
+/// Adds the scalars of an events file to those of earlier ones, as TensorBoard does: "train/loss" of each step.
+void add_events(const std::string& bytes, std::multiset<std::pair<std::string, int>>& shown) {
+  constexpr size_t kLength = 8, kCrc = 4, kStep = 9;  // the step, below 128 here, is after the time
+  for (size_t at = 0; at < bytes.size();) {
+    uint64_t size = 0;
+    std::memcpy(&size, bytes.data() + at, kLength);
+    const std::string event = bytes.substr(at + kLength + kCrc, size);
+    at += kLength + kCrc + size + kCrc;
+    const bool has_step = event.at(kStep) == 0x10;
+    const int step = has_step ? event.at(kStep + 1) : 0;
+    if (event.at(kStep + (has_step ? 2 : 0)) == 0x3a)  // a session begins
+      std::erase_if(shown, [&](const auto& scalar) { return scalar.second >= step; });
+    for (const char* tag : {"train/loss", "evaluation/loss"})
+      if (event.find(tag) != std::string::npos) shown.emplace(tag, step);
+  }
+}
+
+TEST_F(TrainAgain, shows_each_event_once) {
+  const std::string words = words_ + "--quiet --eval-every 2 --checkpoints run --tensorboard ";
+  ASSERT_EQ(tessera(words + "first").code, 0);
+  const auto events_in = [&](const char* folder) { return contents(fs::directory_iterator(at(folder))->path()); };
+  const std::multiset<std::pair<std::string, int>> expected = {{"train/loss", 0},      {"train/loss", 1},
+                                                               {"train/loss", 2},      {"train/loss", 3},
+                                                               {"evaluation/loss", 2}, {"evaluation/loss", 4}};
+  std::multiset<std::pair<std::string, int>> shown;
+  add_events(events_in("first"), shown);
+  EXPECT_EQ(shown, expected);
+  for (const char* lost : {"", "run/step-000004", "run"}) {
+    SCOPED_TRACE(lost);
+    fs::remove_all(at("again"));
+    if (*lost) fs::remove_all(at(lost));
+    ASSERT_EQ(tessera(words + "again --resume").code, 0);
+    add_events(events_in("again"), shown);
+    EXPECT_EQ(shown, expected);
+  }
 }
 
 TEST_F(TrainAgain, fails_if_the_last_states_are_nowhere) {

@@ -13,7 +13,6 @@
 #include "tessera/cli/options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/selection_report.h"
-#include "tessera/cli/train_options.h"
 #include "tessera/io/atomic_file.h"
 #include "tessera/profile.h"
 
@@ -71,9 +70,8 @@ Speed Speed::measured(const Console& console, const Program& program, DType dtyp
   return speed;
 }
 
-FigureFiles::FigureFiles(const Console& console, const std::string& metrics, const std::string& tensorboard,
-                         int64_t first)
-    : console_(console) {
+FigureFiles::FigureFiles(const Console& console, const TrainOptions& options, int64_t first) : console_(console) {
+  const std::string &metrics = options.metrics, &tensorboard = options.tensorboard;
   if (!console.speaks()) return;
   if (!metrics.empty()) {
     if (first > 0) keep_lines_before(metrics, first);
@@ -82,7 +80,7 @@ FigureFiles::FigureFiles(const Console& console, const std::string& metrics, con
   }
   if (tensorboard.empty()) return;
   events_.emplace(tensorboard);
-  if (first > 0) events_->begin_at(first + 1);
+  if (options.resume) events_->begin_at(first);
 }
 
 FigureFiles::~FigureFiles() {
@@ -113,7 +111,7 @@ void FigureFiles::add(const StepFigures& figures, int64_t peak_bytes) {
     scalars.emplace_back("train/loss_scale", *figures.loss_scale);
     scalars.emplace_back("train/skipped", figures.skipped ? 1 : 0);
   }
-  events_->add(figures.step, scalars);
+  events_->add(figures.step - 1, scalars);  // as in the metrics
   warn_once(events_->good(), "the events");
 }
 

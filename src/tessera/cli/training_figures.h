@@ -7,6 +7,7 @@
 
 #include "tessera/cli/console.h"
 #include "tessera/cli/latency.h"
+#include "tessera/cli/train_options.h"
 #include "tessera/io/event_file.h"
 #include "tessera/training.h"
 
@@ -39,9 +40,9 @@ class Speed {
 /// Files that take each step's figures: --metrics and --tensorboard. Written by rank 0 only.
 class FigureFiles {
  public:
-  /// A run that goes on at a step takes lines from there on out of the metrics. Throws user errors for paths that
-  /// cannot be written.
-  FigureFiles(const Console& console, const std::string& metrics, const std::string& tensorboard, int64_t first);
+  /// A run that goes on after `first` steps, which may be none, takes the place of the later lines of the metrics, and
+  /// of the later events and the evaluation after these steps. Throws user errors for paths that cannot be written.
+  FigureFiles(const Console& console, const TrainOptions& options, int64_t first);
   ~FigureFiles();
   FigureFiles(const FigureFiles&) = delete;
   FigureFiles& operator=(const FigureFiles&) = delete;

@@ -88,7 +88,7 @@ void TrainingRun::begin() {
   const TrainOptions& options = parts_.options;
   if (options.resume) resume();
   made_ = first_;
-  files_ = std::make_unique<FigureFiles>(parts_.console, options.metrics, options.tensorboard, first_);
+  files_ = std::make_unique<FigureFiles>(parts_.console, options, first_);
   const bool is_watched = !parts_.console.quiet && isatty(STDERR_FILENO);
   const bool is_noted = is_watched || !options.metrics.empty() || !options.tensorboard.empty();
   if (largest(is_noted && made_ < parts_.steps ? 1 : 0) > 0)
