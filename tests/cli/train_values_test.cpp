@@ -112,7 +112,12 @@ TEST_F(TrainValues, in_a_damaged_archive_are_refused) {
   std::string bytes = contents(file);
   bytes[bytes.find("NUMPY") + 200] ^= 2;
   testing_io::put(file, bytes);
-  EXPECT_THAT(mistake("train " + model + " --quiet --data " + file), HasSubstr("d.npz: 'ids'"));
+  const std::string words = "train " + model + " --quiet --data ";
+  for (const char* mesh : {"", " --mesh dp=2 --spawn 2"})
+    EXPECT_THAT(mistake(words + file + mesh), HasSubstr("d.npz: 'ids'"));
+  EXPECT_EQ(tessera(words + file + " --dry-run").code, 0) << "it reads no values";
+  const std::string good = data("good.npz", counted(), counted());
+  EXPECT_THAT(mistake(words + good + " --eval-data " + file), HasSubstr("d.npz: 'ids'"));
 }
 
 TEST_F(TrainValues, parameters_without_elements_are_saved) {

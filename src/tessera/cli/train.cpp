@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <utility>
 #include <vector>
 
@@ -72,6 +74,7 @@ class Train : public Command {
       plan.shapes = model.complete(plan.shapes, &note);
       if (!note.empty()) console.note("note: " + note);
     }
+    if (trains) check_data(console, *data);
     training.sizes = plan.shapes;
     plan.shapes.clear();  // the step has these sizes only
     if (trains) checkpoints_ = open_checkpoints(console, options_);
@@ -111,6 +114,23 @@ class Train : public Command {
   std::optional<int> begin(Console& console) {
     const StopSignal stop(StopSignal::Of::spawned_ranks);
     return run_.begin(console, "train");
+  }
+
+  // One process of each machine reads the files. The others, whose wait for it is bounded, hear from it meanwhile.
+  void check_data(const Console& console, const TrainingData& data) const {
+    const auto& connection = console.connection;
+    const Progress progress(console, "checking data");
+    std::future<void> checked = std::async(std::launch::async, [&] {
+      if (connection && connection->launch().local_rank > 0) return;
+      data.verify();
+      if (evaluated_) evaluated_->verify();
+    });
+    const auto is_done = [&] { return checked.wait_for(std::chrono::milliseconds(50)) == std::future_status::ready; };
+    for (bool done = !connection; !done;) {
+      const std::vector<int64_t> all = connection->from_all(is_done() ? 1 : 0);
+      done = std::find(all.begin(), all.end(), 0) == all.end();
+    }
+    checked.get();
   }
 
   // Once nothing refuses the run any more.

@@ -23,6 +23,8 @@ class TrainingData {
   static std::optional<TrainingData> for_evaluation(const TrainOptions& options, const Model& model,
                                                     const Training& training, size_t memory_limit);
 
+  /// Compares the checksums of files that have some.
+  void verify() const { batches_->verify(); }
   /// Arrays of a batch without elements: their extents alone.
   Tensors extents() const;
   /// Prepares batches for a step from now on: arrays of other types become the step's inputs' where no element changes,

@@ -18,6 +18,7 @@ class Batches::Maker {
   virtual Batch make(int64_t cursor) const = 0;
   virtual std::map<std::string, Dims> dims() const = 0;
   virtual std::optional<int64_t> count() const = 0;
+  virtual void verify() const {}
 };
 
 namespace {
@@ -134,6 +135,7 @@ class ArrayBatches : public Batches::Maker {
   }
 
   std::optional<int64_t> count() const override { return steps_; }
+  void verify() const override { arrays_.verify(); }
 
  private:
   std::string path_;
@@ -175,6 +177,10 @@ void Batches::prepare() {
 
 Batch Batches::at(int64_t cursor) const {
   return maker_->make(cursor);
+}
+
+void Batches::verify() const {
+  maker_->verify();
 }
 
 std::map<std::string, Dims> Batches::dims() const {

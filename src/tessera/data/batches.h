@@ -49,6 +49,9 @@ class Batches {
   /// The batch at any cursor; independent of next(), and callable from several threads.
   Batch at(int64_t cursor) const;
 
+  /// Reads all of a .npz file and compares its checksums, which batches are made without. A user error names the array.
+  void verify() const;
+
   /// The extents of a batch's arrays, by name, before one is made.
   std::map<std::string, Dims> dims() const;
   int64_t cursor() const { return cursor_; }

@@ -185,7 +185,7 @@ std::map<std::string, Tensor> read_npz(const fs::path& path, const NpzOptions& o
 struct NpzSlices::Impl {
   struct Stored {
     std::shared_ptr<zip_file_t> file;
-    std::string what;
+    ArrayEntry entry;
     NpyHeader header;
   };
   std::shared_ptr<zip_t> archive;
@@ -204,8 +204,7 @@ NpzSlices::NpzSlices(const fs::path& path, const NpzOptions& options) : impl_(st
     npy_element_bytes(header, reader.left(), entry.what);
     dims_[entry.name] = header.dims;
     if (entry.stored && !header.fortran_order) {
-      reader.skip_rest();  // slices are read without their checksum, so that all bytes are compared with it once
-      impl_->stored.emplace(entry.name, Impl::Stored{EntryReader(archive, entry).release(), entry.what, header});
+      impl_->stored.emplace(entry.name, Impl::Stored{reader.release(), entry, header});
     } else {
       limit.take(entry);
       impl_->whole.emplace(entry.name, read_array(archive, entry));
@@ -229,9 +228,14 @@ Tensor NpzSlices::read(const std::string& name, int64_t index) {
   const auto begin = static_cast<zip_int64_t>(stored.header.size + slice.bytes * static_cast<size_t>(index));
   const std::lock_guard lock(impl_->mutex);
   if (zip_fseek(stored.file.get(), begin, SEEK_SET) < 0)
-    fail("inputs", "{}: {}; the archive is damaged", stored.what, zip_file_strerror(stored.file.get()));
-  read_bytes(stored.file.get(), slice.mutable_data(), slice.bytes, stored.what);
+    fail("inputs", "{}: {}; the archive is damaged", stored.entry.what, zip_file_strerror(stored.file.get()));
+  read_bytes(stored.file.get(), slice.mutable_data(), slice.bytes, stored.entry.what);
   return slice;
+}
+
+void NpzSlices::verify() {
+  const std::lock_guard lock(impl_->mutex);
+  for (const auto& [name, stored] : impl_->stored) EntryReader(impl_->archive.get(), stored.entry).skip_rest();
 }
 
 void write_npz(const fs::path& path, const std::vector<std::pair<std::string, Tensor>>& tensors) {

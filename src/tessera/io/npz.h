@@ -27,8 +27,8 @@ struct NpzOptions {
 std::map<std::string, Tensor> read_npz(const std::filesystem::path& path, const NpzOptions& options = {});
 
 /// The arrays of a .npz file, read slice by slice along their first dimension. Arrays that are stored (numpy.savez) are
-/// read as they are asked for, after one pass over them that compares their checksums; what is deflated, or lies with
-/// its first dimension fastest, is read whole at once. Several threads may read.
+/// read as they are asked for, without their checksums, which verify() compares; what is deflated, or lies with its
+/// first dimension fastest, is read whole at once. Several threads may read.
 class NpzSlices {
  public:
   /// The limit is for what is read whole. User errors as read_npz gives them.
@@ -41,6 +41,8 @@ class NpzSlices {
   const std::map<std::string, Dims>& dims() const { return dims_; }
   /// The slice [index] of an array, of the array's extents but the first. `name` and `index` must exist.
   Tensor read(const std::string& name, int64_t index);
+  /// Reads all arrays and compares their checksums. A user error names the array.
+  void verify();
 
  private:
   struct Impl;
