@@ -254,6 +254,28 @@ TEST(SharedWeights, are_there_once) {
     }
 }
 
+// Parts of rounded weights and stacks of experts' weights are made by what each compilation makes anew.
+TEST(SharedWeights, are_there_once_for_programs_of_all_sizes) {
+  constexpr int64_t kSlack = 32 << 10;  // of 384 KiB of weights
+  const std::string divided =
+      "divided (float[batch, 256] x, float[rows, 1] shift) => (float[batch, 256] y) <float[256, 768] w> {\n"
+      "  all = MatMul (x, w)\n"
+      "  q, k, v = Split <axis = 1, num_outputs = 3> (all)\n"
+      "  a = Mul (q, k)\n"
+      "  b = Add (a, v)\n"
+      "  y = Add (b, shift)\n"
+      "}";
+  test::TemporaryFolder folder;
+  Plan plan{.presets = "megatron"};
+  plan.dtype = DType::bfloat16;
+  const Program program = compile(Model::load(test::write_model(folder, divided)), Mesh::parse("tp=2"), plan);
+  Session session(program);
+  session.run({{"x", test::ramp({2, 256})}, {"shift", test::ramp({2, 1})}});
+  const int64_t before = session.process_bytes();
+  session.run({{"x", test::ramp({2, 256})}, {"shift", test::ramp({1, 1})}});  // a program of its own
+  EXPECT_NEAR(session.process_bytes(), before, kSlack);
+}
+
 // What a run needs is known, and refused, before any of it is there.
 TEST(MemoryLimit, refuses_before_anything_is_loaded) {
   constexpr int64_t kLittle = 4 << 20;

@@ -78,9 +78,51 @@ TEST(OnDemand, tensors_of_one_origin_are_known) {
   EXPECT_NE(origin_of(other), origin_of(whole));
   EXPECT_EQ(bytes_behind(whole), nullptr);
   const Tensor made = made_whole(whole);
-  EXPECT_EQ(origin_of(made), made.data);
+  EXPECT_EQ(origin_of(made), reinterpret_cast<uintptr_t>(made.data));
   EXPECT_EQ(bytes_behind(made), &made);
-  EXPECT_EQ(origin_of(Tensor()), nullptr);
+  EXPECT_EQ(origin_of(Tensor()), 0u);
+}
+
+// Whoever takes the same part of the same whole has the same, whenever that is.
+TEST(OnDemand, parts_of_one_place_have_one_origin) {
+  const Tensor whole = on_demand(DType::int64, {2, 3, 4}, std::make_shared<Counting>());
+  const Tensor other = on_demand(DType::int64, {2, 3, 4}, std::make_shared<Counting>());
+  const uint64_t origin = origin_of(part_on_demand(whole, 1, 1, 2));
+  EXPECT_EQ(origin_of(part_on_demand(whole, 1, 1, 2)), origin);
+  EXPECT_NE(origin_of(part_on_demand(whole, 1, 0, 2)), origin);
+  EXPECT_NE(origin_of(part_on_demand(whole, 2, 1, 2)), origin);
+  EXPECT_NE(origin_of(part_on_demand(other, 1, 1, 2)), origin);
+  const auto nested = [&] { return origin_of(part_on_demand(part_on_demand(whole, 1, 1, 2), 2, 0, 2)); };
+  EXPECT_EQ(nested(), nested());
+}
+
+/// Copies of elements that lie somewhere.
+class Copying : public ElementMaker {
+ public:
+  explicit Copying(Tensor from) : from_(std::move(from)) {}
+  void make(int64_t first, int64_t count, std::byte* to) const override {
+    std::memcpy(to, from_.data + bytes_of(from_.dtype, first), bytes_of(from_.dtype, count));
+  }
+  void add_sources(int64_t first, int64_t count, std::vector<SourceRange>& sources) const override {
+    add_sources_of(from_, first, count, sources);
+  }
+
+ private:
+  Tensor from_;
+};
+
+TEST(OnDemand, sources_of_parts_are_ranges_of_the_whole) {
+  const Tensor from = Tensor::zeros(DType::int64, {2, 3, 4});
+  const Tensor whole = on_demand(DType::int64, {2, 3, 4}, std::make_shared<Copying>(from));
+  std::vector<SourceRange> sources;
+  add_sources_of(part_on_demand(whole, 1, 1, 2), 2, 3, sources);
+  ASSERT_EQ(sources.size(), 1u);
+  EXPECT_EQ(sources[0].source->data, from.data);
+  EXPECT_EQ(sources[0].begin, 6);
+  EXPECT_EQ(sources[0].end, 9);
+  sources.clear();
+  add_sources_of(on_demand(DType::int64, {3}, std::make_shared<Counting>()), 0, 3, sources);
+  EXPECT_TRUE(sources.empty());
 }
 
 }  // namespace

@@ -22,17 +22,28 @@ wide (float[batch, 8] x) => (float[batch, 8] y) <float[8, 393216] up, float[8] b
   y = Add (biased, bias)
 })";
 
+/// Two weights in one, in whose parts it is held.
+constexpr std::string_view kDivided = R"(
+divided (float[batch, 256] x) => (float[batch, 256] y) <float[256, 512] both> {
+  all = MatMul (x, both)
+  a, b = Split <axis = 1, num_outputs = 2> (all)
+  y = Mul (a, b)
+})";
+
 /// The program of a model in which one element of a weight is greater by 1.
 std::shared_ptr<const runtime::RankPrograms> program_of(const char* mesh, std::string_view weight = "",
-                                                        int64_t element = 0) {
+                                                        int64_t element = 0, std::string_view text = kWide,
+                                                        DType dtype = DType::float32) {
   test::TemporaryFolder folder;
-  OnnxModel model = parse_text(kWide);
+  OnnxModel model = parse_text(text);
   for (Value* state : model.graph->values_of(ValueKind::state)) {
     state->data = Tensor::zeros(state->dtype(), state->data.dims);
     if (state->name == weight) reinterpret_cast<float*>(state->data.mutable_data())[element] += 1;
   }
   export_model(model, folder / "model.onnx");
-  return compile(Model::load(folder / "model.onnx"), Mesh::parse(mesh), Plan{.presets = "dp+megatron"}).impl().programs;
+  Plan plan{.presets = "dp+megatron"};
+  plan.dtype = dtype;
+  return compile(Model::load(folder / "model.onnx"), Mesh::parse(mesh), plan).impl().programs;
 }
 
 using Programs = std::vector<std::shared_ptr<const runtime::RankPrograms>>;  // by rank
@@ -80,6 +91,21 @@ TEST(SameWeights, finds_every_element_that_differs) {
       EXPECT_THAT(compare({program, other, program, program}, {1, 2, 3, 4}, SameWeights::kAll),
                   Each(HasSubstr("the data of the weights of rank 1" + words)));
     }
+}
+
+TEST(SameWeights, finds_elements_of_what_parts_are_made_of) {
+  const auto program_with = [](std::string_view weight, int64_t element) {
+    return program_of("dp=2,tp=2", weight, element, kDivided, DType::bfloat16);
+  };
+  const auto program = program_with("", 0);
+  EXPECT_THAT(compare({program, program, program_with("", 0), program}, {7, 7, 9, 7}, SameWeights::kAll), Each(""));
+  for (const int64_t element : {0, 255, 256, 256 * 512 - 1}) {
+    SCOPED_TRACE(element);
+    const auto other = program_with("both", element);
+    for (const uint64_t all : {SameWeights::kAll, uint64_t{0}})
+      EXPECT_THAT(compare({program, program, other, other}, {7, 7, 9, 9}, all),
+                  Each(HasSubstr("the data of the weights of ranks 2,3 is not that of rank 0")));
+  }
 }
 
 // Ranks do not read a block of large weights only to compare it, if nobody else reads it.

@@ -595,6 +595,10 @@ void share_data(spmd::Program& program, const spmd::Program& like) {
     auto other = known.find(state->name);
     if (other == known.end() || other->second->dtype != data.dtype || other->second->dims != data.dims) continue;
     const Tensor &shared = *other->second, *own = bytes_behind(data), *there = bytes_behind(shared);
+    if (maker_of(data) && maker_of(shared) && origin_of(data) == origin_of(shared)) {
+      data = shared;
+      continue;
+    }
     if (!own || !there || own->dtype != there->dtype || own->bytes != there->bytes) continue;
     if (own->data == there->data || std::memcmp(own->data, there->data, own->bytes) == 0) data = shared;
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <span>
 
+#include "tessera/ir/hash.h"
+
 namespace tessera {
 namespace {
 
@@ -17,6 +19,12 @@ class PartMaker : public ElementMaker {
  public:
   PartMaker(const Tensor& whole, std::shared_ptr<const ElementMaker> maker, size_t dim, int64_t start, int64_t size)
       : maker_(std::move(maker)), element_bytes_(bits_of(whole.dtype) / 8) {
+    Hash identity;
+    identity.add("part");
+    identity.add_type(whole);
+    for (uint64_t each : {origin_of(whole), uint64_t{dim}, static_cast<uint64_t>(start), static_cast<uint64_t>(size)})
+      identity.add(each);
+    identity_ = identity.value();
     const int64_t inner = count_of(std::span(whole.dims).subspan(dim + 1));
     line_ = size * inner;
     whole_line_ = whole.dims[dim] * inner;
@@ -39,10 +47,19 @@ class PartMaker : public ElementMaker {
     maker_->let_go(begin, whole_index(last) + 1 - begin);
   }
 
+  std::optional<uint64_t> identity() const override { return identity_; }
+
+  void add_sources(int64_t first, int64_t count, std::vector<SourceRange>& sources) const override {
+    if (count == 0) return;
+    const int64_t begin = whole_index(first);
+    maker_->add_sources(begin, whole_index(first + count - 1) + 1 - begin, sources);
+  }
+
  private:
   int64_t whole_index(int64_t index) const { return index / line_ * whole_line_ + begin_ + index % line_; }
 
   std::shared_ptr<const ElementMaker> maker_;
+  uint64_t identity_ = 0;
   int64_t element_bytes_, line_ = 0, whole_line_ = 0, begin_ = 0;
 };
 
@@ -78,9 +95,18 @@ const Tensor* bytes_behind(const Tensor& tensor) {
   return maker ? maker->source() : tensor.data ? &tensor : nullptr;
 }
 
-const void* origin_of(const Tensor& tensor) {
-  if (const Tensor* behind = bytes_behind(tensor)) return behind->data;
-  return maker_of(tensor);
+uint64_t origin_of(const Tensor& tensor) {
+  if (const Tensor* behind = bytes_behind(tensor)) return reinterpret_cast<uintptr_t>(behind->data);
+  const ElementMaker* maker = maker_of(tensor);
+  const std::optional<uint64_t> identity = maker ? maker->identity() : std::nullopt;
+  return identity ? *identity : reinterpret_cast<uintptr_t>(maker);
+}
+
+void add_sources_of(const Tensor& tensor, int64_t first, int64_t count, std::vector<SourceRange>& sources) {
+  if (const ElementMaker* maker = maker_of(tensor))
+    maker->add_sources(first, count, sources);
+  else if (tensor.data && count > 0)
+    sources.push_back({&tensor, first, first + count});
 }
 
 Tensor made_whole(const Tensor& tensor) {

@@ -2,12 +2,20 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "tessera/ir/tensor.h"
 
 /// Tensors without bytes, whose elements are functions of their places: whoever wants some of them makes these. Their
 /// `data` is null.
 namespace tessera {
+
+/// Elements [begin, end) of a tensor with bytes.
+struct SourceRange {
+  const Tensor* source = nullptr;
+  int64_t begin = 0, end = 0;
+};
 
 class ElementMaker {
  public:
@@ -17,6 +25,11 @@ class ElementMaker {
   /// The tensor with bytes from whose element i the element i is made, by the dtypes of both alone; null: there is
   /// none.
   virtual const Tensor* source() const { return nullptr; }
+  /// Equal for makers that make the same elements of the same bytes in memory. Nullopt: nothing is known of others.
+  virtual std::optional<uint64_t> identity() const { return std::nullopt; }
+  /// Adds ranges that contain all bytes in memory from which these elements are made, in an order that does not depend
+  /// on where they lie.
+  virtual void add_sources(int64_t /*first*/, int64_t /*count*/, std::vector<SourceRange>& /*sources*/) const {}
   /// Says that these elements have been made and are not wanted again soon: pages of files behind them may go.
   virtual void let_go(int64_t /*first*/, int64_t /*count*/) const {}
 };
@@ -34,7 +47,10 @@ Tensor made_whole(const Tensor& tensor);
 
 /// The bytes that a tensor's elements are made from: its own, or those of its maker's source; null: there are none.
 const Tensor* bytes_behind(const Tensor& tensor);
-/// Where that is; tensors of one type and origin are equal. Null: the elements are lost.
-const void* origin_of(const Tensor& tensor);
+/// Where that is, or the identity of what makes the elements; tensors of one type and origin are equal. 0: the elements
+/// are lost.
+uint64_t origin_of(const Tensor& tensor);
+/// See ElementMaker; of a tensor with bytes, these.
+void add_sources_of(const Tensor& tensor, int64_t first, int64_t count, std::vector<SourceRange>& sources);
 
 }  // namespace tessera

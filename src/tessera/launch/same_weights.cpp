@@ -25,21 +25,29 @@ struct SameWeights::Weight {
   Tensor data;
   std::map<int, Span> read_by;  // rank
 
-  static Span span_of(const Tensor& whole, const spmd::Placement& placement, const Mesh& mesh, int rank);
+  void read(int rank, const Span& span);
+
+  static Span elements_of(const Tensor& whole, const spmd::Placement& placement, const Mesh& mesh, int rank);
   static std::vector<Weight> all_of(const runtime::RankPrograms& programs);
 };
 
-/// From the first to the last byte of the whole tensor that a rank's shard uses.
-SameWeights::Weight::Span SameWeights::Weight::span_of(const Tensor& whole, const spmd::Placement& placement,
-                                                       const Mesh& mesh, int rank) {
-  if (placement.sharding.is_whole() || bits_of(whole.dtype) % 8 != 0) return {0, whole.bytes};
+/// Notes what a rank reads of it, too.
+void SameWeights::Weight::read(int rank, const Span& span) {
+  if (span.begin == span.end) return;
+  const auto [known, fresh] = read_by.try_emplace(rank, span);
+  if (!fresh) known->second = {std::min(known->second.begin, span.begin), std::max(known->second.end, span.end)};
+}
+
+/// From the first to the last element of the whole tensor that a rank's shard uses.
+SameWeights::Weight::Span SameWeights::Weight::elements_of(const Tensor& whole, const spmd::Placement& placement,
+                                                           const Mesh& mesh, int rank) {
+  if (placement.sharding.is_whole() || bits_of(whole.dtype) % 8 != 0) return {0, static_cast<size_t>(whole.count())};
   const auto none = [](std::string_view) -> std::optional<int64_t> { return std::nullopt; };
   const Box box = box_of(placement.sharding, mesh, mesh.coordinates(rank), none);
   if (box.count() == 0) return {};
   int64_t last = 0;
   for (size_t d = 0; d < box.dims.size(); ++d) last = last * box.dims[d] + box.offsets[d] + box.extents[d] - 1;
-  const size_t element = static_cast<size_t>(bits_of(whole.dtype)) / 8;
-  return {static_cast<size_t>(box.first()) * element, static_cast<size_t>(last + 1) * element};
+  return {static_cast<size_t>(box.first()), static_cast<size_t>(last + 1)};
 }
 
 /// All weights, in an order that is the same on all ranks.
@@ -48,15 +56,27 @@ std::vector<SameWeights::Weight> SameWeights::Weight::all_of(const runtime::Rank
   const auto ranks = static_cast<int>(programs.mesh().size());
   for (size_t p = 0; p < programs.programs.size(); ++p) {
     const spmd::Program& program = *programs.programs[p];
+    std::map<std::pair<const std::byte*, size_t>, size_t>
+        known;  // by place and bytes; several tensors may be made of one
     for (const auto& value : program.graph->values()) {
       const auto initial = program.initial.find(value.get());
-      const Tensor* data = initial == program.initial.end() ? nullptr : bytes_behind(initial->second);
-      if (!data) continue;
-      Weight weight{value->name, *data, {}};
-      for (int rank = 0; rank < ranks; ++rank)
-        if (programs.program_of.empty() || programs.program_of[rank] == static_cast<int>(p))
-          weight.read_by[rank] = span_of(weight.data, program.placement(value.get()), program.mesh, rank);
-      all.push_back(std::move(weight));
+      if (initial == program.initial.end()) continue;
+      const Tensor& data = initial->second;
+      std::vector<SourceRange> ranges;
+      add_sources_of(data, 0, data.count(), ranges);
+      for (const auto& [source, begin, end] : ranges)
+        if (known.try_emplace({source->data, source->bytes}, all.size()).second)
+          all.push_back({value->name, *source, {}});
+      for (int rank = 0; rank < ranks; ++rank) {
+        if (!programs.program_of.empty() && programs.program_of[rank] != static_cast<int>(p)) continue;
+        const Span elements = elements_of(data, program.placement(value.get()), program.mesh, rank);
+        ranges.clear();
+        add_sources_of(data, static_cast<int64_t>(elements.begin), static_cast<int64_t>(elements.end - elements.begin),
+                       ranges);
+        for (const auto& [source, begin, end] : ranges)
+          all[known.at({source->data, source->bytes})].read(
+              rank, {bytes_of(source->dtype, begin), bytes_of(source->dtype, end)});
+      }
     }
   }
   for (size_t s = 0; s < programs.shards.size(); ++s)

@@ -11,6 +11,7 @@
 #include "tessera/base/float16.h"
 #include "tessera/io/mapped_file.h"
 #include "tessera/ir/aligned.h"
+#include "tessera/ir/hash.h"
 #include "tessera/ir/on_demand.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
@@ -90,6 +91,20 @@ class Conversion : public ElementMaker {
   }
 
   const Tensor* source() const override { return maker_of(stored_) ? nullptr : &stored_; }
+
+  std::optional<uint64_t> identity() const override {
+    Hash identity;
+    identity.add("converted");
+    identity.add_type(stored_);
+    identity.add(origin_of(stored_));
+    identity.add(name_of(type_));
+    return identity.value();
+  }
+
+  void add_sources(int64_t first, int64_t count, std::vector<SourceRange>& sources) const override {
+    add_sources_of(stored_, first, count, sources);
+  }
+
   void let_go(int64_t first, int64_t count) const override { MappedFile::let_go(stored_, first, count); }
 
  private:

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tessera/io/mapped_file.h"
+#include "tessera/ir/hash.h"
 #include "tessera/ir/on_demand.h"
 #include "tessera/ops/finite.h"
 #include "tessera/rewrite/edit.h"
@@ -190,6 +191,25 @@ class Stack : public ElementMaker {
     while (count > 0) {
       const int64_t at = first % each_, run = std::min(count, each_ - at);
       MappedFile::let_go(pieces_[static_cast<size_t>(first / each_)], at, run);
+      first += run;
+      count -= run;
+    }
+  }
+
+  std::optional<uint64_t> identity() const override {
+    Hash identity;
+    identity.add("stack");
+    for (const Tensor& piece : pieces_) {
+      identity.add_type(piece);
+      identity.add(origin_of(piece));
+    }
+    return identity.value();
+  }
+
+  void add_sources(int64_t first, int64_t count, std::vector<SourceRange>& sources) const override {
+    while (count > 0) {
+      const int64_t at = first % each_, run = std::min(count, each_ - at);
+      add_sources_of(pieces_[static_cast<size_t>(first / each_)], at, run, sources);
       first += run;
       count -= run;
     }

@@ -274,7 +274,7 @@ struct Executor::Impl {
     }
     for (const auto& rank : ranks) all.add_weights(rank->weights());
     memory.require_plan(
-        all.peak() - already.states(),
+        all.peak() - std::min(all.peak(), already.states()),
         [&] {
           std::vector<device::NamedBytes> pieces;
           for (const auto& rank : sized)

@@ -81,6 +81,7 @@ std::shared_ptr<const void> RankState::hold(size_t bytes, std::string_view what)
 void RankState::size_for(RankState& other) {
   check(!limit_, "nothing runs where memory is sized");
   shared_kernels_ = &other.kernels();
+  constants_ = other.constants_;
   refuse_beyond(other.limit_);
 }
 
@@ -109,7 +110,11 @@ Tensor RankState::resident(const Tensor& tensor, std::string_view name) {
 }
 
 const Tensor& RankState::constant(const Value* constant) {
-  if (!limit_ || device_->uses_host_memory()) return constant->data;
+  if (device_->uses_host_memory()) return constant->data;
+  if (!limit_) {
+    constants_.try_emplace(constant, constant->data);
+    return constant->data;
+  }
   auto known = constants_.find(constant);
   if (known == constants_.end()) known = constants_.emplace(constant, resident(constant->data, constant->name)).first;
   return known->second;

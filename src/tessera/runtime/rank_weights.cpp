@@ -50,7 +50,7 @@ const WeightPart& RankWeights::part_of(const RankPrograms& programs, const Value
   WeightPart part{.name = state->name,
                   .type = fmt::format("{} {}", name_of(state->dtype()), to_string(state->shape()))};
   if (const Tensor* cut = programs.shard_of(rank_.rank(), state->name)) {
-    part.origin = cut->data;
+    part.origin = origin_of(*cut);
   } else {
     part.origin = origin_of(program.initial.at(state));
     const Sharding& sharding = program.placement(state).sharding;

@@ -8,7 +8,7 @@
 namespace tessera::runtime {
 
 std::string WeightPart::str() const {
-  return fmt::format("{} {} {} {}", name, type, origin, where);
+  return fmt::format("{} {} {:x} {}", name, type, origin, where);
 }
 
 Tensor WeightStore::held(const Entry& entry) {

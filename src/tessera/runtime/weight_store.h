@@ -12,10 +12,10 @@ namespace tessera::runtime {
 
 /// A part of a state that never changes. Programs and ranks that want the same bytes name them alike.
 struct WeightPart {
-  std::string name;              ///< of the state
-  std::string type;              ///< its dtype and the extents of the part
-  const void* origin = nullptr;  ///< of the state's data (origin_of)
-  std::string where;             ///< the part's place in the data; of a derived state: how init makes it
+  std::string name;     ///< of the state
+  std::string type;     ///< its dtype and the extents of the part
+  uint64_t origin = 0;  ///< of the state's data (origin_of)
+  std::string where;    ///< the part's place in the data; of a derived state: how init makes it
 
   auto operator<=>(const WeightPart&) const = default;
   std::string str() const;
