@@ -78,6 +78,28 @@ TEST_F(TrainValues, out_of_range_leave_the_checkpoint_before_them) {
   }
 }
 
+// Between the table and its lookup lies a cast or a transposition then.
+TEST_F(TrainValues, tokens_out_of_range_are_named_whatever_the_table_is_made_from) {
+  std::string text = R"(
+<ir_version: 10, opset_import: ["" : 17]>
+g (int64[b, s] ids) => (float[b, s, 11] y) <float[11, 8] table, float[8, 11] head> {
+  x = Gather (table, ids)
+  y = MatMul (x, head)
+})";
+  std::vector<int64_t> ids = counted();
+  ids[12 + 6 + 4] = -5;
+  const std::string file = data("d.npz", ids, counted());
+  const auto expect_named = [&](const std::string& words) {
+    EXPECT_THAT(mistake("train " + write_model(folder_, text).string() + " --quiet --data " + file + words),
+                AllOf(HasSubstr("'ids' of step 1"), HasSubstr("holds -5 at [1, 4]"), HasSubstr("0 to 10")))
+        << words;
+  };
+  for (const char* words : {" --dtype bfloat16", " --dtype float16", " --tie 'table=head^T'"}) expect_named(words);
+  for (size_t at = text.find("float["); at != std::string::npos; at = text.find("float[", at + 8))
+    text.replace(at, 5, "float16");
+  expect_named("");
+}
+
 TEST_F(TrainValues, data_of_an_evaluation_are_held_to_the_same_ranges) {
   std::vector<int64_t> wrong = counted();
   wrong[1] = -5;
