@@ -156,6 +156,7 @@ TEST_F(HalfPrecision, GradientsOfWeightsAreNotRoundedOnTheirWay) {
 // A parameter that the file holds in 16 bits is float32 while it trains, made of the file's elements as ranks want
 // them.
 TEST_F(HalfPrecision, AParameterOf16BitsTrainsAsOneOf32ThatIsCast) {
+  const TemporaryFolder folder;
   const Tensor start = scattered({300, 300}, 3, 0.5F);
   const auto written = [&](const char* name, bool half) {
     OnnxModel made =
@@ -167,7 +168,7 @@ TEST_F(HalfPrecision, AParameterOf16BitsTrainsAsOneOf32ThatIsCast) {
     std::vector<float> wide(narrow.begin(), narrow.end());
     made.graph->find("w")->data = half ? Tensor::of<Float16>(DType::float16, start.dims, narrow)
                                        : Tensor::of<float>(DType::float32, start.dims, wide);
-    const std::filesystem::path path = folder_ / name;
+    const std::filesystem::path path = folder / name;
     export_model(made, path);
     return Model::load(path);
   };

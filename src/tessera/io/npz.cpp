@@ -15,9 +15,19 @@
 #include "tessera/ir/pages.h"
 
 namespace tessera {
-namespace {
 
 namespace fs = std::filesystem;
+
+/// An array of an archive, as the archive's directory states it.
+struct ArrayEntry {
+  std::string name;  ///< without ".npy"
+  zip_uint64_t index;
+  uint64_t size;     ///< inflated
+  bool stored;       ///< not deflated
+  std::string what;  ///< names file and array in errors
+};
+
+namespace {
 
 constexpr std::string_view kSuffix = ".npy";
 
@@ -48,15 +58,6 @@ Archive open_to_read(const fs::path& path) {
          path.string(), message_of(code));
   fail("inputs", "{}: {}", path.string(), message_of(code));
 }
-
-/// An array of an archive, as the archive's directory states it.
-struct ArrayEntry {
-  std::string name;  ///< without ".npy"
-  zip_uint64_t index;
-  uint64_t size;     ///< inflated
-  bool stored;       ///< not deflated
-  std::string what;  ///< names file and array in errors
-};
 
 void for_each_array(zip_t* archive, const fs::path& path, const NpzOptions& options,
                     const std::function<void(const ArrayEntry&)>& visit) {

@@ -375,6 +375,7 @@ std::optional<Expr> Expr::exact_divide(const Expr& a, const Expr& b) {
   if (b.is(0)) return std::nullopt;
   if (a == b) return Expr(1);
   if (a.is(0)) return Expr(0);
+  if (b.is(1)) return a;
   auto divisor_terms = b.terms();
   if (divisor_terms.size() != 1) {
     // A sum divides only its own multiples: try (a's leading term / b's leading term) once.

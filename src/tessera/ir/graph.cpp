@@ -109,7 +109,9 @@ Value* Graph::add_value(std::string_view value_name, ValueKind kind, TensorType 
   value->name = fresh_name(value_name);
   value->kind = kind;
   value->type = std::move(type);
+  value->number = made_++;
   values_.push_back(std::move(value));
+  ++edits_;
   Value* added = values_.back().get();
   by_name_.emplace(added->name, added);
   return added;
@@ -213,6 +215,7 @@ auto found_near(List& list, const T* wanted, size_t& near) {
 
 Node* Graph::adopt_node(std::unique_ptr<Node> node, const Node* before) {
   Node* added = node.get();
+  ++edits_;
   for (size_t i = 0; i < added->inputs.size(); ++i)
     if (added->inputs[i]) added->inputs[i]->uses.push_back({added, i});
   for (Value* result : added->outputs)
@@ -238,6 +241,7 @@ void drop_use(Value* value, const Node* node, size_t index) {
 }  // namespace
 
 void Graph::set_input(Node* node, size_t index, Value* value) {
+  ++edits_;
   if (index >= node->inputs.size()) node->inputs.resize(index + 1, nullptr);
   if (node->inputs[index]) drop_use(node->inputs[index], node, index);
   node->inputs[index] = value;
@@ -246,6 +250,7 @@ void Graph::set_input(Node* node, size_t index, Value* value) {
 
 void Graph::replace_uses(Value* from, Value* to) {
   if (from == to) return;
+  ++edits_;
   for (const Use& use : from->uses) {
     use.node->inputs[use.index] = to;
     to->uses.push_back(use);
@@ -258,6 +263,7 @@ void Graph::replace_uses(Value* from, Value* to) {
 }
 
 void Graph::set_next(Value* state, Value* next) {
+  ++edits_;
   std::erase(stepped_, state);
   if (next) stepped_.push_back(state);
   state->next = next;
@@ -266,6 +272,7 @@ void Graph::set_next(Value* state, Value* next) {
 
 void Graph::rename(Value* value, std::string_view new_name) {
   if (value->name == new_name) return;
+  ++edits_;
   by_name_.erase(value->name);
   value->name = fresh_name(new_name);
   by_name_.emplace(value->name, value);
@@ -279,6 +286,7 @@ void unlink(Node* node) {
 }  // namespace
 
 void Graph::erase(Node* node) {
+  ++edits_;
   for (Value* result : node->outputs) {
     if (!result) continue;
     if (!result->uses.empty() || is_output(result))
@@ -291,6 +299,7 @@ void Graph::erase(Node* node) {
 }
 
 void Graph::erase(Value* source) {
+  ++edits_;
   check(!source->producer && !source->next && source->uses.empty() && !is_output(source),
         fmt::format("'{}' is unused when it goes", source->name));
   std::erase(inputs, source);
@@ -326,7 +335,8 @@ void Graph::erase_dead(bool states) {
   };
   for (const auto& value : values_)
     if (removable(*value)) by_name_.erase(value->name);
-  std::erase_if(values_, [&](const auto& value) { return removable(*value); });
+  const size_t removed = std::erase_if(values_, [&](const auto& value) { return removable(*value); });
+  if (removed > 0 || !dead.empty()) ++edits_;
   std::erase_if(nodes_, [&](const auto& node) { return dead.contains(node.get()); });
 }
 
@@ -368,6 +378,8 @@ void Graph::sort() {
       stack.pop_back();
     }
   }
+  if (std::is_sorted(order.begin(), order.end())) return;
+  ++edits_;
   std::vector<std::unique_ptr<Node>> sorted;
   sorted.reserve(nodes_.size());
   for (size_t at : order) sorted.push_back(std::move(nodes_[at]));
@@ -376,6 +388,7 @@ void Graph::sort() {
 
 void Graph::arrange(const std::vector<Node*>& order) {
   check(order.size() == nodes_.size(), "an order names each node once");
+  ++edits_;
   std::unordered_map<const Node*, std::unique_ptr<Node>> owned;
   for (auto& node : nodes_) owned.emplace(node.get(), std::move(node));
   for (size_t i = 0; i < order.size(); ++i) {
@@ -393,18 +406,24 @@ void Graph::verify(std::string_view stage) const {
     if (!holds) fail_running(stage, "graph '{}': {} for '{}'; this is a bug in tessera", name, what, value.name);
   };
   struct Seen {
+    const Value* value = nullptr;
     size_t uses = 0;
     bool defined = false, steps = false;
   };
-  std::unordered_map<const Value*, Seen> owned;
-  owned.reserve(values_.size());
-  for (const auto& value : values_) owned.emplace(value.get(), Seen());
+  std::vector<Seen> owned(made_);
+  for (const auto& value : values_) {
+    require(value->number < made_ && !owned[value->number].value, "the number is not its own", *value);
+    owned[value->number].value = value.get();
+  }
+  const auto find_owned = [&](const Value* value) -> Seen* {
+    return value->number < made_ && owned[value->number].value == value ? &owned[value->number] : nullptr;
+  };
   for (const Value* state : stepped_)
-    if (const auto found = owned.find(state); found != owned.end()) found->second.steps = true;
+    if (Seen* found = find_owned(state)) found->steps = true;
   // If each name is that of an owned value, and there are as many, each value has its own; that takes no search.
   const bool all_named =
       by_name_.size() == values_.size() && std::all_of(by_name_.begin(), by_name_.end(), [&](const auto& named) {
-        return owned.contains(named.second) && named.second->name == named.first;
+        return find_owned(named.second) && named.second->name == named.first;
       });
   for (const auto& value : values_) {
     if (!all_named) require(find(value->name) == value.get(), "the name is not its own", *value);
@@ -424,29 +443,29 @@ void Graph::verify(std::string_view stage) const {
   for (const auto& node : nodes_) {
     for (const Value* operand : node->inputs) {
       if (!operand) continue;
-      const auto found = owned.find(operand);
-      if (found == owned.end()) fail_running(stage, "{} has an operand of another graph", node->label());
-      require(!operand->producer || found->second.defined, "a use comes before the definition", *operand);
-      ++found->second.uses;
+      Seen* found = find_owned(operand);
+      if (!found) fail_running(stage, "{} has an operand of another graph", node->label());
+      require(!operand->producer || found->defined, "a use comes before the definition", *operand);
+      ++found->uses;
     }
     for (const Value* result : node->outputs) {
       if (!result) continue;
-      const auto found = owned.find(result);
-      if (found == owned.end()) fail_running(stage, "{} has a result of another graph", node->label());
+      Seen* found = find_owned(result);
+      if (!found) fail_running(stage, "{} has a result of another graph", node->label());
       require(result->producer == node.get(), "the producer is another", *result);
-      found->second.defined = true;
+      found->defined = true;
     }
   }
   for (const auto& value : values_) {
-    const Seen& seen = owned.at(value.get());
+    const Seen& seen = owned[value->number];
     require(value->uses.size() == seen.uses, "uses are miscounted", *value);
     for (const Use& use : value->uses)
       require(use.node->input(use.index) == value.get(), "a listed use is not one", *value);
-    if (value->next) require(owned.contains(value->next), "the next value is of another graph", *value);
+    if (value->next) require(find_owned(value->next) != nullptr, "the next value is of another graph", *value);
     require(seen.steps == (value->next != nullptr), "the next value was not set by the graph", *value);
   }
   for (const Value* output : outputs)
-    if (!owned.contains(output)) fail_running(stage, "graph '{}' has an output of another graph", name);
+    if (!find_owned(output)) fail_running(stage, "graph '{}' has an output of another graph", name);
 }
 
 std::unique_ptr<Graph> Graph::clone(std::map<const Value*, Value*>* map) const {
@@ -454,6 +473,7 @@ std::unique_ptr<Graph> Graph::clone(std::map<const Value*, Value*>* map) const {
   std::map<const Value*, Value*> own;
   std::map<const Value*, Value*>& to = map ? *map : own;
   copy->name = name;
+  copy->made_ = made_;
   copy->extra = extra;
   for (const auto& value : values_) {
     auto twin = std::make_unique<Value>(*value);

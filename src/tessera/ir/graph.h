@@ -91,6 +91,7 @@ struct StateOrigin {
 /// A tensor that flows through a graph. Owned by its Graph; addresses are stable.
 struct Value {
   std::string name;
+  size_t number = 0;  ///< its own in its graph, in the order of creation
   ValueKind kind = ValueKind::result;
   TensorType type;
   Node* producer = nullptr;  ///< for results
@@ -221,6 +222,9 @@ class Graph {
   /// the pass after which it is called.
   void verify(std::string_view stage) const;
 
+  /// How often these functions have changed the graph so far; while it stays, verify() need not look again.
+  uint64_t edits() const { return edits_; }
+
   /// A deep copy; `map`, if given, receives old value → new value.
   std::unique_ptr<Graph> clone(std::map<const Value*, Value*>* map = nullptr) const;
 
@@ -232,6 +236,8 @@ class Graph {
   std::vector<Value*> stepped_;  ///< states with a next value
   /// Where a node and a value were found last: edits walk, so the next one is near.
   size_t near_node_ = 0, near_value_ = 0;
+  uint64_t edits_ = 0;
+  size_t made_ = 0;  ///< values so far
   std::map<std::string, Value*, std::less<>> by_name_;
   std::map<std::string, int, std::less<>> next_suffix_;
 };

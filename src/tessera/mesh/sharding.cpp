@@ -204,7 +204,11 @@ Expr split_offset(const Expr& size, const Expr& index, int64_t count) {
 
 Expr local_extent(const Part& part, const Mesh& mesh) {
   Expr extent = part.size;
-  for (const AxisRef& axis : part.axes) extent = split_extent(extent, index_along(axis, mesh), axis.size);
+  for (const AxisRef& axis : part.axes)
+    if (auto even = Expr::exact_divide(extent, axis.size))
+      extent = std::move(*even);
+    else
+      extent = split_extent(extent, index_along(axis, mesh), axis.size);
   return extent;
 }
 

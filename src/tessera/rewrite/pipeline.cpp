@@ -1,6 +1,7 @@
 #include "tessera/rewrite/pipeline.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "tessera/base/error.h"
 #include "tessera/rewrite/lists.h"
@@ -87,16 +88,19 @@ void rewrite_model(OnnxModel& model, const RewriteOptions& options) {
     graph.erase_dead();
   };
   raise_barriers();
+  std::optional<uint64_t> verified;
   for (const Pass& pass : passes()) {
     pass.run(model);
     drop_lists();
     raise_barriers();  // names inside functions appear when these are inlined
-    graph.verify(pass.name);
+    if (graph.edits() != verified) graph.verify(pass.name);
+    verified = graph.edits();
     if (options.observe) options.observe(pass.name, model);
   }
   lower_barriers(is_candidate);
   graph.erase_dead();  // nodes that existed only for their names
   graph.outputs.resize(real_outputs);
+  graph.verify("rewrite");
 }
 
 std::optional<OnnxModel> rewritten_if_possible(const OnnxModel& model, const std::set<std::string>& kept) {

@@ -38,7 +38,8 @@ class Sharer {
  private:
   void take(const Value* value, const Sharding& wanted) {
     if (!value->producer || ops::moves_of(*value->producer) < ops::Moves::all) return;
-    const bool changes = moves_data(plan_reshard(made(value), wanted, value->dtype()));
+    const bool changes =
+        !same_layout(made(value), wanted) && moves_data(plan_reshard(made(value), wanted, value->dtype()));
     const auto way = changes ? way_up(layout_, value, wanted, decisions_.fetched) : std::vector<Level>{};
     if (way.size() < 2 || best_of(way) == 0) {
       taken_.insert(value);
