@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "api/trained_on_meshes.h"
-#include "tessera/base/float16.h"
 #include "tessera/ir/tolerance.h"
 
 namespace tessera::test {
@@ -150,40 +149,6 @@ TEST_F(HalfPrecision, GradientsOfWeightsAreNotRoundedOnTheirWay) {
       const Tensor after = session.states().at("w");
       for (float element : after.as<float>()) EXPECT_EQ(element, -(2048 + 6) / 2.0F);
     }
-  }
-}
-
-// A parameter that the file holds in 16 bits is float32 while it trains, made of the file's elements as ranks want
-// them.
-TEST_F(HalfPrecision, AParameterOf16BitsTrainsAsOneOf32ThatIsCast) {
-  const TemporaryFolder folder;
-  const Tensor start = scattered({300, 300}, 3, 0.5F);
-  const auto written = [&](const char* name, bool half) {
-    OnnxModel made =
-        parse_text(std::string("<ir_version: 10, opset_import: [\"\" : 22]>\n") +
-                   "g (float[b, 300] x) => (float[b, 300] y) <" + (half ? "float16" : "float") +
-                   "[300, 300] w> {\n  h = Cast <to = 10> (x)\n" + (half ? "" : "  n = Cast <to = 10> (w)\n") +
-                   "  p = MatMul (h, " + (half ? "w" : "n") + ")\n  y = Cast <to = 1> (p)\n}");
-    std::vector<Float16> narrow(start.as<float>().begin(), start.as<float>().end());
-    std::vector<float> wide(narrow.begin(), narrow.end());
-    made.graph->find("w")->data = half ? Tensor::of<Float16>(DType::float16, start.dims, narrow)
-                                       : Tensor::of<float>(DType::float32, start.dims, wide);
-    const std::filesystem::path path = folder / name;
-    export_model(made, path);
-    return Model::load(path);
-  };
-  const Model half = written("half.onnx", true), wide = written("wide.onnx", false);
-  Training training;
-  training.loss = "mse";
-  training.labels = "target";
-  const std::vector<Tensors> batches = {{{"x", scattered({4, 300}, 1)}, {"target", scattered({4, 300}, 2)}},
-                                        {{"x", scattered({4, 300}, 4)}, {"target", scattered({4, 300}, 5)}}};
-  for (const Layout& layout : std::vector<Layout>{{"dp=1", ""}, {"tp=2", ""}, {"fsdp=2", ""}}) {
-    SCOPED_TRACE(layout.mesh);
-    const Trained one = train(half, training, layout, batches), other = train(wide, training, layout, batches);
-    EXPECT_EQ(one.losses, other.losses);
-    EXPECT_EQ(one.norms, other.norms);
-    expect_same(one.states, other.states);
   }
 }
 
