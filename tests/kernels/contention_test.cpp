@@ -12,20 +12,22 @@ class Looks {
  public:
   explicit Looks(double share = 1) : share_(share) {}
 
-  // For `span`, one loss every `between` of the time on cores; 0: none. Returns how long the answer was "shared".
+  // For `span`, a wait for one turn every `between` of the time on cores; 0: none. Returns how long the answer was
+  // "shared".
   milliseconds pass(milliseconds span, milliseconds between = milliseconds(0)) {
     milliseconds shared(0);
     for (const Contention::Clock::time_point end = now_ + span; now_ < end; now_ += kStep) {
       const auto before = had_.cores;
       had_.cores += std::chrono::duration_cast<std::chrono::microseconds>(kStep * share_);
-      if (between.count() > 0) had_.losses += had_.cores / between - before / between;
+      if (between.count() > 0) lose(had_.cores / between - before / between);
       if (contention_.look(now_, had_)) shared += kStep;
     }
     return shared;
   }
   void sleep(milliseconds span) { now_ += span; }
-  void lose(int64_t count) { had_.losses += count; }
+  void lose(int64_t turns) { had_.waited += turns * milliseconds(4); }
   bool is_shared() const { return contention_.is_shared(); }
+  int threads_per_core() const { return contention_.threads_per_core(); }
 
  private:
   static constexpr milliseconds kStep{4};
@@ -35,7 +37,7 @@ class Looks {
   Contention::Had had_;
 };
 
-constexpr milliseconds kHog{4};  // between losses beside one busy process
+constexpr milliseconds kHog{4};  // between turns beside one busy process on each core
 
 TEST(Contention, AMachineOfItsOwnIsNotShared) {
   Looks looks;
@@ -82,13 +84,33 @@ TEST(Contention, MoreLossesThanAPatienceForgivesAreForgottenInTime) {
 
 TEST(Contention, AFreeMachineIsNoticed) {
   Looks looks;
-  looks.pass(milliseconds(5000), kHog);
-  ASSERT_TRUE(looks.is_shared());
-  looks.pass(milliseconds(600));
+  looks.pass(milliseconds(30'000), kHog);
+  looks.pass(milliseconds(4100));
+  EXPECT_FALSE(looks.is_shared());
+  EXPECT_EQ(looks.pass(milliseconds(10'000)), milliseconds(0));
+}
+
+// Two threads of one process that share a core wait for each other, whoever else there is.
+TEST(Contention, ThreadsThatShareACoreDoNotKeepSharingIt) {
+  Looks looks;
+  looks.pass(milliseconds(1000), kHog);
+  for (int passed = 0; passed < 5000; passed += 4) looks.pass(milliseconds(4), milliseconds(looks.is_shared() ? 4 : 0));
   EXPECT_FALSE(looks.is_shared());
 }
 
-// Teams that sleep lose no cores. Each return to spinning loses some, so that returns become rare.
+TEST(Contention, ThreadsShareCoresByWhatTheyGetOfThem) {
+  const auto per_core = [](milliseconds between) {
+    Looks looks;
+    looks.pass(milliseconds(100), between);
+    return looks.threads_per_core();
+  };
+  EXPECT_EQ(Looks().threads_per_core(), 0);
+  EXPECT_EQ(per_core(milliseconds(4)), 2);   // half of each core
+  EXPECT_EQ(per_core(milliseconds(8)), 2);   // one busy process beside two threads
+  EXPECT_EQ(per_core(milliseconds(1)), 5);   // four busy processes on each core
+}
+
+// Each trial has threads wait, so that trials become rare.
 TEST(Contention, TrialsBecomeRareWhileTheyFail) {
   Looks looks;
   const auto ten_seconds = [&] {

@@ -12,10 +12,9 @@
 #include <thread>
 #include <vector>
 
+#include "tessera/kernels/cpu/gathered_team.h"
 #include "tessera/kernels/cpu/parallel.h"
 #include "tessera/kernels/cpu/sleeping_teams.h"
-#include "tessera/kernels/cpu/spread_team.h"
-#include "tessera/kernels/cpu/team_price.h"
 
 namespace tessera::kernels {
 namespace {
@@ -37,39 +36,21 @@ TEST(Teams, NoTeamIsLargerThanScratchMemoryWasPlannedFor) {
       EXPECT_LE(team_for(work, threads), most_team_for(work, threads)) << work;
 }
 
-TEST(TeamPrice, IsNothingOnCoresOfOnesOwn) {
-  EXPECT_EQ(TeamPrice().get(), 0ns);
+TEST(GatheredTeam, NeighboursShareTheCoreOfTheFirst) {
+  EXPECT_THAT(gathered({0, 1}, {0, 1}, 2), ElementsAre(0, 0));
+  EXPECT_THAT(gathered({1, 0}, {0, 1}, 2), ElementsAre(1, 1));
+  EXPECT_THAT(gathered({0, 1, 2, 3}, {0, 1, 2, 3}, 2), ElementsAre(0, 0, 2, 2));
+  EXPECT_THAT(gathered({3, 1, 2}, {1, 2, 3}, 3), ElementsAre(3, 3, 3));
+  EXPECT_THAT(gathered({3, 1, 2}, {1, 2, 3}, 8), ElementsAre(3, 3, 3));
 }
 
-TEST(TeamPrice, OneUnluckyLoopDoesNotCount) {
-  TeamPrice price;
-  for (int i = 0; i < 10; ++i) {
-    price.note(20us);
-    price.note(30us);
-    price.note(i % 2 == 0 ? 3ms : 25us);
-    EXPECT_LE(price.get(), 30us);
-  }
+TEST(GatheredTeam, OthersOfTheTeamGetAnotherCore) {
+  EXPECT_THAT(gathered({0, 1, 0, 1}, {0, 1, 2, 3}, 2), ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(gathered({5, 5, 5, 5, 5}, {4, 5, 6}, 2), ElementsAre(5, 5, 4, 4, 6));
 }
 
-TEST(TeamPrice, FollowsWhatLoopsTakeNow) {
-  TeamPrice price;
-  for (int i = 0; i < 3; ++i) price.note(3ms);
-  EXPECT_EQ(price.get(), 3ms);
-  for (int i = 0; i < 3; ++i) price.note(20us);
-  EXPECT_EQ(price.get(), 20us);
-  price.forget();
-  EXPECT_EQ(price.get(), 0ns);
-}
-
-TEST(SpreadTeam, MembersThatShareACoreGoToFreeOnesInOrder) {
-  EXPECT_THAT(spread_of({0, 0, 1, 1}, {0, 1, 2, 3}), ElementsAre(-1, 2, -1, 3));
-  EXPECT_THAT(spread_of({5, 5}, {4, 5}), ElementsAre(-1, 4));
-}
-
-TEST(SpreadTeam, MembersStayWhereNoCoreIsFree) {
-  EXPECT_THAT(spread_of({0, 1}, {0, 1}), ElementsAre(-1, -1));
-  EXPECT_THAT(spread_of({0, 0, 0}, {0, 1}), ElementsAre(-1, 1, -1));
-  EXPECT_THAT(spread_of({7, 7}, {7}), ElementsAre(-1, -1));
+TEST(GatheredTeam, MembersStayTogetherWhereNoCoreIsFree) {
+  EXPECT_THAT(gathered({7, 7, 7, 7}, {7}, 2), ElementsAre(7, 7, 7, 7));
 }
 
 #ifndef TESSERA_THREAD_SANITIZER  // libgomp is not instrumented
@@ -119,7 +100,7 @@ TEST(SleepingTeams, LoopsComputeWhatTheyComputedBefore) {
   }
 }
 
-TEST(SpreadTeam, LeavesThreadsAllTheirCores) {
+TEST(GatheredTeam, ThreadsMayStillUseAllTheirCores) {
   const auto cores_of_members = [] {
     std::vector<int> cores(3);
 #pragma omp parallel num_threads(3)
@@ -132,7 +113,7 @@ TEST(SpreadTeam, LeavesThreadsAllTheirCores) {
     return cores;
   };
   const std::vector<int> before = cores_of_members();
-  for (int i = 0; i < 20; ++i) spread_team(3);
+  for (int together : {1, 2, 3, 4}) gather_team(3, together);
   EXPECT_EQ(cores_of_members(), before);
 }
 

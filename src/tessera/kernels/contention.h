@@ -10,36 +10,44 @@ namespace tessera::kernels {
 /// now and then, and so do threads of the process itself, for moments; so much waiting is forgiven. (To count how often
 /// a thread loses its core does not tell the two apart.)
 ///
-///     losses   0 0 1 0 0 0 | 1 1 1 1 1 …                     | 0 0 0 0 …  | 0 0 0 …
-///     answer   alone       | shared, from the fourth loss on | shared     | alone, once a whole patience was quiet
+///     turns waited for   0 0 1 0 0 0 | 1 1 1 1 1 …                     | 1 1 …                          | 0 0 0 …
+///     answer             alone       | shared, from the fourth turn on | a trial, which the next ends   | alone
 ///
-/// Where teams sleep instead of spinning, threads lose their cores less often, or not at all. Hence quiet is no proof
-/// that a machine is free again, and the answer "alone" is a trial: if losses follow soon, the next patience is twice
-/// as long.
+/// While the answer is "shared", the process' own threads share cores and wait for each other, so that waiting says
+/// nothing. Hence it ends after a patience with a trial: the answer "alone", until a thread waits for a turn again. If
+/// that comes soon, the next patience is twice as long.
 class Contention {
  public:
   using Clock = std::chrono::steady_clock;
 
   /// What all threads of the process have had up to now.
   struct Had {
-    std::chrono::microseconds cores{0};  ///< time on cores
-    int64_t losses = 0;                  ///< turns of others that they waited for: of 4 ms each
+    std::chrono::microseconds cores{0};   ///< time on cores
+    std::chrono::microseconds waited{0};  ///< time for which they waited for a core
   };
 
   /// Takes a look; looks may come at any distance. What came before the first one counts. Returns is_shared().
   bool look(Clock::time_point now, const Had& had);
-  bool is_shared() const { return shared_; }
+  bool is_shared() const { return threads_per_core_ > 0; }
+  /// How many threads that would use a core each should share one, so that the process asks for no more than what it
+  /// gets beside the others: about the inverse of its share. 0: alone.
+  int threads_per_core() const { return threads_per_core_; }
 
  private:
-  static constexpr double kForgiven = 60;  ///< losses per second on cores
-  static constexpr double kMost = 3;       ///< unforgiven losses that a process may have and be alone
-  static constexpr std::chrono::milliseconds kShortest{250}, kLongest{4000}, kSoon{250};
+  static constexpr std::chrono::microseconds kTurn{4000};  ///< for which others have a core
+  static constexpr double kForgiven = 60;                  ///< turns per second on cores
+  static constexpr double kMost = 3;                       ///< unforgiven turns beside which a process is alone
+  static constexpr std::chrono::milliseconds kShortest{500}, kLongest{4000};
+  static constexpr std::chrono::milliseconds kSoon{250};  ///< on cores
 
-  double level_ = 0;  ///< unforgiven losses
-  bool shared_ = false;
-  Had had_;                  ///< at the last look
-  Clock::time_point since_;  ///< the begin of this patience
-  Clock::time_point tried_;  ///< the end of the last one
+  void begin_sharing(Clock::time_point now);
+
+  double level_ = 0;               ///< unforgiven turns
+  double cores_ = 0, waited_ = 0;  ///< of late, in microseconds
+  int threads_per_core_ = 0;
+  Had had_;                              ///< at the last look
+  Clock::time_point since_;              ///< the begin of this patience
+  std::chrono::microseconds tried_{-1};  ///< the time on cores when the last trial began; negative: there was none
   std::chrono::milliseconds patience_ = kShortest;
 };
 

@@ -12,9 +12,8 @@
 #include <thread>
 
 #include "tessera/kernels/contention.h"
+#include "tessera/kernels/cpu/gathered_team.h"
 #include "tessera/kernels/cpu/sleeping_teams.h"
-#include "tessera/kernels/cpu/spread_team.h"
-#include "tessera/kernels/cpu/team_price.h"
 
 namespace tessera::kernels {
 namespace {
@@ -24,9 +23,10 @@ class Cores {
  public:
   using Clock = Contention::Clock;
 
-  bool are_shared(Clock::time_point now) {
+  /// Contention::threads_per_core().
+  int threads_per_core(Clock::time_point now) {
     if (now.time_since_epoch().count() >= next_look_.load(std::memory_order_relaxed)) look(now);
-    return shared_.load(std::memory_order_relaxed);
+    return threads_per_core_.load(std::memory_order_relaxed);
   }
 
  private:
@@ -50,7 +50,7 @@ class Cores {
     getrusage(RUSAGE_SELF, &used);
     return {std::chrono::seconds(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
                 std::chrono::microseconds(used.ru_utime.tv_usec + used.ru_stime.tv_usec),
-            waited() / std::chrono::milliseconds(4)};
+            std::chrono::duration_cast<std::chrono::microseconds>(waited())};
   }
 
   void look(Clock::time_point now) {
@@ -63,56 +63,43 @@ class Cores {
         std::memory_order_relaxed);
     if (shared == (sleeping_ != nullptr)) return;
     sleeping_ = shared ? std::make_unique<SleepingTeams>() : nullptr;
-    shared_.store(shared, std::memory_order_relaxed);
+    threads_per_core_.store(contention_.threads_per_core(), std::memory_order_relaxed);
   }
 
   std::atomic<Clock::rep> next_look_{0};
-  std::atomic<bool> shared_ = false;
+  std::atomic<int> threads_per_core_ = 0;
   std::mutex mutex_;  // of what follows
   Contention contention_;
   std::unique_ptr<SleepingTeams> sleeping_;  // while cores are shared
 };
 
-/// What a rank's thread knows about its team, while cores are shared.
-struct OwnTeam {
-  Contention::Clock::time_point next_spread;
-  TeamPrice price;
-};
-
-OwnTeam& own_team() {
-  thread_local OwnTeam own;
-  return own;
+// Of this thread's team. Returns Contention::threads_per_core().
+int settle_team(int threads) {
+  using Clock = Contention::Clock;
+  constexpr std::chrono::milliseconds kBetweenMoves{10};
+  constexpr int kMovesShare = 20;  // of the time at most one part in so many
+  static auto* cores = new Cores;  // NB never destroyed: threads may compute while the process ends
+  thread_local Clock::time_point next_move;
+  const Clock::time_point now = Clock::now();
+  const int together = cores->threads_per_core(now);
+  if (together > 1 && now >= next_move) {
+    gather_team(threads, together);
+    const Clock::time_point end = Clock::now();
+    next_move = end + std::max<Clock::duration>(kBetweenMoves, kMovesShare * (end - now));
+  }
+  return together;
 }
-
-/// About how long one thread takes for an element.
-constexpr std::chrono::duration<double, std::nano> kElement{0.5};
 
 }  // namespace
 
 int team_for(int64_t work, int threads) {
   if (threads <= 1 || work < parallel_threshold) return 1;
-  if (!heed_other_work(threads)) return threads;
-  const auto alone = std::chrono::duration_cast<TeamPrice::Time>(static_cast<double>(work) * kElement);
-  return (threads - 1) * alone / threads > own_team().price.get() ? threads : 1;
+  const int together = std::max(1, settle_team(threads));
+  return (threads + together - 1) / together;
 }
 
 bool heed_other_work(int threads) {
-  using Clock = Contention::Clock;
-  constexpr std::chrono::milliseconds kBetweenSpreads{10};
-  constexpr int kSpreadsShare = 20;  // of the time at most one part in so many
-  static auto* cores = new Cores;    // NB never destroyed: threads may compute while the process ends
-  const Clock::time_point now = Clock::now();
-  const bool shared = cores->are_shared(now);
-  OwnTeam& own = own_team();
-  if (!shared) {
-    own.price.forget();
-  } else if (now >= own.next_spread) {
-    spread_team(threads);
-    const Clock::time_point end = Clock::now();
-    own.price.note(end - now);
-    own.next_spread = end + std::max<Clock::duration>(kBetweenSpreads, kSpreadsShare * (end - now));
-  }
-  return shared;
+  return settle_team(threads) > 0;
 }
 
 }  // namespace tessera::kernels

@@ -1,4 +1,4 @@
-#include "tessera/kernels/cpu/spread_team.h"
+#include "tessera/kernels/cpu/gathered_team.h"
 
 #include <omp.h>
 #include <sched.h>
@@ -25,34 +25,36 @@ void move_to(int core, const cpu_set_t& allowed) {
 
 }  // namespace
 
-std::vector<int> spread_of(const std::vector<int>& at, const std::vector<int>& allowed) {
-  std::vector<int> free;
-  for (const int core : allowed)
-    if (std::find(at.begin(), at.end(), core) == at.end()) free.push_back(core);
-  std::vector<int> to(at.size(), -1);
-  auto next = free.begin();
-  for (size_t member = 0; member < at.size() && next != free.end(); ++member) {
-    const auto earlier = std::find(at.begin(), at.end(), at[member]) - at.begin();
-    if (at[member] >= 0 && static_cast<size_t>(earlier) < member) to[member] = *next++;
+std::vector<int> gathered(const std::vector<int>& at, const std::vector<int>& allowed, int together) {
+  std::vector<int> to(at.size()), taken;
+  const auto is_taken = [&](int core) { return std::find(taken.begin(), taken.end(), core) != taken.end(); };
+  for (size_t member = 0; member < at.size(); ++member) {
+    if (member % static_cast<size_t>(together) == 0) {
+      const auto free = std::find_if_not(allowed.begin(), allowed.end(), is_taken);
+      taken.push_back(is_taken(at[member]) && free != allowed.end() ? *free : at[member]);
+    }
+    to[member] = taken.back();
   }
   return to;
 }
 
 #ifdef TESSERA_THREAD_SANITIZER
-void spread_team(int) {}  // teams of one, since libgomp's barriers are not instrumented
+void gather_team(int, int) {}  // teams of one, since libgomp's barriers are not instrumented
 #else
-void spread_team(int threads) {
+void gather_team(int threads, int together) {
   cpu_set_t allowed;
   if (omp_in_parallel() || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-  std::vector<int> at(static_cast<size_t>(threads), -1), to;  // -1: not a member, where OpenMP gives fewer threads
+  std::vector<int> at, to;
 #pragma omp parallel num_threads(threads)
   {
     const auto member = static_cast<size_t>(omp_get_thread_num());
+#pragma omp single
+    at.resize(static_cast<size_t>(omp_get_num_threads()));
     at[member] = sched_getcpu();
 #pragma omp barrier
 #pragma omp single
-    to = spread_of(at, cores_of(allowed));
-    if (to[member] >= 0) move_to(to[member], allowed);
+    to = gathered(at, cores_of(allowed), together);
+    if (to[member] != at[member]) move_to(to[member], allowed);
   }
 }
 #endif
