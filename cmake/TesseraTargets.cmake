@@ -41,9 +41,25 @@ if(TESSERA_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
-# tessera_library(NAME DEPENDS...): an object library of the folder's own *.cpp, with what it includes.
+# The .cpp files of a folder and of its rooms, which are folders within it.
+function(tessera_sources result folder)
+  list(TRANSFORM ARGN REPLACE "(.+)" "${folder}/\\1/*.cpp" OUTPUT_VARIABLE rooms)
+  file(GLOB found CONFIGURE_DEPENDS ${folder}/*.cpp ${rooms})
+  set(${result} ${found} PARENT_SCOPE)
+endfunction()
+
+# Notes the rooms of a folder of src/tessera, which its tests have, too.
+function(tessera_rooms name)
+  set_property(GLOBAL PROPERTY TESSERA_ROOMS_${name} ${ARGN})
+endfunction()
+
+# tessera_library(NAME DEPENDS... [ROOMS FOLDERS...]): an object library of the folder's own *.cpp and of those in its
+# rooms, with what it includes.
 function(tessera_library name)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  cmake_parse_arguments(PARSE_ARGV 1 with "" "" ROOMS)
+  tessera_rooms(${name} ${with_ROOMS})
+  set(ARGN ${with_UNPARSED_ARGUMENTS})
+  tessera_sources(sources ${CMAKE_CURRENT_SOURCE_DIR} ${with_ROOMS})
   if(NOT sources)  # headers only
     add_library(tessera_${name} INTERFACE)
     target_include_directories(tessera_${name} INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)

@@ -3,8 +3,8 @@
 #include <signal.h>
 
 #include "run_on_processes.h"
-#include "tessera/comm/free_ranges.h"
-#include "tessera/comm/shared_region.h"
+#include "tessera/comm/local/free_ranges.h"
+#include "tessera/comm/local/shared_region.h"
 
 namespace tessera::comm {
 namespace {

@@ -11,9 +11,9 @@
 #include "tessera/proof/prove.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/runtime/executor.h"
-#include "tessera/spmd/decide.h"
-#include "tessera/spmd/partition.h"
-#include "tessera/spmd/propagate.h"
+#include "tessera/spmd/decide/decide.h"
+#include "tessera/spmd/layout/propagate.h"
+#include "tessera/spmd/partition/partition.h"
 
 namespace tessera::conformance {
 namespace {

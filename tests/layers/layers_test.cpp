@@ -58,24 +58,25 @@ class WrongIncludes : public testing::Test {
 
 TEST_F(WrongIncludes, are_told_with_file_and_line) {
   put("src/tessera/base/error.cpp", "#include <string>\n#include \"tessera/base/error.h\"\n");
-  put("src/tessera/base/error.h", "// up\n#include \"tessera/spmd/layout.h\"\n");
-  put("src/tessera/spmd/layout.h", "#include \"tessera/base/error.h\"\n");
+  put("src/tessera/base/error.h", "// up\n#include \"tessera/spmd/layout/layout.h\"\n");
+  put("src/tessera/spmd/layout/layout.h", "#include \"tessera/base/error.h\"\n");
   EXPECT_THAT(wrong_includes(root_.path(), folders_),
               ElementsAre("src/tessera/base/error.h:2: base/ stands below spmd/, and must not include "
-                          "\"tessera/spmd/layout.h\""));
+                          "\"tessera/spmd/layout/layout.h\""));
 }
 
 TEST_F(WrongIncludes, are_seen_between_a_folder_and_one_within_it) {
-  put("src/tessera/spmd/layout.cpp", "#include \"tessera/spmd/presets/presets.h\"\n");
-  put("src/tessera/spmd/presets/presets.h", "#include \"tessera/spmd/layout.h\"\n");
-  EXPECT_THAT(wrong_includes(root_.path(), folders_),
-              ElementsAre("src/tessera/spmd/layout.cpp:1: spmd/ stands below spmd/presets/, and must not include "
-                          "\"tessera/spmd/presets/presets.h\""));
+  put("src/tessera/spmd/layout/layout.cpp", "#include \"tessera/spmd/presets/presets.h\"\n");
+  put("src/tessera/spmd/presets/presets.h", "#include \"tessera/spmd/layout/layout.h\"\n");
+  EXPECT_THAT(
+      wrong_includes(root_.path(), folders_),
+      ElementsAre("src/tessera/spmd/layout/layout.cpp:1: spmd/ stands below spmd/presets/, and must not include "
+                  "\"tessera/spmd/presets/presets.h\""));
 }
 
 TEST_F(WrongIncludes, are_seen_through_public_headers) {
   put("include/tessera/error.h", "#include <string>\n");
-  put("include/tessera/tessera.h", "#include \"tessera/error.h\"\n#include \"tessera/spmd/layout.h\"\n");
+  put("include/tessera/tessera.h", "#include \"tessera/error.h\"\n#include \"tessera/spmd/layout/layout.h\"\n");
   put("src/tessera/base/error.h", "#include \"tessera/error.h\"\n#include \"tessera/tessera.h\"\n");
   EXPECT_THAT(wrong_includes(root_.path(), folders_),
               ElementsAre("src/tessera/base/error.h:2: base/ stands below spmd/, and must not include "

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
-#include "tessera/ops/gradient.h"
+#include "tessera/ops/gradients/gradient.h"
 #include "tessera/ops/op.h"
 
 namespace tessera::ops {

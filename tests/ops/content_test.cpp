@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "ops/one_node.h"
-#include "tessera/ops/infer.h"
+#include "tessera/ops/library/infer.h"
 
 namespace tessera::ops {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "ops/one_node.h"
-#include "tessera/ops/infer.h"
-#include "tessera/ops/slice.h"
+#include "tessera/ops/library/infer.h"
+#include "tessera/ops/library/slice.h"
 
 namespace tessera::ops {
 namespace {

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "ops/one_node.h"
-#include "tessera/ops/recurrent_cell.h"
+#include "tessera/ops/library/recurrent_cell.h"
 
 namespace tessera::ops {
 namespace {

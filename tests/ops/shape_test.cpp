@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "ops/one_node.h"
-#include "tessera/ops/reshape_rule.h"
+#include "tessera/ops/library/reshape_rule.h"
 
 namespace tessera::ops {
 namespace {

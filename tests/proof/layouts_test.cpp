@@ -6,7 +6,7 @@
 #include "spmd/compiled.h"
 #include "tessera/base/error.h"
 #include "tessera/proof/prove.h"
-#include "tessera/spmd/specialize.h"
+#include "tessera/spmd/partition/specialize.h"
 
 namespace tessera::proof {
 namespace {

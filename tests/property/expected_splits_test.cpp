@@ -9,9 +9,9 @@
 #include "property/cases.h"
 #include "property/shardings.h"
 #include "tessera/ops/op.h"
-#include "tessera/spmd/decide.h"
-#include "tessera/spmd/halo.h"
-#include "tessera/spmd/propagate.h"
+#include "tessera/spmd/decide/decide.h"
+#include "tessera/spmd/layout/propagate.h"
+#include "tessera/spmd/partition/halo.h"
 
 namespace tessera::property {
 namespace {

@@ -14,7 +14,7 @@
 #include "tessera/base/error.h"
 #include "tessera/kernels/kernel.h"
 #include "tessera/ops/op.h"
-#include "tessera/rewrite/lower.h"
+#include "tessera/rewrite/lower/lower.h"
 
 namespace tessera::property {
 namespace {

@@ -12,7 +12,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
 #include "tessera/proof/prove.h"
-#include "tessera/spmd/partition.h"
+#include "tessera/spmd/partition/partition.h"
 
 namespace tessera::property {
 namespace {

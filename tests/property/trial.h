@@ -7,7 +7,7 @@
 
 #include "property/refusal_list.h"
 #include "property/subject.h"
-#include "tessera/spmd/propagate.h"
+#include "tessera/spmd/layout/propagate.h"
 
 namespace tessera::property {
 

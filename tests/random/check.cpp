@@ -15,7 +15,7 @@
 #include "tessera/ir/text.h"
 #include "tessera/proof/prove.h"
 #include "tessera/runtime/executor.h"
-#include "tessera/spmd/partition.h"
+#include "tessera/spmd/partition/partition.h"
 
 namespace tessera::random {
 namespace {

@@ -4,7 +4,7 @@
 #include "random/writer.h"
 #include "tessera/base/error.h"
 #include "tessera/ir/flow.h"
-#include "tessera/spmd/decide.h"
+#include "tessera/spmd/decide/decide.h"
 
 namespace tessera::random {
 namespace {

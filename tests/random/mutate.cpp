@@ -5,7 +5,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/spmd/init.h"
+#include "tessera/spmd/partition/init.h"
 
 namespace tessera::random {
 namespace {

@@ -6,7 +6,7 @@
 #include "tessera/ir/text.h"
 #include "tessera/ops/op.h"
 #include "tessera/runtime/executor.h"
-#include "tessera/spmd/partition.h"
+#include "tessera/spmd/partition/partition.h"
 
 namespace tessera::runtime {
 namespace {

@@ -13,7 +13,7 @@
 #include "tessera/ir/text.h"
 #include "tessera/ops/op.h"
 #include "tessera/passes/pipeline.h"
-#include "tessera/spmd/partition.h"
+#include "tessera/spmd/partition/partition.h"
 #include "tessera/spmd/presets/presets.h"
 #include "tessera/spmd/print.h"
 

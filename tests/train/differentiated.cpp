@@ -7,7 +7,7 @@
 #include "property/trial.h"
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
-#include "tessera/ops/node_builder.h"
+#include "tessera/ops/library/node_builder.h"
 #include "tessera/ops/op.h"
 #include "tessera/train/autodiff.h"
 

@@ -7,7 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
 #include "tessera/ir/tolerance.h"
-#include "tessera/kernels/cpu/narrow.h"
+#include "tessera/kernels/cpu/elementwise/narrow.h"
 
 namespace tessera {
 inline namespace v1 {

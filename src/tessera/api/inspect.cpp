@@ -14,7 +14,7 @@
 #include "tessera/onnx/file_facts.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/literal.h"
-#include "tessera/rewrite/lower.h"
+#include "tessera/rewrite/lower/lower.h"
 
 namespace tessera {
 inline namespace v1 {

@@ -8,11 +8,11 @@
 #include "tessera/ir/glob.h"
 #include "tessera/ir/set_sizes.h"
 #include "tessera/onnx/import.h"
-#include "tessera/ops/infer.h"
+#include "tessera/ops/library/infer.h"
 #include "tessera/program_io/written_program.h"
-#include "tessera/rewrite/lists.h"
-#include "tessera/rewrite/open_regions.h"
 #include "tessera/rewrite/pipeline.h"
+#include "tessera/rewrite/regions/lists.h"
+#include "tessera/rewrite/regions/open_regions.h"
 
 namespace tessera {
 inline namespace v1 {

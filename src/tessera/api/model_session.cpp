@@ -18,7 +18,7 @@
 #include "tessera/kernels/data_sized.h"
 #include "tessera/ops/op.h"
 #include "tessera/runtime/input_sizes.h"
-#include "tessera/spmd/equal_extents.h"
+#include "tessera/spmd/layout/equal_extents.h"
 
 namespace tessera {
 inline namespace v1 {

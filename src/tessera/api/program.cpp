@@ -19,7 +19,7 @@
 #include "tessera/program_io/written_program.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/runtime/executor.h"
-#include "tessera/spmd/init.h"
+#include "tessera/spmd/partition/init.h"
 #include "tessera/spmd/print.h"
 
 namespace tessera {

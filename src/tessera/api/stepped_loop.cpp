@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "tessera/base/error.h"
-#include "tessera/ops/infer.h"
+#include "tessera/ops/library/infer.h"
 
 namespace tessera::api {
 namespace {

@@ -7,7 +7,7 @@
 #include "tessera/base/keep.h"
 #include "tessera/bind/groups.h"
 #include "tessera/bind/rank.h"
-#include "tessera/spmd/held_part.h"
+#include "tessera/spmd/partition/held_part.h"
 
 namespace tessera::bind {
 

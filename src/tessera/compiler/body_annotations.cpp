@@ -7,8 +7,8 @@
 
 #include "tessera/compiler/labels.h"
 #include "tessera/ir/glob.h"
-#include "tessera/rewrite/open_regions.h"
 #include "tessera/rewrite/passes.h"
+#include "tessera/rewrite/regions/open_regions.h"
 
 namespace tessera::compiler {
 namespace {

@@ -9,7 +9,7 @@
 #include "tessera/mesh/topology.h"
 #include "tessera/passes/recompute.h"
 #include "tessera/passes/ring_attention.h"
-#include "tessera/spmd/decide.h"
+#include "tessera/spmd/decide/decide.h"
 #include "tessera/spmd/presets/presets.h"
 #include "tessera/spmd/program.h"
 
@@ -104,9 +104,9 @@ std::set<std::string> symbols_of(const OnnxModel& model);
 void require_symbols(const OnnxModel& model, const spmd::Hints& given);
 
 /// Sizes of all symbols of a model's inputs at which it runs, if such are found: those given; else 2 for symbols named
-/// like a batch and 16 for others, changed as its operators demand (spmd/sizes.h). `rewritten` is its rewritten graph;
-/// null if it cannot be rewritten, so that nothing is demanded. `notes` receives a line about the defaults, and one if
-/// the model does not run at these sizes.
+/// like a batch and 16 for others, changed as its operators demand (spmd/layout/sizes.h). `rewritten` is its rewritten
+/// graph; null if it cannot be rewritten, so that nothing is demanded. `notes` receives a line about the defaults, and
+/// one if the model does not run at these sizes.
 spmd::Hints symbol_values(const OnnxModel& model, const Graph* rewritten, const spmd::Hints& given,
                           std::vector<std::string>* notes);
 

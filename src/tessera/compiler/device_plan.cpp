@@ -14,7 +14,7 @@
 #include "tessera/ir/text.h"
 #include "tessera/onnx/metadata.h"
 #include "tessera/rewrite/edit.h"
-#include "tessera/rewrite/lower.h"
+#include "tessera/rewrite/lower/lower.h"
 #include "tessera/rewrite/passes.h"
 
 namespace tessera::compiler {

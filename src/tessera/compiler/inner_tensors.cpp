@@ -8,7 +8,7 @@
 
 #include "tessera/compiler/labels.h"
 #include "tessera/onnx/device_annotations.h"
-#include "tessera/rewrite/lower.h"
+#include "tessera/rewrite/lower/lower.h"
 #include "tessera/rewrite/passes.h"
 
 namespace tessera::compiler {

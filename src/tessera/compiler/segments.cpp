@@ -6,10 +6,10 @@
 #include "tessera/base/error.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
-#include "tessera/rewrite/lists.h"
-#include "tessera/rewrite/lower.h"
-#include "tessera/rewrite/open_regions.h"
+#include "tessera/rewrite/lower/lower.h"
 #include "tessera/rewrite/passes.h"
+#include "tessera/rewrite/regions/lists.h"
+#include "tessera/rewrite/regions/open_regions.h"
 
 namespace tessera::compiler {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "tessera/spmd/layout/storage.h"
 #include "tessera/spmd/program.h"
-#include "tessera/spmd/storage.h"
 
 namespace tessera::compiler {
 

@@ -4,7 +4,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/compile.h"
-#include "tessera/spmd/sizes.h"
+#include "tessera/spmd/layout/sizes.h"
 
 namespace tessera::compiler {
 namespace {

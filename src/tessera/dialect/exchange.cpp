@@ -1,7 +1,7 @@
 #include "tessera/dialect/engine.h"
 #include "tessera/dialect/group.h"
 #include "tessera/dialect/schema.h"
-#include "tessera/ops/infer.h"
+#include "tessera/ops/library/infer.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/spmd/program.h"

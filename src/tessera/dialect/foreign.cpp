@@ -11,7 +11,7 @@
 #include "tessera/dialect/group.h"
 #include "tessera/dialect/schema.h"
 #include "tessera/mesh/group.h"
-#include "tessera/ops/infer.h"
+#include "tessera/ops/library/infer.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/spmd/program.h"

@@ -4,7 +4,7 @@
 #include "tessera/dialect/attributes.h"
 #include "tessera/dialect/engine.h"
 #include "tessera/dialect/group.h"
-#include "tessera/ops/infer.h"
+#include "tessera/ops/library/infer.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/spmd/program.h"
 

@@ -9,7 +9,7 @@
 #include "tessera/dialect/group.h"
 #include "tessera/mesh/group.h"
 #include "tessera/mesh/sharding.h"
-#include "tessera/ops/infer.h"
+#include "tessera/ops/library/infer.h"
 #include "tessera/spmd/program.h"
 
 namespace tessera::dialect {

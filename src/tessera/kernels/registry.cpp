@@ -4,7 +4,7 @@
 #include <map>
 
 #include "tessera/base/error.h"
-#include "tessera/kernels/cpu/elementwise_group.h"
+#include "tessera/kernels/cpu/elementwise/group.h"
 
 namespace tessera::kernels {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "tessera/ir/attention_window.h"
-#include "tessera/ops/node_builder.h"
+#include "tessera/ops/library/node_builder.h"
 #include "tessera/ops/op.h"
 
 /// What the operators of attention share.

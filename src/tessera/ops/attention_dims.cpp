@@ -1,8 +1,8 @@
 #include <optional>
 
 #include "tessera/ops/attention.h"
-#include "tessera/ops/infer.h"
-#include "tessera/ops/require.h"
+#include "tessera/ops/library/infer.h"
+#include "tessera/ops/library/require.h"
 
 namespace tessera::ops {
 namespace {

@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "tessera/ops/attention.h"
-#include "tessera/ops/infer.h"
+#include "tessera/ops/library/infer.h"
 
 /// Pieces of attention as nodes of ordinary operators.
 namespace tessera::ops {

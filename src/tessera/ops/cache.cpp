@@ -1,9 +1,9 @@
-#include "tessera/ops/dims.h"
-#include "tessera/ops/gradient.h"
-#include "tessera/ops/infer.h"
-#include "tessera/ops/node_builder.h"
+#include "tessera/ops/gradients/gradient.h"
+#include "tessera/ops/library/dims.h"
+#include "tessera/ops/library/infer.h"
+#include "tessera/ops/library/node_builder.h"
+#include "tessera/ops/library/require.h"
 #include "tessera/ops/registry.h"
-#include "tessera/ops/require.h"
 
 // TensorScatter writes an update's rows into a cache. Where ranks have parts of the cache, an operator of our own
 // domain does so on each:

@@ -1,12 +1,12 @@
-#include "tessera/ops/codes.h"
-#include "tessera/ops/dims.h"
-#include "tessera/ops/finite.h"
-#include "tessera/ops/gradients.h"
-#include "tessera/ops/infer.h"
-#include "tessera/ops/node_builder.h"
+#include "tessera/ops/gradients/gradients.h"
+#include "tessera/ops/library/codes.h"
+#include "tessera/ops/library/dims.h"
+#include "tessera/ops/library/finite.h"
+#include "tessera/ops/library/infer.h"
+#include "tessera/ops/library/node_builder.h"
+#include "tessera/ops/library/require.h"
+#include "tessera/ops/library/window.h"
 #include "tessera/ops/registry.h"
-#include "tessera/ops/require.h"
-#include "tessera/ops/window.h"
 
 namespace tessera::ops {
 namespace {

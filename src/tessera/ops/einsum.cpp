@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "tessera/ops/dims.h"
-#include "tessera/ops/gradients.h"
-#include "tessera/ops/infer.h"
+#include "tessera/ops/gradients/gradients.h"
+#include "tessera/ops/library/dims.h"
+#include "tessera/ops/library/infer.h"
+#include "tessera/ops/library/require.h"
 #include "tessera/ops/registry.h"
-#include "tessera/ops/require.h"
 
 namespace tessera::ops {
 Equation read_equation(const Node& node) {

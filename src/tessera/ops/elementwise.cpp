@@ -2,11 +2,11 @@
 #include <array>
 #include <limits>
 
-#include "tessera/ops/dims.h"
-#include "tessera/ops/finite.h"
 #include "tessera/ops/fold.h"
-#include "tessera/ops/gradients.h"
-#include "tessera/ops/infer.h"
+#include "tessera/ops/gradients/gradients.h"
+#include "tessera/ops/library/dims.h"
+#include "tessera/ops/library/finite.h"
+#include "tessera/ops/library/infer.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::ops {

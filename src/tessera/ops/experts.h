@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "tessera/ir/experts.h"
-#include "tessera/ops/node_builder.h"
+#include "tessera/ops/library/node_builder.h"
 
 /// What the forms of a mixture of experts (ir/experts.h) share.
 namespace tessera::ops {

@@ -1,6 +1,6 @@
-#include "tessera/ops/codes.h"
 #include "tessera/ops/experts.h"
-#include "tessera/ops/infer.h"
+#include "tessera/ops/library/codes.h"
+#include "tessera/ops/library/infer.h"
 
 // Mixtures of experts by ordinary operators.
 namespace tessera::ops {

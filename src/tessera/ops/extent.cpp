@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tessera/ops/gradients.h"
-#include "tessera/ops/infer.h"
-#include "tessera/ops/pads.h"
+#include "tessera/ops/gradients/gradients.h"
+#include "tessera/ops/library/infer.h"
+#include "tessera/ops/library/pads.h"
+#include "tessera/ops/library/slice.h"
 #include "tessera/ops/registry.h"
-#include "tessera/ops/slice.h"
 
 namespace tessera::ops {
 namespace {

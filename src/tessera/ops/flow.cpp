@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
-#include "tessera/ops/dims.h"
-#include "tessera/ops/infer.h"
+#include "tessera/ops/library/dims.h"
+#include "tessera/ops/library/infer.h"
 #include "tessera/ops/registry.h"
 
 // The nodes that delimit branches and bodies of loops (ir/flow.h). Each carries one value, so that each value is laid

@@ -4,8 +4,8 @@
 #include <array>
 #include <cmath>
 
-#include "tessera/ops/infer.h"
-#include "tessera/ops/ratio.h"
+#include "tessera/ops/library/infer.h"
+#include "tessera/ops/library/ratio.h"
 
 namespace tessera::ops {
 namespace {

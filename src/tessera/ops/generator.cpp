@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tessera/ops/dims.h"
-#include "tessera/ops/infer.h"
-#include "tessera/ops/node_builder.h"
-#include "tessera/ops/ratio.h"
+#include "tessera/ops/library/dims.h"
+#include "tessera/ops/library/infer.h"
+#include "tessera/ops/library/node_builder.h"
+#include "tessera/ops/library/ratio.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::ops {

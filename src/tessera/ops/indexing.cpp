@@ -1,15 +1,15 @@
 #include <algorithm>
 
-#include "tessera/ops/dims.h"
-#include "tessera/ops/finite.h"
 #include "tessera/ops/fold.h"
-#include "tessera/ops/gradients.h"
-#include "tessera/ops/infer.h"
-#include "tessera/ops/node_builder.h"
+#include "tessera/ops/gradients/gradients.h"
+#include "tessera/ops/library/dims.h"
+#include "tessera/ops/library/finite.h"
+#include "tessera/ops/library/infer.h"
+#include "tessera/ops/library/node_builder.h"
+#include "tessera/ops/library/require.h"
+#include "tessera/ops/library/table.h"
+#include "tessera/ops/local/form.h"
 #include "tessera/ops/registry.h"
-#include "tessera/ops/require.h"
-#include "tessera/ops/split_form.h"
-#include "tessera/ops/table.h"
 
 namespace tessera::ops {
 namespace {

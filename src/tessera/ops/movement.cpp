@@ -2,9 +2,9 @@
 #include <numeric>
 
 #include "tessera/base/checked.h"
-#include "tessera/ops/gradients.h"
-#include "tessera/ops/infer.h"
-#include "tessera/ops/node_builder.h"
+#include "tessera/ops/gradients/gradients.h"
+#include "tessera/ops/library/infer.h"
+#include "tessera/ops/library/node_builder.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::ops {

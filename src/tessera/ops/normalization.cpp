@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tessera/ops/dims.h"
-#include "tessera/ops/gradients.h"
-#include "tessera/ops/infer.h"
+#include "tessera/ops/gradients/gradients.h"
+#include "tessera/ops/library/dims.h"
+#include "tessera/ops/library/infer.h"
+#include "tessera/ops/library/require.h"
+#include "tessera/ops/local/form.h"
 #include "tessera/ops/registry.h"
-#include "tessera/ops/require.h"
-#include "tessera/ops/split_form.h"
 
 namespace tessera::ops {
 namespace {

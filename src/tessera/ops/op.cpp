@@ -5,7 +5,7 @@
 #include <map>
 
 #include "tessera/base/error.h"
-#include "tessera/ops/infer.h"
+#include "tessera/ops/library/infer.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::ops {

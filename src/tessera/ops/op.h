@@ -120,7 +120,7 @@ struct OpDef {
   /// The rule of this node; shapes are known.
   Rule (*rule)(const Node& node);
   /// Another rule of the same node, with finer units, for axes that cannot split the units of `rule` evenly
-  /// (spmd/finer.h). Null: there is none.
+  /// (spmd/decide/finer.h). Null: there is none.
   Rule (*finer_rule)(const Node& node) = nullptr;
   /// Floating-point operations of the whole node; null: none worth counting.
   Expr (*flops)(const Node& node) = nullptr;

@@ -1,10 +1,10 @@
 #include <numeric>
 
-#include "tessera/ops/codes.h"
-#include "tessera/ops/dims.h"
-#include "tessera/ops/infer.h"
+#include "tessera/ops/library/codes.h"
+#include "tessera/ops/library/dims.h"
+#include "tessera/ops/library/infer.h"
+#include "tessera/ops/local/form.h"
 #include "tessera/ops/registry.h"
-#include "tessera/ops/split_form.h"
 
 namespace tessera::ops {
 namespace {

@@ -1,10 +1,10 @@
-#include "tessera/ops/codes.h"
-#include "tessera/ops/dims.h"
-#include "tessera/ops/infer.h"
+#include "tessera/ops/library/codes.h"
+#include "tessera/ops/library/dims.h"
+#include "tessera/ops/library/infer.h"
+#include "tessera/ops/library/node_builder.h"
+#include "tessera/ops/library/require.h"
 #include "tessera/ops/matmul.h"
-#include "tessera/ops/node_builder.h"
 #include "tessera/ops/registry.h"
-#include "tessera/ops/require.h"
 
 // Products of quantized tensors, summed in int32: exact, and so the same in every layout.
 namespace tessera::ops {
@@ -94,7 +94,7 @@ void set_product(Node& node, const Expr& n) {
 
 // com.microsoft's MatMulNBits: codes [n, blocks, bytes of a block], scales [n, blocks], and zero points [n, blocks],
 // those of 4 bits two to a byte. Lowering has added its bias, and given dimensions to lists
-// (rewrite/lower_quantization.cpp).
+// (rewrite/lower/quantization.cpp).
 int64_t bits_of_node(const Node& node) {
   const int64_t bits = node.get_int("bits", 4);
   if (bits != 4 && bits != 8) fail_node(node, "its codes have {} bits; 4 and 8 are supported", bits);

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "tessera/ops/dims.h"
-#include "tessera/ops/gradients.h"
-#include "tessera/ops/infer.h"
+#include "tessera/ops/gradients/gradients.h"
+#include "tessera/ops/library/dims.h"
+#include "tessera/ops/library/infer.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::ops {

@@ -1,6 +1,6 @@
-#include "tessera/ops/infer.h"
+#include "tessera/ops/library/infer.h"
+#include "tessera/ops/library/window.h"
 #include "tessera/ops/registry.h"
-#include "tessera/ops/window.h"
 
 namespace tessera::ops {
 namespace {

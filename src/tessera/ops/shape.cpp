@@ -1,10 +1,10 @@
 #include <algorithm>
 
-#include "tessera/ops/gradients.h"
-#include "tessera/ops/infer.h"
+#include "tessera/ops/gradients/gradients.h"
+#include "tessera/ops/library/infer.h"
+#include "tessera/ops/library/require.h"
+#include "tessera/ops/library/reshape_rule.h"
 #include "tessera/ops/registry.h"
-#include "tessera/ops/require.h"
-#include "tessera/ops/reshape_rule.h"
 
 namespace tessera::ops {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ir/collective.h"
-#include "tessera/spmd/specialize.h"
+#include "tessera/spmd/partition/specialize.h"
 
 namespace tessera::passes {
 namespace {

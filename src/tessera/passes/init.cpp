@@ -5,7 +5,7 @@
 
 #include "tessera/ir/flow.h"
 #include "tessera/ops/op.h"
-#include "tessera/spmd/init.h"
+#include "tessera/spmd/partition/init.h"
 
 namespace tessera::passes {
 namespace {

@@ -5,8 +5,8 @@
 namespace tessera::passes {
 
 /// Moves what depends only on states that never change, on constants and on axis indices to the program's init
-/// (spmd/init.h), which each rank runs once: casts and products of weights, tables. Nodes that communicate, that draw
-/// random numbers or whose extents depend on symbols stay in the step, with all that depends on them.
+/// (spmd/partition/init.h), which each rank runs once: casts and products of weights, tables. Nodes that communicate,
+/// that draw random numbers or whose extents depend on symbols stay in the step, with all that depends on them.
 ///
 /// What init makes is kept in memory, so bytes decide where it ends:
 /// - An operator that only moves elements of one tensor (Reshape, Transpose, Slice, Expand, …) stays in the step if the

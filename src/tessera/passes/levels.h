@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "tessera/cost/links.h"
-#include "tessera/spmd/reshard.h"
+#include "tessera/spmd/reshard/reshard.h"
 
 namespace tessera::passes {
 

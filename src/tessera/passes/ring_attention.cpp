@@ -14,8 +14,8 @@
 #include "tessera/mesh/group.h"
 #include "tessera/ops/attention.h"
 #include "tessera/passes/pipeline.h"
-#include "tessera/spmd/halo.h"
-#include "tessera/spmd/messages.h"
+#include "tessera/spmd/partition/halo.h"
+#include "tessera/spmd/reshard/messages.h"
 
 namespace tessera::passes {
 namespace {

@@ -8,7 +8,7 @@
 #include "tessera/ir/kept_nodes.h"
 #include "tessera/mesh/axis_bounds.h"
 #include "tessera/mesh/axis_use.h"
-#include "tessera/ops/infer.h"
+#include "tessera/ops/library/infer.h"
 #include "tessera/ops/op.h"
 #include "tessera/program_io/expression_nodes.h"
 #include "tessera/program_io/lowering.h"

@@ -55,7 +55,7 @@ struct Manifest {
   std::optional<std::string> token;  ///< the output that is the last token of every model that communicates
   std::vector<Tensor> inputs, outputs;
   std::vector<State> states;
-  std::vector<std::string> init;      ///< values of the models that ranks compute once (spmd/init.h)
+  std::vector<std::string> init;      ///< values of the models that ranks compute once (spmd/partition/init.h)
   std::vector<RankFile> models;       ///< every rank has one
   std::vector<RankFile> weights;      ///< every rank has one, or there are none: without states
   std::vector<RankMeaning> meanings;  ///< every rank has one

@@ -9,7 +9,7 @@
 #include "tessera/ir/always_equal.h"
 #include "tessera/ir/kept_nodes.h"
 #include "tessera/mesh/axis_bounds.h"
-#include "tessera/ops/infer.h"
+#include "tessera/ops/library/infer.h"
 #include "tessera/program_io/lowering.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/passes.h"

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "tessera/mesh/axis_use.h"
-#include "tessera/spmd/specialize.h"
+#include "tessera/spmd/partition/specialize.h"
 
 namespace tessera::program_io {
 namespace {

@@ -13,7 +13,7 @@
 #include "tessera/program_io/expression_nodes.h"
 #include "tessera/program_io/lowering.h"
 #include "tessera/rewrite/pipeline.h"
-#include "tessera/spmd/specialize.h"
+#include "tessera/spmd/partition/specialize.h"
 
 namespace tessera::program_io {
 namespace {

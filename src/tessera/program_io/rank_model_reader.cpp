@@ -13,7 +13,7 @@
 #include "tessera/program_io/rank_graph.h"
 #include "tessera/program_io/rank_model.h"
 #include "tessera/proof/layouts.h"
-#include "tessera/rewrite/open_regions.h"
+#include "tessera/rewrite/regions/open_regions.h"
 
 namespace tessera::program_io {
 namespace {

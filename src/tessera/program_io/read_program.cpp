@@ -26,7 +26,7 @@
 #include "tessera/program_io/written_program.h"
 #include "tessera/proof/layouts.h"
 #include "tessera/proof/prove.h"
-#include "tessera/spmd/whole.h"
+#include "tessera/spmd/partition/whole.h"
 
 namespace tessera::program_io {
 namespace fs = std::filesystem;

@@ -19,9 +19,9 @@
 #include "tessera/program_io/rank_model.h"
 #include "tessera/program_io/weights_file.h"
 #include "tessera/rewrite/passes.h"
-#include "tessera/spmd/init.h"
-#include "tessera/spmd/specialize.h"
-#include "tessera/spmd/whole.h"
+#include "tessera/spmd/partition/init.h"
+#include "tessera/spmd/partition/specialize.h"
+#include "tessera/spmd/partition/whole.h"
 
 namespace tessera::program_io {
 namespace fs = std::filesystem;

@@ -11,8 +11,8 @@
 #include "tessera/ir/flow.h"
 #include "tessera/ir/hash.h"
 #include "tessera/mesh/axis_use.h"
-#include "tessera/ops/infer.h"
-#include "tessera/ops/slice.h"
+#include "tessera/ops/library/infer.h"
+#include "tessera/ops/library/slice.h"
 #include "tessera/proof/script.h"
 #include "tessera/proof/seats.h"
 

@@ -8,7 +8,7 @@
 #include "tessera/ir/always_equal.h"
 #include "tessera/ops/op.h"
 #include "tessera/proof/layouts.h"
-#include "tessera/spmd/halo.h"
+#include "tessera/spmd/partition/halo.h"
 
 namespace tessera::proof {
 namespace {

@@ -12,7 +12,7 @@
 #include "tessera/ir/always_equal.h"
 #include "tessera/mesh/axis_bounds.h"
 #include "tessera/mesh/axis_use.h"
-#include "tessera/ops/infer.h"
+#include "tessera/ops/library/infer.h"
 #include "tessera/proof/step.h"
 
 namespace tessera::proof {

@@ -11,7 +11,7 @@
 #include "tessera/proof/layouts.h"
 #include "tessera/proof/order.h"
 #include "tessera/proof/replicas.h"
-#include "tessera/spmd/specialize.h"
+#include "tessera/spmd/partition/specialize.h"
 
 namespace tessera::proof {
 namespace {

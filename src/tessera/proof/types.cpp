@@ -8,7 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ops/op.h"
 #include "tessera/proof/layouts.h"
-#include "tessera/spmd/sizes.h"
+#include "tessera/spmd/layout/sizes.h"
 
 namespace tessera::proof {
 namespace {

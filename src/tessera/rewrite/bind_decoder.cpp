@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "tessera/base/error.h"
-#include "tessera/ops/node_builder.h"
+#include "tessera/ops/library/node_builder.h"
 
 namespace tessera::rewrite {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
-#include "tessera/ops/infer.h"
+#include "tessera/ops/library/infer.h"
 #include "tessera/ops/op.h"
 
 namespace tessera::rewrite {

@@ -1,7 +1,7 @@
 #include "tessera/rewrite/later_keys.h"
 
-#include "tessera/rewrite/causal.h"
 #include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/raise/causal.h"
 
 // j <= past + i over keys j and queries i, in either order, and joined by And with what is true everywhere:
 //   LessOrEqual(range [1, keys], past + range [queries, 1])

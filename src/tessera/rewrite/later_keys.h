@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tessera/rewrite/affine.h"
+#include "tessera/rewrite/raise/affine.h"
 
 namespace tessera::rewrite {
 

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "tessera/ops/infer.h"
+#include "tessera/ops/library/infer.h"
 
 namespace tessera::rewrite {
 

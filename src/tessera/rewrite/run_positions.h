@@ -4,7 +4,7 @@
 #include <string>
 
 #include "tessera/ir/graph.h"
-#include "tessera/ops/node_builder.h"
+#include "tessera/ops/library/node_builder.h"
 
 namespace tessera::rewrite {
 

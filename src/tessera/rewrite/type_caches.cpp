@@ -2,7 +2,7 @@
 #include <map>
 
 #include "tessera/ops/attention.h"
-#include "tessera/ops/infer.h"
+#include "tessera/ops/library/infer.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/decoder.h"
 #include "tessera/rewrite/edit.h"

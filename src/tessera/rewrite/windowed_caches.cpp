@@ -9,9 +9,9 @@
 #include "tessera/base/error.h"
 #include "tessera/ops/attention.h"
 #include "tessera/ops/op.h"
-#include "tessera/rewrite/affine.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/later_keys.h"
+#include "tessera/rewrite/raise/affine.h"
 #include "tessera/rewrite/token_meetings.h"
 
 //   present = Slice(Concat(Slice(past, -k:), key), -k:)          becomes   present = Concat(past, key)

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "tessera/runtime/rank_programs.h"
-#include "tessera/spmd/held_part.h"
+#include "tessera/spmd/partition/held_part.h"
 
 namespace tessera::runtime {
 

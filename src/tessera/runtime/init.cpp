@@ -6,7 +6,7 @@
 #include "tessera/ir/hash.h"
 #include "tessera/ir/pages.h"
 #include "tessera/runtime/rank_plan.h"
-#include "tessera/spmd/init.h"
+#include "tessera/spmd/partition/init.h"
 
 namespace tessera::runtime {
 namespace {

@@ -14,8 +14,8 @@ struct InitResults {
   LoadPeak peak;
 };
 
-/// Runs the part of the rank's init (spmd/init.h) that makes these derived states; where nothing runs, only sizes it.
-/// Lets go of the shards that only init reads. Called from the rank's own thread.
+/// Runs the part of the rank's init (spmd/partition/init.h) that makes these derived states; where nothing runs, only
+/// sizes it. Lets go of the shards that only init reads. Called from the rank's own thread.
 InitResults run_init(const RankPrograms& programs, RankState& rank, const std::set<std::string>& names);
 
 /// The machine program of that init, all of it, as text; "" if the program has none. Nothing is loaded.

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
-#include "tessera/spmd/init.h"
-#include "tessera/spmd/specialize.h"
+#include "tessera/spmd/partition/init.h"
+#include "tessera/spmd/partition/specialize.h"
 
 namespace tessera::runtime {
 

@@ -28,7 +28,7 @@ struct RankPrograms {
   /// Whether values have placements. If not, only ports and states have them, as values that each rank has whole.
   bool placed = true;
 
-  /// All ranks run `program` or, if it places values, their share of it (spmd/specialize.h).
+  /// All ranks run `program` or, if it places values, their share of it (spmd/partition/specialize.h).
   static std::shared_ptr<const RankPrograms> same(std::shared_ptr<const spmd::Program> program,
                                                   std::vector<uint64_t> files = {});
 
@@ -48,8 +48,8 @@ struct RankPrograms {
   const Tensor* shard_of(int rank, const std::string& state) const;
 };
 
-/// The same programs without an init: they compute in every step what is computed once (spmd/init.h). Null: no program
-/// has one.
+/// The same programs without an init: they compute in every step what is computed once (spmd/partition/init.h). Null:
+/// no program has one.
 std::shared_ptr<const RankPrograms> in_one_graph(const RankPrograms& programs);
 
 }  // namespace tessera::runtime

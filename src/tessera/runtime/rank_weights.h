@@ -29,8 +29,8 @@ class RankWeights {
   /// `rank` must outlive it. `store`: of all ranks that share.
   RankWeights(RankState& rank, std::shared_ptr<WeightStore> store);
 
-  /// Runs the program's init (spmd/init.h), unless that has been done for the same data. What it made and nobody has
-  /// asked for goes with the result; asked for later, it is made again.
+  /// Runs the program's init (spmd/partition/init.h), unless that has been done for the same data. What it made and
+  /// nobody has asked for goes with the result; asked for later, it is made again.
   [[nodiscard]] std::shared_ptr<const void> initialize(const RankPrograms& programs);
   /// The rank's shard of a state of the program that it runs, where the device's kernels can read it.
   const Tensor& shard(const RankPrograms& programs, const Value* state);

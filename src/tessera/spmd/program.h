@@ -83,8 +83,8 @@ struct Departure {
 struct Program {
   Mesh mesh;
   std::unique_ptr<Graph> graph;  ///< the step
-  /// Runs once, before the first step, without communication; its outputs are states of the step (spmd/init.h). Null:
-  /// there is nothing to do.
+  /// Runs once, before the first step, without communication; its outputs are states of the step
+  /// (spmd/partition/init.h). Null: there is nothing to do.
   std::unique_ptr<Graph> init;
   std::map<const Value*, const Value*> derived;  ///< states of the step that init makes: the outputs of init
   std::vector<Port> inputs;

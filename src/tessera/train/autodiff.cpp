@@ -4,7 +4,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/ops/gradients_through.h"
+#include "tessera/ops/gradients/through.h"
 
 namespace tessera::train {
 namespace {

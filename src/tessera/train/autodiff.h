@@ -4,7 +4,8 @@
 
 #include "tessera/ir/graph.h"
 
-/// Reverse-mode differentiation, from ONNX to ONNX: each operator's record says what it adds (ops/gradient.h).
+/// Reverse-mode differentiation, from ONNX to ONNX: each operator's record says what it adds
+/// (ops/gradients/gradient.h).
 namespace tessera::train {
 
 /// A float scalar that is differentiated.

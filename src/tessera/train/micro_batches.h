@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "tessera/ops/node_builder.h"
+#include "tessera/ops/library/node_builder.h"
 
 namespace tessera::train {
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "tessera/ops/node_builder.h"
+#include "tessera/ops/library/node_builder.h"
 
 namespace tessera::train {
 

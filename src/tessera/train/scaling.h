@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/ops/node_builder.h"
+#include "tessera/ops/library/node_builder.h"
 
 namespace tessera::train {
 

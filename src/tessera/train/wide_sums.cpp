@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tessera/ops/node_builder.h"
+#include "tessera/ops/library/node_builder.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
 

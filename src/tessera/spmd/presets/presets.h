@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/spmd/decide.h"
+#include "tessera/spmd/decide/decide.h"
 
 namespace tessera::spmd {
 

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "tessera/spmd/layout/storage.h"
 #include "tessera/spmd/presets/presets.h"
-#include "tessera/spmd/storage.h"
 
 namespace tessera::spmd {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "tessera/spmd/decide/wishes.h"
 #include "tessera/spmd/presets/pairs.h"
-#include "tessera/spmd/wishes.h"
 
 namespace tessera::spmd {
 namespace {

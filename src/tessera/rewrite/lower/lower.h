@@ -1,0 +1,77 @@
+#pragma once
+
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "tessera/ops/library/node_builder.h"
+
+/// Operators that rewriting replaces by others, once it knows their operands' types: those that ONNX itself defines by
+/// others, and those that are little more.
+namespace tessera::rewrite {
+
+/// What an operator is lowered with.
+struct Lowerer {
+  const Node& node;
+  ops::NodeBuilder& b;  ///< appends before the node
+  /// Infers the results of a node with regions, once its results have uses.
+  const std::function<void(Node*)>& open;
+
+  Value* in(size_t index) const { return node.input(index); }
+  bool has(size_t index) const { return node.input(index) != nullptr; }
+  bool wants(size_t result) const { return node.output(result) != nullptr; }
+};
+
+struct Lowering {
+  std::string_view op_type;
+  size_t operands;  ///< that must be there: so many, the first
+  /// The results, as many as the node has; null for those that it leaves out.
+  std::vector<Value*> (*lower)(Lowerer& l);
+  /// Operands whose elements must be known (OpDef::values).
+  std::vector<size_t> values = {};
+  /// Null: all nodes of the operator.
+  bool (*applies)(const Node& node) = nullptr;
+  std::string_view domain = "";
+};
+
+/// x as uint8 by the range of its elements, 0 included; its scale, and its zero point.
+std::vector<Value*> quantize_dynamically(ops::NodeBuilder& b, Value* x);
+/// MatMulInteger of operands of any rank, with zero points of any form that the standard has; null: none. `node` is
+/// named in errors.
+Value* integer_product(ops::NodeBuilder& b, const Node& node, Value* left, Value* left_zero, Value* right,
+                       Value* right_zero);
+
+/// Sequences [n, t, …] with the first elements of each, as many as its length, from the last to the first; the others
+/// stay.
+Value* turned_rows(ops::NodeBuilder& b, Value* x, Value* lengths);
+
+/// A matrix of codes: (codes - zero) * scale. `zero` may be null; both may be lists along a right matrix' columns.
+struct Codes {
+  Value *codes, *scale, *zero;
+};
+/// The product of integers times both scales, and `bias`, if any. The left matrix has one scale and one zero point.
+/// In float32 until the bias is added, as sums may be larger than what 16 bits hold; the result has the left scale's
+/// type.
+Value* scaled_product(ops::NodeBuilder& b, const Node& node, const Codes& left, const Codes& right, Value* bias);
+
+std::vector<Lowering> attention_lowerings();  // lower_attention.cpp: Attention with windows or with its scores
+std::vector<Lowering> experts_lowerings();    // lower_experts.cpp: com.microsoft's MoE
+std::vector<Lowering> fused_lowerings();      // lower_fused.cpp: FusedConv, FusedGemm, DynamicQuantizeMatMul, …
+std::vector<Lowering> image_lowerings();      // lower_image.cpp: CenterCropPad, AffineGrid, Col2Im, MaxUnpool, LRN, …
+std::vector<Lowering> list_lowerings();       // lower_lists.cpp: sequences of tensors
+std::vector<Lowering> microsoft_lowerings();  // lower_microsoft.cpp: what ONNX Runtime's optimizers write
+std::vector<Lowering> qlinear_lowerings();    // lower_qlinear.cpp: what ONNX Runtime's static quantizer writes
+std::vector<Lowering> quantization_lowerings();  // lower_quantization.cpp: DynamicQuantizeLinear, QLinear*, *Integer
+std::vector<Lowering> quantizer_lowerings();     // lower_quantizer.cpp: what its dynamic and 4-bit quantizers write
+std::vector<Lowering> sequence_lowerings();  // lower_sequence.cpp: CausalConvWithState, LinearAttention, SwiGLU, …
+std::vector<Lowering> signal_lowerings();    // lower_signal.cpp: DFT, STFT, windows, MelWeightMatrix
+
+std::vector<const Lowering*> all_lowerings();
+/// The one that applies to the node; null if none does.
+const Lowering* lowering_of(const Node& node);
+/// Lowers the node and lets its results' uses have the new ones; false if no lowering applies. `open` as in Lowerer.
+bool lower_operator(Graph& graph, Node* node, const std::function<void(Node*)>& open);
+/// Whether the operator, lowered or not, needs that operand's elements before it is compiled.
+bool needs_value(const Node& node, size_t operand);
+
+}  // namespace tessera::rewrite

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "tessera/spmd/decide/decide.h"
+#include "tessera/spmd/reshard/reshard.h"
+
+namespace tessera::spmd {
+
+/// What moves from layout to layout.
+struct Moved {
+  DType dtype = DType::undefined;
+  bool wide_sums = false;  ///< its partial sums are float32 if it is a 16-bit float
+
+  /// Bytes that one rank receives in a step, symbols as hinted.
+  double bytes(const ReshardStep& step, const Mesh& mesh, const Hints& hints) const;
+};
+
+/// Whether ranks have terms of sums, not of extremes alone.
+bool is_partial_sum(const Sharding& sharding);
+
+/// Whether a node makes a result whose partial sums are float32 where the result is a 16-bit float: since the node's
+/// own are (ops::has_wide_sums), or since it keeps those of an operand in `wide`.
+bool makes_wide_sums(const NodeLayout& node, const NodeDecision& decision, size_t result,
+                     const std::set<const Value*>& wide);
+
+/// How a value gets into a layout from one in which it is already.
+struct Route {
+  size_t from = 0;  ///< among the layouts in which it is
+  std::vector<ReshardStep> steps;
+  double bytes = 0;  ///< that one rank receives, symbols as hinted
+};
+
+/// The cheapest route from any of several layouts of a value; the first of equally cheap ones. Nullopt if there is
+/// none: a sum is partial only if it was made so.
+std::optional<Route> cheapest_route(const std::vector<Sharding>& layouts, const Sharding& wanted, const Moved& of,
+                                    const Mesh& mesh, const Hints& hints);
+
+/// Bytes that one rank receives within a node's local form: in reductions (ops::Localizer::reduce), in float32 at
+/// least, one or more over all axes of each factor of such a kind; and of other ranks' parts (ops::Localizer::widen).
+double bytes_within(const Layout& layout, const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
+                    const Mesh& mesh, const Hints& hints);
+
+}  // namespace tessera::spmd

@@ -1,0 +1,107 @@
+#include "tessera/spmd/decide/wishes.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace tessera::spmd {
+namespace {
+
+using Axes = std::vector<std::vector<AxisRef>>;
+
+// The axes over which a movement is split if its result is to lie so; nothing if it cannot.
+std::optional<Axes> axes_for(const Layout& layout, const NodeLayout& movement, const Sharding& wanted) {
+  const Slot& slot = layout.slots[movement.result_slots[0]];
+  const Sharding cut = slot.sharding();
+  std::vector<DimSharding> dims;
+  for (size_t d = 0; d < cut.dims.size(); ++d) {
+    const auto dim = refine(wanted.dims[d], boundaries(cut.dims[d]));
+    if (!dim || dim->parts.size() != cut.dims[d].parts.size()) return std::nullopt;
+    dims.push_back(*dim);
+  }
+  Axes axes(movement.subfactors.size());
+  for (size_t s = 0; s < axes.size(); ++s)
+    for (const Place& place : movement.subfactors[s].places)
+      if (place.result && movement.subfactors[s].splittable) axes[s] = dims[place.dim].parts[place.part].axes;
+  if (!same_layout(laid_out(layout, movement, axes, true, 0), wanted)) return std::nullopt;
+  return axes;
+}
+
+bool is_free_to_move(const Layout& layout, const Value* value, const std::set<const Value*>& fetched) {
+  const Node& maker = *value->producer;
+  if (ops::moves_of(maker) < ops::Moves::all || !maker.inputs[0]->producer || fetched.contains(value)) return false;
+  const Slot& slot = layout.slots[layout.output_slot(value)];
+  return !slot.annotated && !slot.stored;
+}
+
+}  // namespace
+
+std::vector<Level> way_up(const Layout& layout, const Value* value, const Sharding& wanted,
+                          const std::set<const Value*>& fetched) {
+  std::vector<Level> way;
+  if (!value->producer || wanted.is_partial()) return way;
+  way.push_back({value, wanted, {}});
+  while (is_free_to_move(layout, value, fetched)) {
+    const NodeLayout& movement = layout.of(value->producer);
+    auto axes = axes_for(layout, movement, way.back().wanted);
+    if (!axes) break;
+    Sharding before = laid_out(layout, movement, *axes, false, 0);
+    way.back().axes = std::move(*axes);
+    way.push_back({value = movement.node->inputs[0], std::move(before), {}});
+  }
+  return way;
+}
+
+Wishes::Wishes(const Graph& graph, const Layout& layout, const Decisions& decisions)
+    : layout_(layout), decisions_(decisions) {
+  const auto leaves = [this](const Value* value, const Sharding& wanted) { add(nullptr, value, wanted); };
+  for_each_leaf(graph, decisions, leaves);
+  for (size_t n = layout.nodes.size(); n-- > 0;) {
+    const Node* node = layout.nodes[n].node;
+    const auto is_used = [&](const Value* value, const Sharding& wanted) { add(node, value, wanted); };
+    if (!passed_.contains(node)) for_each_operand(layout.nodes[n], decisions.nodes[n], is_used);
+  }
+}
+
+void Wishes::add(const Node* user, const Value* value, const Sharding& wanted) {
+  const std::vector<Level> way = way_up(layout_, value, wanted, decisions_.fetched);
+  std::vector<const Node*> passed = {user};
+  for (size_t i = 0; i < way.size(); ++i) {
+    std::vector<Wish>& wishes = wishes_[way[i].value];
+    const auto known = std::find_if(wishes.begin(), wishes.end(),
+                                    [&](const Wish& wish) { return same_layout(wish.layout, way[i].wanted); });
+    if (known == wishes.end())
+      wishes.push_back({way[i].wanted, {passed}});
+    else
+      known->uses.push_back(passed);
+    if (i + 1 == way.size()) break;
+    passed_.insert(way[i].value->producer);
+    passed.push_back(way[i].value->producer);
+  }
+}
+
+const std::vector<Wishes::Wish>& Wishes::of(const Value* value) const {
+  static const std::vector<Wish> none;
+  const auto known = wishes_.find(value);
+  return known == wishes_.end() ? none : known->second;
+}
+
+const Wishes::Wish* Wishes::find(const Value* value, const Sharding& layout) const {
+  const std::vector<Wish>& wishes = of(value);
+  const auto known =
+      std::find_if(wishes.begin(), wishes.end(), [&](const Wish& wish) { return same_layout(wish.layout, layout); });
+  return known == wishes.end() ? nullptr : &*known;
+}
+
+int Wishes::uses(const Value* value, const Sharding& layout) const {
+  const Wish* wish = find(value, layout);
+  return wish ? static_cast<int>(wish->uses.size()) : 0;
+}
+
+bool Wishes::is_wanted_beside(const Node* node, const Value* value, const Sharding& layout) const {
+  const Wish* wish = find(value, layout);
+  return wish && std::any_of(wish->uses.begin(), wish->uses.end(), [&](const std::vector<const Node*>& use) {
+           return std::find(use.begin(), use.end(), node) == use.end();
+         });
+}
+
+}  // namespace tessera::spmd

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "tessera/spmd/decide/decide.h"
+
+namespace tessera::spmd {
+
+/// A value in a layout that a use of it wants, seen from a place on the way up.
+struct Level {
+  const Value* value = nullptr;
+  Sharding wanted;
+  /// Per subfactor of the movement that makes `value` from the next level: the axes over which it is split then. Empty
+  /// at the last level.
+  std::vector<std::vector<AxisRef>> axes;
+};
+
+/// The value itself; if a movement (Transpose, Reshape) makes it, also the movement's operand, in the layout from which
+/// the movement makes what is wanted; and so on. Example: if Transpose(h) is wanted in [-, tp], then h is wanted in
+/// [tp, -].
+///
+/// The way ends at values that are computed, that an annotation or the storage of a state orders, or that are in
+/// `fetched`. It does not reach sources, because each use of a source takes its own slice. It is empty for sources and
+/// for partial sums.
+std::vector<Level> way_up(const Layout& layout, const Value* value, const Sharding& wanted,
+                          const std::set<const Value*>& fetched);
+
+/// The layouts in which a program's uses want each value. A movement has no wishes of its own if its users' wishes go
+/// through it, since it can be made in other layouts.
+class Wishes {
+ public:
+  struct Wish {
+    Sharding layout;
+    /// Per use, the nodes from the one that wants the value up to this place: the user (null for what leaves the graph)
+    /// and movements.
+    std::vector<std::vector<const Node*>> uses;
+  };
+
+  Wishes(const Graph& graph, const Layout& layout, const Decisions& decisions);
+
+  /// In the order from the last use to the first.
+  const std::vector<Wish>& of(const Value* value) const;
+  /// How many uses want the value in this layout.
+  int uses(const Value* value, const Sharding& layout) const;
+  /// Whether a use wants the value in this layout that neither is the node nor goes through it.
+  bool is_wanted_beside(const Node* node, const Value* value, const Sharding& layout) const;
+
+ private:
+  void add(const Node* user, const Value* value, const Sharding& wanted);
+  const Wish* find(const Value* value, const Sharding& layout) const;
+
+  const Layout& layout_;
+  const Decisions& decisions_;
+  std::unordered_map<const Value*, std::vector<Wish>> wishes_;
+  std::set<const Node*> passed_;  // movements through which a wish goes
+};
+
+/// Calls `visit(value, layout)` for what leaves the graph: its outputs, and the next values of states.
+template <typename Visit>
+void for_each_leaf(const Graph& graph, const Decisions& decisions, Visit visit) {
+  for (const Value* output : graph.outputs) visit(output, decisions.outputs.at(output));
+  for (const auto& state : graph.values())
+    if (state->next) visit(state->next, decisions.sources.at(state.get()));
+}
+
+/// Calls `visit(value, layout)` for each operand of a node that has a layout.
+template <typename Visit>
+void for_each_operand(const NodeLayout& node, const NodeDecision& decision, Visit visit) {
+  for (size_t t = 0; t < node.operand_slots.size(); ++t)
+    if (node.operand_slots[t] >= 0) visit(node.node->inputs[t], decision.operands[t]);
+}
+
+}  // namespace tessera::spmd

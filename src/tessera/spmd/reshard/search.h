@@ -1,0 +1,25 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "tessera/spmd/reshard/reshard.h"
+
+namespace tessera::spmd {
+
+/// The elements that the rank with the largest shards receives in these steps. An extent that is no number counts as a
+/// multiple of all usual axis sizes, so that only the fraction of it that moves matters.
+double elements_received(const std::vector<ReshardStep>& steps);
+
+/// Steps from one sharding to another, with parts of the same sizes and the same places, that move fewer elements than
+/// `than` does, or as many in fewer communications. Nullopt if there are none, or too many layouts lie between.
+///
+/// The search goes from layout to layout in the order of the elements moved so far (Dijkstra's algorithm). It knows all
+/// steps that ReshardKind has for layouts everywhere: a slice, a gather of minor axes, a reduction, a scatter of a sum,
+/// an all-to-all of several axes, and a permutation of equal pieces, within a part or across dimensions.
+///
+/// Example: [x, y] → [y, x] with x=2,y=2 on a square is one permutation, which moves a quarter; gathers move all.
+std::optional<std::vector<ReshardStep>> cheaper_steps(const Sharding& from, const Sharding& to,
+                                                      const std::vector<ReshardStep>& than);
+
+}  // namespace tessera::spmd
