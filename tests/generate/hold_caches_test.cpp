@@ -2,11 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "generate/decoder_texts.h"
 #include "rewrite/build.h"
-#include "rewrite/decoder_texts.h"
 #include "tessera/base/error.h"
+#include "tessera/generate/held_decoder.h"
 #include "tessera/ir/text.h"
-#include "tessera/rewrite/decoder.h"
 #include "tessera/rewrite/passes.h"
 #include "tessera/rewrite/pipeline.h"
 

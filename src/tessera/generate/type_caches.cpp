@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <map>
 
+#include "tessera/generate/held_decoder.h"
 #include "tessera/ops/attention.h"
 #include "tessera/ops/library/infer.h"
 #include "tessera/ops/op.h"
-#include "tessera/rewrite/decoder.h"
 #include "tessera/rewrite/edit.h"
 
 // Caches of another type than the model's keys and values: new ones are cast before they are written, and an Attention

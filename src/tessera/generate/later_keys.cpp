@@ -1,4 +1,4 @@
-#include "tessera/rewrite/later_keys.h"
+#include "tessera/generate/later_keys.h"
 
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/raise/causal.h"

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "tessera/rewrite/decoder.h"
+#include "tessera/generate/held_decoder.h"
 
 namespace tessera::rewrite {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "tessera/rewrite/decoder.h"
+#include "tessera/generate/held_decoder.h"
 
 namespace tessera::rewrite {
 

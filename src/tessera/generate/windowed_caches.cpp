@@ -1,4 +1,4 @@
-#include "tessera/rewrite/windowed_caches.h"
+#include "tessera/generate/windowed_caches.h"
 
 #include <algorithm>
 #include <limits>
@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/generate/later_keys.h"
+#include "tessera/generate/token_meetings.h"
 #include "tessera/ops/attention.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
-#include "tessera/rewrite/later_keys.h"
 #include "tessera/rewrite/raise/affine.h"
-#include "tessera/rewrite/token_meetings.h"
 
 //   present = Slice(Concat(Slice(past, -k:), key), -k:)          becomes   present = Concat(past, key)
 //   y = Attention(query, Concat(…), …, mask)                               the same

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "tessera/generate/held_decoder.h"
 #include "tessera/generation.h"
-#include "tessera/rewrite/decoder.h"
 
 namespace tessera::api {
 

@@ -8,8 +8,8 @@
 #include <set>
 
 #include "api/small_model.h"
+#include "generate/decoder_texts.h"
 #include "io/temporary_folder.h"
-#include "rewrite/decoder_texts.h"
 #include "tessera/io/npy.h"
 #include "tessera/io/npz.h"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/rewrite/decoder.h"
+#include "tessera/generate/held_decoder.h"
 #include "tessera/tensors.h"
 
 namespace tessera::api {

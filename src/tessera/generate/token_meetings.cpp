@@ -1,4 +1,4 @@
-#include "tessera/rewrite/token_meetings.h"
+#include "tessera/generate/token_meetings.h"
 
 #include <algorithm>
 #include <set>

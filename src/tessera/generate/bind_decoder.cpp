@@ -1,4 +1,4 @@
-#include "tessera/rewrite/bind_decoder.h"
+#include "tessera/generate/bind_decoder.h"
 
 #include <optional>
 

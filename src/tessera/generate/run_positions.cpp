@@ -1,4 +1,4 @@
-#include "tessera/rewrite/run_positions.h"
+#include "tessera/generate/run_positions.h"
 
 #include "tessera/base/error.h"
 #include "tessera/rewrite/edit.h"

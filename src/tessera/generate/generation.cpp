@@ -8,10 +8,10 @@
 #include <string_view>
 
 #include "tessera/api/compute_sizes.h"
-#include "tessera/api/decoder.h"
-#include "tessera/api/decoder_ports.h"
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
+#include "tessera/generate/decoder.h"
+#include "tessera/generate/decoder_ports.h"
 #include "tessera/launch/engines.h"
 #include "tessera/rewrite/passes.h"
 

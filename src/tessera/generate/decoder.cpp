@@ -1,4 +1,4 @@
-#include "tessera/api/decoder.h"
+#include "tessera/generate/decoder.h"
 
 #include <algorithm>
 #include <cstring>

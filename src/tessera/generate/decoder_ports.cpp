@@ -1,4 +1,4 @@
-#include "tessera/api/decoder_ports.h"
+#include "tessera/generate/decoder_ports.h"
 
 #include <fmt/ranges.h>
 

@@ -4,21 +4,21 @@
 #include <tuple>
 
 #include "tessera/base/error.h"
+#include "tessera/generate/bind_decoder.h"
+#include "tessera/generate/held_decoder.h"
+#include "tessera/generate/later_keys.h"
+#include "tessera/generate/longer_mask.h"
+#include "tessera/generate/run_positions.h"
+#include "tessera/generate/token_meetings.h"
+#include "tessera/generate/windowed_caches.h"
 #include "tessera/ops/attention.h"
 #include "tessera/ops/library/infer.h"
 #include "tessera/ops/library/node_builder.h"
 #include "tessera/ops/op.h"
-#include "tessera/rewrite/bind_decoder.h"
-#include "tessera/rewrite/decoder.h"
 #include "tessera/rewrite/edit.h"
-#include "tessera/rewrite/later_keys.h"
-#include "tessera/rewrite/longer_mask.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/rewrite/raise/affine.h"
 #include "tessera/rewrite/raise/attention_heads.h"
-#include "tessera/rewrite/run_positions.h"
-#include "tessera/rewrite/token_meetings.h"
-#include "tessera/rewrite/windowed_caches.h"
 
 //   present = Concat(past, key)                      cache' = TensorScatter(cache, key, held)
 //   y = Attention(query, present, …, j ≤ past + i)   y = Attention <is_causal> (query, cache', …, held + sequence)

@@ -1,10 +1,10 @@
-#include "tessera/rewrite/longer_mask.h"
+#include "tessera/generate/longer_mask.h"
 
 #include <algorithm>
 #include <map>
 
+#include "tessera/generate/token_meetings.h"
 #include "tessera/rewrite/edit.h"
-#include "tessera/rewrite/token_meetings.h"
 
 namespace tessera::rewrite {
 namespace {
