@@ -43,7 +43,7 @@ tokens (int64[b, s] ids) => (float[b, s, 17] logits) <float[17, 6] embed, float[
   logits = MatMul (t, head)
 })";
 
-constexpr int64_t kIgnored = -100;
+constexpr int64_t kIgnoredLabel = -100;
 
 /// 4 samples of 6 tokens; sample i has 6, 1, 0 and 2 labels that count.
 Tensors padded_batch(int seed) {
@@ -51,7 +51,7 @@ Tensors padded_batch(int seed) {
   std::vector<int64_t> labels(batch.at("labels").as<int64_t>().begin(), batch.at("labels").as<int64_t>().end());
   const std::vector<size_t> valid = {6, 1, 0, 2};
   for (size_t row = 0; row < 4; ++row)
-    for (size_t column = valid[row]; column < 6; ++column) labels[row * 6 + column] = kIgnored;
+    for (size_t column = valid[row]; column < 6; ++column) labels[row * 6 + column] = kIgnoredLabel;
   batch.at("labels") = integers({4, 6}, labels);
   return batch;
 }
@@ -63,7 +63,7 @@ std::vector<double> cross_entropies(const Tensor& logits, const Tensor& labels, 
   const size_t width = static_cast<size_t>(logits.dims.back());
   std::vector<double> all;
   for (size_t row = 0; row < wanted.size(); ++row) {
-    if (wanted[row] == kIgnored) {
+    if (wanted[row] == kIgnoredLabel) {
       all.push_back(std::numeric_limits<double>::quiet_NaN());
       continue;
     }
@@ -275,7 +275,7 @@ TEST_F(Semantics, IgnoredLabelsAreNoClassBeforeAnythingIsLookedUpByThem) {
   // Another number for "ignored", far beyond the vocabulary.
   std::vector<int64_t> labels(batch.at("labels").as<int64_t>().begin(), batch.at("labels").as<int64_t>().end());
   for (int64_t& label : labels)
-    if (label == kIgnored) label = 1'000'000'007;
+    if (label == kIgnoredLabel) label = 1'000'000'007;
   batch.at("labels") = integers({4, 6}, labels);
   training.loss = "cross-entropy:ignore_index=1000000007";
   std::vector<Layout> layouts = all_layouts();
@@ -553,7 +553,7 @@ TEST_F(Semantics, SamplesThatOnlyFillABatchChangeNothing) {
   const Tensors full = tokens(8, 6, 1);
   std::vector<int64_t> labels(full.at("labels").as<int64_t>().begin(), full.at("labels").as<int64_t>().end());
   std::vector<int64_t> ids(full.at("ids").as<int64_t>().begin(), full.at("ids").as<int64_t>().end());
-  std::fill(labels.begin() + 5 * 6, labels.end(), kIgnored);
+  std::fill(labels.begin() + 5 * 6, labels.end(), kIgnoredLabel);
   const Tensors filled = {{"ids", full.at("ids")}, {"labels", integers({8, 6}, labels)}};
   ids.resize(5 * 6), labels.resize(5 * 6);
   const Tensors small = {{"ids", integers({5, 6}, ids)}, {"labels", integers({5, 6}, labels)}};

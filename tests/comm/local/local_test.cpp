@@ -3,7 +3,7 @@
 #include <atomic>
 #include <chrono>
 
-#include "run_on_threads.h"
+#include "comm/run_on_threads.h"
 
 namespace tessera::comm {
 namespace {

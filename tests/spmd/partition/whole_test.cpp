@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "compiled.h"
+#include "spmd/compiled.h"
 #include "tessera/base/error.h"
 
 namespace tessera::spmd {

@@ -230,7 +230,7 @@ struct Row {
   Results (*run)(const Node&, const std::vector<Tensor>&);
 };
 
-constexpr std::array<Row, 4> kRows = {{
+constexpr std::array<Row, 4> kDataSized = {{
     {"NonZero", non_zero},
     {"Compress", compress},
     {"Unique", unique},
@@ -239,8 +239,9 @@ constexpr std::array<Row, 4> kRows = {{
 
 const Row* row_of(const Node& node) {
   if (!node.domain.empty()) return nullptr;
-  const auto row = std::find_if(kRows.begin(), kRows.end(), [&](const Row& r) { return r.op_type == node.op_type; });
-  return row == kRows.end() ? nullptr : &*row;
+  const auto row =
+      std::find_if(kDataSized.begin(), kDataSized.end(), [&](const Row& r) { return r.op_type == node.op_type; });
+  return row == kDataSized.end() ? nullptr : &*row;
 }
 
 // The slices of its operand along an axis.
