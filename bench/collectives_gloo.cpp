@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: bench_collectives_gloo RANK RANKS FOLDER LEAST MOST [SECONDS]\n");
     return 2;
   }
-  tessera::comm::MeasureOptions options;
+  tessera::comm::TimingOptions options;
   if (argc > 6) options.seconds = std::atof(argv[6]);
   gloo::transport::tcp::attr address;
   address.hostname = std::getenv("GLOO_ADDRESS") ? std::getenv("GLOO_ADDRESS") : "127.0.0.1";

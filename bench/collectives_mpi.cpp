@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
     if (rank == 0) std::fprintf(stderr, "usage: bench_collectives_mpi LEAST MOST [SECONDS [nonblocking]]\n");
     MPI_Abort(MPI_COMM_WORLD, 2);
   }
-  tessera::comm::MeasureOptions options;
+  tessera::comm::TimingOptions options;
   if (argc > 3) options.seconds = std::atof(argv[3]);
   const bool nonblocking = argc > 4 && std::string_view(argv[4]) == "nonblocking";
   std::vector<float> in(static_cast<size_t>(most) / 4), out = in;

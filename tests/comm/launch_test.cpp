@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 using Map = std::map<std::string, std::string>;
 
-Launch launch_of(const Map& variables, Engine asked = Engine::automatic) {
+Launched launch_of(const Map& variables, Engine asked = Engine::automatic) {
   return find_launch(asked, [&](const std::string& name) -> std::optional<std::string> {
     auto found = variables.find(name);
     return found == variables.end() ? std::nullopt : std::optional(found->second);
@@ -55,13 +55,13 @@ Map without(Map map, const std::string& name) {
   return map;
 }
 
-TEST(Launch, without_a_launcher_ranks_are_threads) {
+TEST(Launched, without_a_launcher_ranks_are_threads) {
   EXPECT_EQ(launch_of({}).engine, Engine::threads);
   EXPECT_FALSE(launch_of({}).distributed());
 }
 
-TEST(Launch, open_mpi_says_rank_and_size) {
-  const Launch launch = launch_of(kOpenMpi);
+TEST(Launched, open_mpi_says_rank_and_size) {
+  const Launched launch = launch_of(kOpenMpi);
   EXPECT_EQ(launch.engine, Engine::mpi);
   EXPECT_EQ(launch.launcher, "Open MPI");
   EXPECT_EQ(launch.rank, 2);
@@ -70,8 +70,8 @@ TEST(Launch, open_mpi_says_rank_and_size) {
   EXPECT_EQ(launch.local_size, 2);
 }
 
-TEST(Launch, torchrun_says_where_gloo_meets) {
-  const Launch launch = launch_of(kTorchrun);
+TEST(Launched, torchrun_says_where_gloo_meets) {
+  const Launched launch = launch_of(kTorchrun);
   EXPECT_EQ(launch.engine, Engine::gloo);
   EXPECT_EQ(launch.rank, 3);
   EXPECT_EQ(launch.size, 4);
@@ -79,35 +79,35 @@ TEST(Launch, torchrun_says_where_gloo_meets) {
   EXPECT_EQ(launch.port, 29500);
 }
 
-TEST(Launch, a_store_of_torchruns_agent_moves_ours_to_the_next_port) {
+TEST(Launched, a_store_of_torchruns_agent_moves_ours_to_the_next_port) {
   EXPECT_EQ(launch_of(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})).port, 29501);
 }
 
-TEST(Launch, pmix_without_open_mpi_leaves_the_size_to_mpi) {
-  const Launch launch = launch_of({{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "job"}});
+TEST(Launched, pmix_without_open_mpi_leaves_the_size_to_mpi) {
+  const Launched launch = launch_of({{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "job"}});
   EXPECT_EQ(launch.engine, Engine::mpi);
   EXPECT_EQ(launch.rank, 1);
   EXPECT_EQ(launch.size, 0);
 }
 
-TEST(Launch, srun_with_pmix_is_mpi_and_without_it_gloo) {
-  const Launch pmix = launch_of(with(kSlurm, {{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "slurm.77"}}));
+TEST(Launched, srun_with_pmix_is_mpi_and_without_it_gloo) {
+  const Launched pmix = launch_of(with(kSlurm, {{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "slurm.77"}}));
   EXPECT_EQ(pmix.engine, Engine::mpi);
   EXPECT_EQ(pmix.size, 2);
-  const Launch plain = launch_of(kSlurm);
+  const Launched plain = launch_of(kSlurm);
   EXPECT_EQ(plain.engine, Engine::gloo);
   EXPECT_EQ(plain.rank, 1);
   EXPECT_EQ(plain.address, "127.0.0.1");  // one machine
   EXPECT_GT(plain.port, 1024);
 }
 
-TEST(Launch, srun_on_several_machines_needs_to_be_told_where_to_meet) {
+TEST(Launched, srun_on_several_machines_needs_to_be_told_where_to_meet) {
   const Map machines = with(kSlurm, {{"SLURM_STEP_NODELIST", "node[7-8]"}});
   EXPECT_THAT(refusal_of(machines), AllOf(HasSubstr("MASTER_ADDR"), HasSubstr("scontrol show hostnames")));
   EXPECT_EQ(launch_of(with(machines, {{"MASTER_ADDR", "node7"}})).address, "node7");
 }
 
-TEST(Launch, srun_says_how_many_ranks_share_a_machine) {
+TEST(Launched, srun_says_how_many_ranks_share_a_machine) {
   auto on_node = [](const char* node, const char* counts) {
     return launch_of(with(kSlurm, {{"SLURM_NODEID", node}, {"SLURM_STEP_TASKS_PER_NODE", counts}})).local_size;
   };
@@ -117,24 +117,25 @@ TEST(Launch, srun_says_how_many_ranks_share_a_machine) {
   EXPECT_EQ(on_node("3", "3(x2),1"), 0) << "unknown";
 }
 
-TEST(Launch, a_batch_script_is_no_step_of_srun) {
+TEST(Launched, a_batch_script_is_no_step_of_srun) {
   EXPECT_EQ(launch_of(without(kSlurm, "SLURM_STEP_ID")).engine, Engine::threads);
 }
 
-TEST(Launch, threads_are_threads_under_any_launcher) {
+TEST(Launched, threads_are_threads_under_any_launcher) {
   EXPECT_EQ(launch_of(kOpenMpi, Engine::threads).engine, Engine::threads);
   EXPECT_EQ(launch_of({{"RANK", "x"}}, Engine::processes).engine, Engine::processes);
 }
 
-TEST(Launch, gloo_under_mpirun_meets_where_the_user_says) {
-  const Launch launch = launch_of(with(kOpenMpi, {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "5000"}}), Engine::gloo);
+TEST(Launched, gloo_under_mpirun_meets_where_the_user_says) {
+  const Launched launch =
+      launch_of(with(kOpenMpi, {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "5000"}}), Engine::gloo);
   EXPECT_EQ(launch.engine, Engine::gloo);
   EXPECT_EQ(launch.rank, 2);
   EXPECT_EQ(launch.port, 5000);
   EXPECT_THAT(refusal_of(kOpenMpi, Engine::gloo), HasSubstr("set MASTER_ADDR and MASTER_PORT"));
 }
 
-TEST(Launch, half_set_variables_are_refused) {
+TEST(Launched, half_set_variables_are_refused) {
   EXPECT_THAT(refusal_of(without(kOpenMpi, "OMPI_COMM_WORLD_SIZE")),
               AllOf(HasSubstr("OMPI_COMM_WORLD_RANK is set"), HasSubstr("OMPI_COMM_WORLD_SIZE is not")));
   EXPECT_THAT(refusal_of(without(kTorchrun, "RANK")), AllOf(HasSubstr("WORLD_SIZE is set"), HasSubstr("RANK is not")));
@@ -142,12 +143,12 @@ TEST(Launch, half_set_variables_are_refused) {
   EXPECT_THAT(refusal_of({{"PMIX_RANK", "0"}}), HasSubstr("PMIX_NAMESPACE is not"));
 }
 
-TEST(Launch, numbers_must_be_numbers_and_ranks_less_than_the_size) {
+TEST(Launched, numbers_must_be_numbers_and_ranks_less_than_the_size) {
   EXPECT_THAT(refusal_of(with(kTorchrun, {{"RANK", "three"}})), HasSubstr("RANK=three is no number"));
   EXPECT_THAT(refusal_of(with(kTorchrun, {{"RANK", "4"}})), HasSubstr("RANK=4 and WORLD_SIZE=4"));
 }
 
-TEST(Launch, launchers_that_disagree_are_refused_unless_the_engine_is_said) {
+TEST(Launched, launchers_that_disagree_are_refused_unless_the_engine_is_said) {
   Map both = kOpenMpi;
   both.insert(kTorchrun.begin(), kTorchrun.end());
   EXPECT_THAT(refusal_of(both), AllOf(HasSubstr("rank 2 of 4"), HasSubstr("3 of 4"), HasSubstr("--engine=")));
@@ -157,7 +158,7 @@ TEST(Launch, launchers_that_disagree_are_refused_unless_the_engine_is_said) {
   EXPECT_EQ(launch_of(both).engine, Engine::mpi);
 }
 
-TEST(Launch, ports_are_those_of_tcp) {
+TEST(Launched, ports_are_those_of_tcp) {
   for (const char* port : {"0", "65536", "99999", "-1", "http"})
     EXPECT_THAT(refusal_of(with(kTorchrun, {{"MASTER_PORT", port}})),
                 AllOf(HasSubstr(std::string("MASTER_PORT=") + port + " is no port"), HasSubstr("from 1 to 65535")));
@@ -169,7 +170,7 @@ TEST(Launch, ports_are_those_of_tcp) {
               HasSubstr("MASTER_PORT=70000 is no port"));
 }
 
-TEST(Launch, half_a_step_of_srun_is_refused) {
+TEST(Launched, half_a_step_of_srun_is_refused) {
   EXPECT_THAT(refusal_of({{"SLURM_PROCID", "0"}}),
               AllOf(HasSubstr("SLURM_PROCID is set"), HasSubstr("SLURM_STEP_ID is not")));
   EXPECT_THAT(refusal_of(without(kSlurm, "SLURM_PROCID")),
@@ -178,11 +179,11 @@ TEST(Launch, half_a_step_of_srun_is_refused) {
   EXPECT_EQ(launch_of({{"SLURM_NTASKS", "2"}}).engine, Engine::threads) << "an option of srun";
 }
 
-TEST(Launch, the_shell_of_an_interactive_allocation_is_no_step_of_srun) {
+TEST(Launched, the_shell_of_an_interactive_allocation_is_no_step_of_srun) {
   EXPECT_EQ(launch_of(with(kSlurm, {{"SLURM_STEP_ID", "4294967290"}})).engine, Engine::threads);
 }
 
-TEST(Launch, ranks_set_by_hand_must_be_those_of_srun) {
+TEST(Launched, ranks_set_by_hand_must_be_those_of_srun) {
   Map both = with(kTorchrun, kSlurm);
   EXPECT_THAT(refusal_of(both),
               AllOf(HasSubstr("Slurm says that this is rank 1 of 2"), HasSubstr("3 of 4"), HasSubstr("--engine=gloo")));
@@ -192,16 +193,16 @@ TEST(Launch, ranks_set_by_hand_must_be_those_of_srun) {
   EXPECT_EQ(launch_of(with(both, {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}})).rank, 3) << "a step of one task";
 }
 
-TEST(Launch, torchrun_counts_whoever_started_it) {
+TEST(Launched, torchrun_counts_whoever_started_it) {
   const Map torchrun = with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "none"}});
   for (const Map& outer : {kSlurm, kOpenMpi}) {
-    const Launch launch = launch_of(with(torchrun, outer));
+    const Launched launch = launch_of(with(torchrun, outer));
     EXPECT_EQ(launch.launcher, "torchrun");
     EXPECT_EQ(launch.rank, 3);
   }
 }
 
-TEST(Launch, an_engine_without_its_launcher_is_refused_with_the_mend) {
+TEST(Launched, an_engine_without_its_launcher_is_refused_with_the_mend) {
   EXPECT_THAT(refusal_of({}, Engine::mpi), HasSubstr("mpirun -n"));
   EXPECT_THAT(refusal_of({}, Engine::gloo), HasSubstr("torchrun"));
   EXPECT_THAT([] { engine_named("nccl"); }, ::testing::ThrowsMessage<Error>(HasSubstr("auto, threads, processes")));

@@ -10,7 +10,7 @@
 /// standard library, since programs in bench/ include it.
 namespace tessera::comm {
 
-struct MeasureOptions {
+struct TimingOptions {
   double seconds = 0.1;  ///< of measuring at each point, at least
   int repeats = 5;       ///< batches of a round, at least; fewer if one takes longer than a tenth of a second
 };
@@ -29,7 +29,7 @@ struct Timing {
 /// lets nobody leave before all have arrived, and `slowest(seconds)` gives every rank the largest of all ranks'
 /// arguments.
 template <typename Body, typename Meet, typename Slowest>
-Timing slowest_median(const MeasureOptions& options, Body&& body, Meet&& meet, Slowest&& slowest) {
+Timing slowest_median(const TimingOptions& options, Body&& body, Meet&& meet, Slowest&& slowest) {
   constexpr double kBatchSeconds = 1e-3, kMostBatches = 500, kMostInBatch = 1 << 20, kAgree = 0.05, kPatience = 8,
                    kSlow = 0.1;
   auto time = [&](int64_t times) {

@@ -54,8 +54,8 @@ class Reader {
     return parse_port(value, name);
   }
 
-  Launch launch(Engine engine, const std::string& rank, const std::string& size) const {
-    Launch result;
+  Launched launch(Engine engine, const std::string& rank, const std::string& size) const {
+    Launched result;
     result.engine = engine;
     result.launcher = launcher_;
     result.rank = number(rank, has(rank) ? rank : size);
@@ -71,20 +71,20 @@ class Reader {
   std::string launcher_;
 };
 
-std::optional<Launch> from_open_mpi(const Variables& variables) {
+std::optional<Launched> from_open_mpi(const Variables& variables) {
   const Reader reader(variables, "Open MPI");
   const std::string rank = "OMPI_COMM_WORLD_RANK", size = "OMPI_COMM_WORLD_SIZE";
   if (!reader.has(rank) && !reader.has(size)) return std::nullopt;
-  Launch launch = reader.launch(Engine::mpi, rank, size);
+  Launched launch = reader.launch(Engine::mpi, rank, size);
   launch.local_rank = reader.number_or("OMPI_COMM_WORLD_LOCAL_RANK", 0);
   launch.local_size = reader.number_or("OMPI_COMM_WORLD_LOCAL_SIZE", 0);
   return launch;
 }
 
-std::optional<Launch> from_torchrun(const Variables& variables) {
+std::optional<Launched> from_torchrun(const Variables& variables) {
   const Reader reader(variables, "torchrun");
   if (!reader.has("RANK") && !reader.has("WORLD_SIZE")) return std::nullopt;
-  Launch launch = reader.launch(Engine::gloo, "RANK", "WORLD_SIZE");
+  Launched launch = reader.launch(Engine::gloo, "RANK", "WORLD_SIZE");
   launch.local_rank = reader.number_or("LOCAL_RANK", 0);
   launch.local_size = reader.number_or("LOCAL_WORLD_SIZE", 0);
   launch.address = reader.needed("MASTER_ADDR", "RANK");
@@ -113,7 +113,7 @@ int tasks_on(int node, std::string_view counts) {
 
 /// Whether this is a process of an srun step. A batch script has SLURM_PROCID, too, but srun did not start it; nor did
 /// it start the shell of an interactive allocation, a step whose number is one of the last that 32 bits hold.
-std::optional<Launch> from_slurm(const Variables& variables) {
+std::optional<Launched> from_slurm(const Variables& variables) {
   constexpr int64_t kFirstReservedStep = 0xfffffff0;
   const Reader reader(variables, "srun");
   if (!reader.has("SLURM_STEP_ID") && (!reader.has("SLURM_PROCID") || reader.has("SLURM_JOB_ID"))) return std::nullopt;
@@ -121,8 +121,8 @@ std::optional<Launch> from_slurm(const Variables& variables) {
   if (!step) fail("launch", "SLURM_STEP_ID={} is no number; srun sets it to one", reader.text("SLURM_STEP_ID"));
   if (*step >= kFirstReservedStep) return std::nullopt;
   reader.needed("SLURM_PROCID", "SLURM_STEP_ID");
-  Launch launch = reader.launch(Engine::gloo, "SLURM_PROCID",
-                                reader.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");
+  Launched launch = reader.launch(Engine::gloo, "SLURM_PROCID",
+                                  reader.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");
   launch.local_rank = reader.number_or("SLURM_LOCALID", 0);
   launch.local_size = tasks_on(reader.number_or("SLURM_NODEID", 0), reader.text("SLURM_STEP_TASKS_PER_NODE"));
   launch.address = reader.text("MASTER_ADDR");
@@ -137,11 +137,11 @@ std::optional<Launch> from_slurm(const Variables& variables) {
   return launch;
 }
 
-std::optional<Launch> from_pmix(const Variables& variables, const std::optional<Launch>& slurm) {
+std::optional<Launched> from_pmix(const Variables& variables, const std::optional<Launched>& slurm) {
   const Reader reader(variables, "PMIx");
   if (!reader.has("PMIX_RANK") && !reader.has("PMIX_NAMESPACE")) return std::nullopt;
   reader.needed("PMIX_NAMESPACE", "PMIX_RANK");
-  Launch launch = slurm.value_or(Launch{});
+  Launched launch = slurm.value_or(Launched{});
   launch.engine = Engine::mpi;
   launch.launcher = "PMIx";
   launch.rank = reader.number("PMIX_RANK", "PMIX_NAMESPACE");
@@ -149,10 +149,10 @@ std::optional<Launch> from_pmix(const Variables& variables, const std::optional<
 }
 
 /// A launch that Gloo can use: torchrun's, or another one whose user has said where ranks meet.
-Launch gloo_launch(const std::optional<Launch>& mpi, const std::optional<Launch>& torchrun,
-                   const std::optional<Launch>& slurm, const Variables& variables) {
+Launched gloo_launch(const std::optional<Launched>& mpi, const std::optional<Launched>& torchrun,
+                     const std::optional<Launched>& slurm, const Variables& variables) {
   if (torchrun) return *torchrun;
-  std::optional<Launch> launch = slurm ? slurm : mpi;
+  std::optional<Launched> launch = slurm ? slurm : mpi;
   if (!launch)
     fail("launch",
          "--engine=gloo, but nothing says which rank this process is; start it with torchrun, or set RANK, WORLD_SIZE, "
@@ -170,7 +170,7 @@ Launch gloo_launch(const std::optional<Launch>& mpi, const std::optional<Launch>
 }
 
 /// `engines`: the options with which the user chooses an engine.
-void require_agreement(const Launch& torchrun, const Launch& other, std::string_view engines) {
+void require_agreement(const Launched& torchrun, const Launched& other, std::string_view engines) {
   if (other.size == 0 || (other.rank == torchrun.rank && other.size == torchrun.size)) return;
   fail("launch", "{} says that this is rank {} of {}, but RANK and WORLD_SIZE say {} of {}; unset these, or say {}",
        other.launcher, other.rank, other.size, torchrun.rank, torchrun.size, engines);
@@ -205,8 +205,8 @@ Variables process_environment() {
   };
 }
 
-Launch find_launch(Engine asked, const Variables& variables) {
-  Launch launch;
+Launched find_launch(Engine asked, const Variables& variables) {
+  Launched launch;
   launch.engine = asked;
   if (asked == Engine::threads || asked == Engine::processes) return launch;
   const auto slurm = from_slurm(variables), torchrun = from_torchrun(variables);

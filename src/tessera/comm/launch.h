@@ -21,7 +21,7 @@ std::string_view name_of(Engine engine);
 Engine engine_named(std::string_view name);
 
 /// What a launcher has told this process about its run.
-struct Launch {
+struct Launched {
   Engine engine = Engine::threads;  ///< never automatic
   std::string launcher;             ///< "Open MPI", "PMIx", "Slurm", "torchrun"; empty: none
   int rank = 0;
@@ -47,6 +47,6 @@ int parse_port(std::string_view text, std::string_view name);
 /// step of srun. If launchers start each other, the innermost counts: torchrun itself (which sets
 /// TORCHELASTIC_RUN_ID), then MPI, then Slurm. Throws a user error for variables that are incomplete or no numbers, for
 /// RANK and WORLD_SIZE set by hand that contradict MPI's or Slurm's, and for an engine that needs more variables.
-Launch find_launch(Engine asked, const Variables& variables);
+Launched find_launch(Engine asked, const Variables& variables);
 
 }  // namespace tessera::comm

@@ -15,7 +15,7 @@ std::vector<int64_t> balanced(int64_t count, int members) {
 
 }  // namespace
 
-Meter::Meter(World& world, int rank, int64_t largest, const MeasureOptions& options)
+Meter::Meter(World& world, int rank, int64_t largest, const TimingOptions& options)
     : world_(world), rank_(rank), options_(options) {
   std::vector<int> members(static_cast<size_t>(world.size()));
   std::iota(members.begin(), members.end(), 0);

@@ -14,7 +14,7 @@ namespace tessera::comm {
 class Meter {
  public:
   /// `largest`: bytes of the largest tensor to come.
-  Meter(World& world, int rank, int64_t largest, const MeasureOptions& options);
+  Meter(World& world, int rank, int64_t largest, const TimingOptions& options);
 
   /// The time of one collective of float32 among `members`, of which this rank is one, as slowest_median() finds it
   /// over all ranks of the world. `bytes` counts the whole tensor, as nccl-tests does: the output of all_gather and
@@ -35,7 +35,7 @@ class Meter {
 
   World& world_;
   int rank_;
-  MeasureOptions options_;
+  TimingOptions options_;
   std::unique_ptr<Communicator> all_;
   std::shared_ptr<std::byte[]> in_, out_;
 };

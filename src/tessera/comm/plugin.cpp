@@ -84,7 +84,7 @@ std::vector<std::filesystem::path> plugin_folders() {
   return folders;
 }
 
-std::unique_ptr<World> connect_plugin(const Launch& launch, const WorldOptions& options) {
+std::unique_ptr<World> connect_plugin(const Launched& launch, const WorldOptions& options) {
   return std::unique_ptr<World>(open_plugin(launch.engine)(launch, options));
 }
 

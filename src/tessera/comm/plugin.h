@@ -16,7 +16,7 @@ namespace tessera::comm {
 extern "C" {
 using PluginAbi = const char* (*)();
 /// Connects this process to the others of its launch; returns when all have joined. The caller owns the world. Throws.
-using PluginConnect = World* (*)(const Launch& launch, const WorldOptions& options);
+using PluginConnect = World* (*)(const Launched& launch, const WorldOptions& options);
 }
 constexpr const char* kPluginAbiSymbol = "tessera_plugin_abi";
 constexpr const char* kPluginConnectSymbol = "tessera_plugin_connect";
@@ -31,7 +31,7 @@ std::vector<std::filesystem::path> plugin_folders();
 
 /// The world of a launch by MPI or Gloo. Throws a user error with the mend if the plugin, or the library that it needs,
 /// is missing, or the plugin is of another build.
-std::unique_ptr<World> connect_plugin(const Launch& launch, const WorldOptions& options);
+std::unique_ptr<World> connect_plugin(const Launched& launch, const WorldOptions& options);
 
 /// Why connect_plugin would refuse this engine on this machine; empty: it would not.
 std::string why_no_plugin(Engine engine);

@@ -19,7 +19,7 @@
 namespace tessera::dialect {
 namespace {
 
-// In the order of Engine.
+// In the order of ForeignEngine.
 const std::array<EngineEntry, 2>& engines() {
   static const std::array<EngineEntry, 2> table = {ort_engine(), tensorrt_engine()};
   return table;
@@ -103,7 +103,7 @@ Node* put_before(Graph& graph, Node& node, std::string_view op_type, std::string
   return added;
 }
 
-bool to_foreign(OnnxModel& model, const Mesh& mesh, int64_t rank, Engine engine) {
+bool to_foreign(OnnxModel& model, const Mesh& mesh, int64_t rank, ForeignEngine engine) {
   const EngineEntry& entry = engines()[static_cast<size_t>(engine)];
   Graph& graph = *model.graph;
   bool of_group = false;

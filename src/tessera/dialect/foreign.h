@@ -10,14 +10,14 @@
 /// tokens; the order of the nodes is theirs.
 namespace tessera::dialect {
 
-enum class Engine { ort, tensorrt };
+enum class ForeignEngine { ort, tensorrt };
 
 /// Writes every collective of a typed model of one rank as the engine's operators; the model then imports only the
 /// operator sets that it uses. Collectives must state their members' extents. Returns whether the model holds numbers
 /// of its rank's group, so that it serves ranks of that group only.
 ///
 /// Throws a user error (stage "write") that names the node and the mend if the engine cannot express a collective.
-bool to_foreign(OnnxModel& model, const Mesh& mesh, int64_t rank, Engine engine);
+bool to_foreign(OnnxModel& model, const Mesh& mesh, int64_t rank, ForeignEngine engine);
 
 /// Whether the node is a collective of one of these engines.
 bool is_foreign(const Node& node);

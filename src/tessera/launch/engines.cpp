@@ -13,8 +13,8 @@ std::string nothing() {
 
 }  // namespace
 
-const std::vector<Engine>& engines() {
-  static const std::vector<Engine> all = {
+const std::vector<Connector>& engines() {
+  static const std::vector<Connector> all = {
       {"threads", "ranks are threads of one process", nothing, nullptr},
       {"processes", "ranks are processes that --spawn starts, which share memory", nothing, connect_spawned},
       {"mpi", "ranks are processes that mpirun or srun starts", [] { return comm::why_no_plugin(comm::Engine::mpi); },

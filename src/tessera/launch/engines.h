@@ -12,7 +12,8 @@
 /// The engines that connect ranks in processes.
 namespace tessera::launch {
 
-struct Engine {
+/// A way to connect ranks.
+struct Connector {
   std::string_view name, description;
   /// Why this machine cannot use it; empty: it can.
   std::string (*missing)();
@@ -21,7 +22,7 @@ struct Engine {
 };
 
 /// The one visible list.
-const std::vector<Engine>& engines();
+const std::vector<Connector>& engines();
 
 }  // namespace tessera::launch
 

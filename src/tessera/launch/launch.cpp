@@ -30,7 +30,7 @@ std::optional<Launch> Launch::find(std::string_view engine) {
 
 std::vector<EngineInfo> engines() {
   std::vector<EngineInfo> all;
-  for (const launch::Engine& engine : launch::engines())
+  for (const launch::Connector& engine : launch::engines())
     all.push_back({std::string(engine.name), std::string(engine.description), engine.missing()});
   return all;
 }
@@ -52,7 +52,7 @@ std::shared_ptr<Connection> Connection::make(const Launch& launch, const Connect
   const auto engine = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.name == launch.engine; });
   if (engine == all.end() || !engine->connect) {
     std::vector<std::string_view> names;
-    for (const launch::Engine& one : all)
+    for (const launch::Connector& one : all)
       if (one.connect) names.push_back(one.name);
     fail("launch", "engine '{}' does not connect processes; these do: {}", launch.engine, fmt::join(names, ", "));
   }

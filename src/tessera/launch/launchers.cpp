@@ -7,7 +7,7 @@
 namespace tessera::launch {
 
 std::optional<Launch> find_launched(std::string_view engine) {
-  const comm::Launch found = comm::find_launch(comm::engine_named(engine), comm::process_environment());
+  const comm::Launched found = comm::find_launch(comm::engine_named(engine), comm::process_environment());
   if (!found.distributed()) return std::nullopt;
   Launch launch;
   launch.engine = name_of(found.engine);
@@ -20,7 +20,7 @@ std::optional<Launch> find_launched(std::string_view engine) {
 }
 
 std::shared_ptr<comm::World> connect_launched(const Launch& launch, const comm::WorldOptions& options) {
-  comm::Launch part;
+  comm::Launched part;
   part.engine = comm::engine_named(launch.engine);
   part.launcher = "the launcher";
   part.rank = launch.rank;

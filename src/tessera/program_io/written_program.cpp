@@ -196,7 +196,8 @@ class ProgramWriter {
     const spmd::Program& own = part ? *part : program_;
     WrittenModel written = rank_model(own, coordinates, unbound, lay_out_shards(own, coordinates), names_, options_);
     if (options_.dialect != Dialect::tessera) {
-      const auto engine = options_.dialect == Dialect::ort ? dialect::Engine::ort : dialect::Engine::tensorrt;
+      const auto engine =
+          options_.dialect == Dialect::ort ? dialect::ForeignEngine::ort : dialect::ForeignEngine::tensorrt;
       written.uses_rank |= dialect::to_foreign(written.model, program_.mesh, rank, engine);
     } else if (options_.order == Order::tokens) {
       written.ordered = dialect::thread_tokens(written.model);

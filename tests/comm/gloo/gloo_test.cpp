@@ -30,8 +30,8 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-Launch launch_of(int rank, int size, int port) {
-  Launch launch;
+Launched launch_of(int rank, int size, int port) {
+  Launched launch;
   launch.engine = Engine::gloo;
   launch.rank = rank;
   launch.size = size;

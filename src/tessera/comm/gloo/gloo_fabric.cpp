@@ -32,7 +32,7 @@ std::shared_ptr<gloo::transport::Device> make_device(const StoreClient& client) 
 
 }  // namespace
 
-GlooFabric::GlooFabric(const Launch& launch, const WorldOptions& options, int most_direct)
+GlooFabric::GlooFabric(const Launched& launch, const WorldOptions& options, int most_direct)
     : rank_(launch.rank),
       size_(launch.size),
       most_direct_(most_direct),

@@ -24,7 +24,7 @@ class GlooFabric {
   /// Rank 0 serves the store at the launch's address; all connect to it. Gloo uses the interface
   /// TESSERA_GLOO_INTERFACE, or else the address by which this machine reaches the store.
   /// `most_direct`: the largest group whose small collectives are messages between every two members (DirectPlan).
-  GlooFabric(const Launch& launch, const WorldOptions& options, int most_direct);
+  GlooFabric(const Launched& launch, const WorldOptions& options, int most_direct);
   ~GlooFabric();
 
   int rank() const { return rank_; }

@@ -11,7 +11,7 @@ namespace {
 
 class GlooWorld : public World {
  public:
-  GlooWorld(const Launch& launch, const WorldOptions& options, int most_direct)
+  GlooWorld(const Launched& launch, const WorldOptions& options, int most_direct)
       : fabric_(std::make_shared<GlooFabric>(launch, options, most_direct)) {}
   ~GlooWorld() override {
     if (std::uncaught_exceptions() > 0) fabric_->watch().abort("it gave up", ErrorKind::running);
@@ -36,7 +36,7 @@ class GlooWorld : public World {
 
 }  // namespace
 
-std::unique_ptr<World> make_gloo_world(const Launch& launch, const WorldOptions& options, int most_direct) {
+std::unique_ptr<World> make_gloo_world(const Launched& launch, const WorldOptions& options, int most_direct) {
   return std::make_unique<GlooWorld>(launch, options, most_direct);
 }
 

@@ -17,7 +17,7 @@ namespace tessera::comm {
 class LocalCommunicator;
 
 /// A buffer in the region, visible to the others, that stands in for one elsewhere.
-struct Staged {
+struct StandIn {
   std::shared_ptr<std::byte[]> memory;
   size_t room = 0;    ///< bytes
   bool used = false;  ///< by this operation
@@ -44,7 +44,7 @@ struct Pending {
   uint64_t number = 0;    ///< of the collective in its group (from 1), or of the message in its mailbox
   size_t index = 0;       ///< in its owner's pool
   uint64_t uses = 0;      ///< of this object, two per ticket: when the ticket was given and when it was waited for
-  Staged in, out;         ///< copies of buffers that the others cannot see
+  StandIn in, out;        ///< copies of buffers that the others cannot see
   bool received = false;  ///< permute: `out` is written
   bool sent = false;      ///< permute: `in` is read
 };
@@ -87,7 +87,7 @@ class LocalCommunicator : public Communicator {
   bool advance_collective(Pending& pending);
   bool advance_permute(Pending& pending);
   bool advance_receive(Pending& pending);
-  std::byte* stage(Staged& staged, size_t bytes);
+  std::byte* stage(StandIn& staged, size_t bytes);
   void unstage(Pending& pending);
   void finish(Pending& pending);
   bool may_start(uint64_t number);

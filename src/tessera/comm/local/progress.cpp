@@ -83,7 +83,7 @@ void LocalCommunicator::publish(Pending& pending, const Operation& operation) {
 }
 
 /// Room for a copy of a buffer that is outside the region, so that the others can see it.
-std::byte* LocalCommunicator::stage(Staged& staged, size_t bytes) {
+std::byte* LocalCommunicator::stage(StandIn& staged, size_t bytes) {
   staged.used = true;
   if (staged.room < bytes) {
     staged.memory = fabric_->region()->allocate(rank_, bytes, "communication");

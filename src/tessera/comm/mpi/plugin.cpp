@@ -54,7 +54,7 @@ const char* tessera_plugin_abi() {
   return tessera::comm::plugin_abi();
 }
 
-tessera::comm::World* tessera_plugin_connect(const tessera::comm::Launch& launch,
+tessera::comm::World* tessera_plugin_connect(const tessera::comm::Launched& launch,
                                              const tessera::comm::WorldOptions& options) {
   using namespace tessera;
   int provided = 0, rank = 0, size = 0;
