@@ -4,8 +4,8 @@
     python3 bench/busy_machine.py [--models DIR] [--busy 2] [--rounds 3] [--tessera build/tessera] [--before OTHER]
 
 A busy process counts in a loop, at the same priority; there is one for each core (--busy), so that a program that uses
-all cores may at best take twice as long. "Run" is the mean latency of `tessera bench` (the median of short runs hides
-pauses of milliseconds that only some of them have), "train" and "four trainings"
+all cores may at best take twice as long. "Run" is the mean latency of `tessera bench` (a median would hide pauses of
+milliseconds, which only some short runs have), "train" and "four trainings"
 are whole commands. Of each figure, the median over all rounds counts. DIR holds NAME/model.onnx as
 bench/export_models.py writes them; what is missing is left out. With --before, another build's binary takes its turns
 as well, and "idle" compares the two.

@@ -143,6 +143,7 @@ TEST_F(Paths, beside_a_programs_files_are_free) {
   for (int time = 0; time < 2; ++time) {
     const Ran ran = tessera("run program --inputs x.npz --outputs program/y.npz --quiet");
     EXPECT_EQ(ran.code, 0) << ran.err;
+    EXPECT_EQ(tessera("annotate " + model_ + " --mesh tp=2 -o program/next.onnx --quiet").code, 0);
   }
   for (const std::string own : {"manifest.json", "rank_0.onnx", "weights/0.bin"}) {
     const std::string before = contents(at("program/" + own));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/ir/text.h"
@@ -218,6 +219,38 @@ TEST(graph, constants) {
   graph.verify("test");
 }
 
+// Each function that changes a graph counts, and only if it does.
+TEST(graph, counts_its_edits) {
+  OnnxModel model = example();
+  Graph& graph = *model.graph;
+  uint64_t before = graph.edits();
+  const auto changed = [&] { return std::exchange(before, graph.edits()) != before; };
+  Node* mul = graph.find("c")->producer;
+  graph.erase_dead();
+  graph.sort();
+  graph.rename(graph.find("x"), "x");
+  graph.replace_uses(graph.find("x"), graph.find("x"));
+  EXPECT_FALSE(changed());
+  Value* added = graph.add_value("v", ValueKind::constant);
+  EXPECT_TRUE(changed());
+  graph.erase(added);
+  EXPECT_TRUE(changed());
+  Node* node = graph.add_node("Neg", {graph.find("x")}, {"n"});
+  EXPECT_TRUE(changed());
+  graph.erase(node);
+  EXPECT_TRUE(changed());
+  graph.set_input(mul, 1, graph.find("x"));
+  EXPECT_TRUE(changed());
+  graph.rename(graph.find("x"), "z");
+  EXPECT_TRUE(changed());
+  graph.replace_uses(graph.find("a"), graph.find("z"));
+  EXPECT_TRUE(changed());
+  graph.erase_dead();
+  EXPECT_TRUE(changed());
+  graph.set_next(graph.find("w"), graph.find("w"));
+  EXPECT_TRUE(changed());
+}
+
 // Each breaks one invariant of a sound graph, which verify must then find.
 struct Break {
   const char* message;
@@ -246,6 +279,8 @@ INSTANTIATE_TEST_SUITE_P(
     graph, VerifyFinds,
     testing::Values(
         Break{"the name is not its own for 'x'", [](Graph& g) { g.find("a")->name = "x"; }},
+        Break{"the number is not its own for 'a'", [](Graph& g) { g.find("a")->number = g.find("x")->number; }},
+        Break{"the number is not its own for 'a'", [](Graph& g) { g.find("a")->number = 1000; }},
         Break{"kind and producer disagree for 'a'", [](Graph& g) { g.find("a")->kind = ValueKind::input; }},
         Break{"kind and producer disagree for 'x'", [](Graph& g) { g.find("x")->kind = ValueKind::result; }},
         Break{"data and type disagree for 'w'", [](Graph& g) { g.find("w")->type.dtype = DType::float16; }},

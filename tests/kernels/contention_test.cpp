@@ -17,24 +17,24 @@ class Looks {
   milliseconds pass(milliseconds span, milliseconds between = milliseconds(0)) {
     milliseconds shared(0);
     for (const Contention::Clock::time_point end = now_ + span; now_ < end; now_ += kStep) {
-      const auto before = had_.cores;
-      had_.cores += std::chrono::duration_cast<std::chrono::microseconds>(kStep * share_);
-      if (between.count() > 0) lose(had_.cores / between - before / between);
-      if (contention_.look(now_, had_)) shared += kStep;
+      const auto before = used_.cores;
+      used_.cores += std::chrono::duration_cast<std::chrono::microseconds>(kStep * share_);
+      if (between.count() > 0) wait_for(used_.cores / between - before / between);
+      if (contention_.look(now_, used_)) shared += kStep;
     }
     return shared;
   }
   void sleep(milliseconds span) { now_ += span; }
-  void lose(int64_t turns) { had_.waited += turns * milliseconds(4); }
+  void wait_for(int64_t turns) { used_.waited += turns * milliseconds(4); }
   bool is_shared() const { return contention_.is_shared(); }
-  int threads_per_core() const { return contention_.threads_per_core(); }
+  int cores_for(int threads) const { return contention_.cores_for(threads); }
 
  private:
   static constexpr milliseconds kStep{4};
   double share_;
   Contention contention_;
   Contention::Clock::time_point now_{std::chrono::hours(1)};
-  Contention::Had had_;
+  Contention::Usage used_;
 };
 
 constexpr milliseconds kHog{4};  // between turns beside one busy process on each core
@@ -49,10 +49,10 @@ TEST(Contention, TheKernelsOwnThreadsAreForgiven) {
   EXPECT_EQ(looks.pass(milliseconds(10'000), milliseconds(60)), milliseconds(0));
 }
 
-TEST(Contention, AFewLossesAtOnceAreForgiven) {
+TEST(Contention, AFewTurnsAtOnceAreForgiven) {
   Looks looks;
   for (int second = 0; second < 10; ++second) {
-    looks.lose(2);
+    looks.wait_for(2);
     EXPECT_EQ(looks.pass(milliseconds(1000)), milliseconds(0));
   }
 }
@@ -63,21 +63,21 @@ TEST(Contention, ABusyProcessIsNoticedWithinAFewOfItsTurns) {
   EXPECT_GE(looks.pass(milliseconds(1000), kHog), milliseconds(950));
 }
 
-// Where many others have most of the time, losses are rare in the time of clocks.
+// Where many others have most of the time, turns are rare in the time of clocks.
 TEST(Contention, ACrowdIsNoticedInTheTimeThatTheProcessHas) {
   Looks looks(0.03);
   EXPECT_GE(looks.pass(milliseconds(10'000), milliseconds(3)), milliseconds(9000));
 }
 
-TEST(Contention, LossesBeforeTheFirstLookCount) {
+TEST(Contention, TurnsBeforeTheFirstLookCount) {
   Looks looks;
-  looks.lose(100);
+  looks.wait_for(100);
   EXPECT_GE(looks.pass(milliseconds(200)), milliseconds(200));
 }
 
-TEST(Contention, MoreLossesThanAPatienceForgivesAreForgottenInTime) {
+TEST(Contention, MoreTurnsThanAPatienceForgivesAreForgottenInTime) {
   Looks looks;
-  looks.lose(100'000);
+  looks.wait_for(100'000);
   looks.sleep(milliseconds(60'000));
   EXPECT_LE(looks.pass(milliseconds(10'000)), milliseconds(600));
 }
@@ -98,21 +98,36 @@ TEST(Contention, ThreadsThatShareACoreDoNotKeepSharingIt) {
   EXPECT_FALSE(looks.is_shared());
 }
 
-TEST(Contention, ThreadsShareCoresByWhatTheyGetOfThem) {
-  const auto per_core = [](milliseconds between) {
+TEST(Contention, TeamsUseTheCoresThatTheyGet) {
+  const auto cores = [](milliseconds between, int threads) {
     Looks looks;
-    looks.pass(milliseconds(100), between);
-    return looks.threads_per_core();
+    looks.pass(milliseconds(400), between);
+    return looks.cores_for(threads);
   };
-  EXPECT_EQ(Looks().threads_per_core(), 0);
-  EXPECT_EQ(per_core(milliseconds(4)), 2);   // half of each core
-  EXPECT_EQ(per_core(milliseconds(8)), 2);   // one busy process beside two threads
-  EXPECT_EQ(per_core(milliseconds(1)), 5);   // four busy processes on each core
+  EXPECT_EQ(Looks().cores_for(8), 8);
+  EXPECT_EQ(cores(milliseconds(4), 1), 1);  // half of each core
+  EXPECT_EQ(cores(milliseconds(4), 2), 1);
+  EXPECT_EQ(cores(milliseconds(4), 8), 4);
+  EXPECT_EQ(cores(milliseconds(8), 2), 1);  // two thirds
+  EXPECT_EQ(cores(milliseconds(8), 8), 5);
+  EXPECT_EQ(cores(milliseconds(12), 8), 6);  // three quarters
+  EXPECT_EQ(cores(milliseconds(1), 2), 1);   // a fifth
+}
+
+// Threads that have ended take what they waited with them.
+TEST(Contention, WaitingThatIsForgottenIsNoCredit) {
+  Looks looks;
+  looks.pass(milliseconds(100));
+  looks.wait_for(-100);
+  EXPECT_GE(looks.pass(milliseconds(400), kHog), milliseconds(370));
+  EXPECT_EQ(looks.cores_for(2), 1);
 }
 
 // Each trial has threads wait, so that trials become rare.
-TEST(Contention, TrialsBecomeRareWhileTheyFail) {
-  Looks looks;
+class ContentionOfTeams : public testing::TestWithParam<int> {};
+
+TEST_P(ContentionOfTeams, TrialsBecomeRareWhileTheyFail) {
+  Looks looks(GetParam());
   const auto ten_seconds = [&] {
     milliseconds spinning(0);
     for (milliseconds passed(0); passed < milliseconds(10'000); passed += milliseconds(4)) {
@@ -125,6 +140,8 @@ TEST(Contention, TrialsBecomeRareWhileTheyFail) {
   ten_seconds();
   EXPECT_LE(ten_seconds(), milliseconds(150));  // of 10,000
 }
+
+INSTANTIATE_TEST_SUITE_P(Threads, ContentionOfTeams, testing::Values(1, 2, 16));
 
 }  // namespace
 }  // namespace tessera::kernels

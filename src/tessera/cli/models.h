@@ -18,8 +18,8 @@ inline constexpr const char* kModelHelp =
 Model load_model(const Console& console, const std::string& path);
 /// The paths of the ONNX files at `path`, as load_models reads them.
 std::vector<std::string> model_paths(const std::string& path);
-/// The files that a command reads whose model is at `path`: those of model_paths, or those of the program in the folder
-/// `path`, beside which others may lie. Names alone decide; the files are not opened.
+/// The files that a command reads for the model at `path`: those of model_paths, or those of the program in the folder
+/// `path`, beside which there may be others. Names alone decide; no file is opened.
 std::vector<std::string> files_of_model(const std::string& path);
 /// The ONNX files at `path`: one or, if `path` holds "{}", those of rank 0, 1, …, as many as exist. Throws a user error
 /// if there is none.

@@ -116,7 +116,8 @@ class Train : public Command {
     return run_.begin(console, "train");
   }
 
-  // One process of each machine reads the files. The others, whose wait for it is bounded, hear from it meanwhile.
+  // One process of each machine reads the files. The others exchange a word with it meanwhile, since no wait may be
+  // longer than the timeout.
   void check_data(const Console& console, const TrainingData& data) const {
     const auto& connection = console.connection;
     const Progress progress(console, "checking data");

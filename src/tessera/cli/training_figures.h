@@ -40,8 +40,9 @@ class Speed {
 /// Files that take each step's figures: --metrics and --tensorboard. Written by rank 0 only.
 class FigureFiles {
  public:
-  /// A run that goes on after `first` steps, which may be none, takes the place of the later lines of the metrics, and
-  /// of the later events and the evaluation after these steps. Throws user errors for paths that cannot be written.
+  /// `first`: the steps that were made before. A run that resumes removes the lines of later steps from the metrics,
+  /// and makes TensorBoard drop later events and the evaluation at `first`. Throws user errors for paths that cannot be
+  /// written.
   FigureFiles(const Console& console, const TrainOptions& options, int64_t first);
   ~FigureFiles();
   FigureFiles(const FigureFiles&) = delete;

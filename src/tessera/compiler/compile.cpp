@@ -594,11 +594,13 @@ void share_data(spmd::Program& program, const spmd::Program& like) {
   for (auto& [state, data] : program.initial) {
     auto other = known.find(state->name);
     if (other == known.end() || other->second->dtype != data.dtype || other->second->dims != data.dims) continue;
-    const Tensor &shared = *other->second, *own = bytes_behind(data), *there = bytes_behind(shared);
+    const Tensor& shared = *other->second;
+    // Makers of one identity make the same elements.
     if (maker_of(data) && maker_of(shared) && origin_of(data) == origin_of(shared)) {
       data = shared;
       continue;
     }
+    const Tensor *own = bytes_behind(data), *there = bytes_behind(shared);
     if (!own || !there || own->dtype != there->dtype || own->bytes != there->bytes) continue;
     if (own->data == there->data || std::memcmp(own->data, there->data, own->bytes) == 0) data = shared;
   }

@@ -416,7 +416,8 @@ void Graph::verify(std::string_view stage) const {
     owned[value->number].value = value.get();
   }
   const auto find_owned = [&](const Value* value) -> Seen* {
-    return value->number < made_ && owned[value->number].value == value ? &owned[value->number] : nullptr;
+    const bool is_owned = value && value->number < made_ && owned[value->number].value == value;
+    return is_owned ? &owned[value->number] : nullptr;
   };
   for (const Value* state : stepped_)
     if (Seen* found = find_owned(state)) found->steps = true;
@@ -473,12 +474,12 @@ std::unique_ptr<Graph> Graph::clone(std::map<const Value*, Value*>* map) const {
   std::map<const Value*, Value*> own;
   std::map<const Value*, Value*>& to = map ? *map : own;
   copy->name = name;
-  copy->made_ = made_;
   copy->extra = extra;
   for (const auto& value : values_) {
     auto twin = std::make_unique<Value>(*value);
     twin->producer = nullptr;
     twin->uses.clear();
+    twin->number = copy->made_++;
     to[value.get()] = twin.get();
     copy->by_name_.emplace(twin->name, twin.get());
     copy->values_.push_back(std::move(twin));

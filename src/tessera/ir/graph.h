@@ -219,10 +219,11 @@ class Graph {
   bool is_output(const Value* value) const;
 
   /// Throws if a link is broken, a name is double, an order is wrong, or a rank and its shape disagree. `stage` names
-  /// the pass after which it is called.
+  /// the pass after which it is called. All values that nodes name must be alive.
   void verify(std::string_view stage) const;
 
-  /// How often these functions have changed the graph so far; while it stays, verify() need not look again.
+  /// How often the functions above have changed the graph so far: its nodes and values, their names, and who uses whom.
+  /// Assignments to members of values and nodes, and to `outputs`, do not count.
   uint64_t edits() const { return edits_; }
 
   /// A deep copy; `map`, if given, receives old value → new value.

@@ -25,7 +25,8 @@ class ElementMaker {
   /// The tensor with bytes from whose element i the element i is made, by the dtypes of both alone; null: there is
   /// none.
   virtual const Tensor* source() const { return nullptr; }
-  /// Equal for makers that make the same elements of the same bytes in memory. Nullopt: nothing is known of others.
+  /// Equal for makers that make the same elements of the same bytes in memory. Nullopt: not known, so that it equals no
+  /// other maker.
   virtual std::optional<uint64_t> identity() const { return std::nullopt; }
   /// Adds ranges that contain all bytes in memory from which these elements are made, in an order that does not depend
   /// on where they lie.
@@ -47,10 +48,10 @@ Tensor made_whole(const Tensor& tensor);
 
 /// The bytes that a tensor's elements are made from: its own, or those of its maker's source; null: there are none.
 const Tensor* bytes_behind(const Tensor& tensor);
-/// Where that is, or the identity of what makes the elements; tensors of one type and origin are equal. 0: the elements
-/// are lost.
+/// The address of these bytes or, if there are none, the identity of the maker; tensors of one type and origin are
+/// equal. 0: the elements are lost.
 uint64_t origin_of(const Tensor& tensor);
-/// See ElementMaker; of a tensor with bytes, these.
+/// ElementMaker::add_sources; a tensor with bytes is its own source.
 void add_sources_of(const Tensor& tensor, int64_t first, int64_t count, std::vector<SourceRange>& sources);
 
 }  // namespace tessera

@@ -31,7 +31,7 @@ struct SameWeights::Weight {
   static std::vector<Weight> all_of(const runtime::RankPrograms& programs);
 };
 
-/// Notes what a rank reads of it, too.
+/// Extends the range that a rank reads.
 void SameWeights::Weight::read(int rank, const Span& span) {
   if (span.begin == span.end) return;
   const auto [known, fresh] = read_by.try_emplace(rank, span);
@@ -56,8 +56,8 @@ std::vector<SameWeights::Weight> SameWeights::Weight::all_of(const runtime::Rank
   const auto ranks = static_cast<int>(programs.mesh().size());
   for (size_t p = 0; p < programs.programs.size(); ++p) {
     const spmd::Program& program = *programs.programs[p];
-    std::map<std::pair<const std::byte*, size_t>, size_t>
-        known;  // by place and bytes; several tensors may be made of one
+    // By address and bytes: several tensors may be made of one.
+    std::map<std::pair<const std::byte*, size_t>, size_t> known;
     for (const auto& value : program.graph->values()) {
       const auto initial = program.initial.find(value.get());
       if (initial == program.initial.end()) continue;

@@ -37,20 +37,23 @@ TEST(Teams, NoTeamIsLargerThanScratchMemoryWasPlannedFor) {
 }
 
 TEST(GatheredTeam, NeighboursShareTheCoreOfTheFirst) {
-  EXPECT_THAT(gathered({0, 1}, {0, 1}, 2), ElementsAre(0, 0));
-  EXPECT_THAT(gathered({1, 0}, {0, 1}, 2), ElementsAre(1, 1));
+  EXPECT_THAT(gathered({0, 1}, {0, 1}, 1), ElementsAre(0, 0));
+  EXPECT_THAT(gathered({1, 0}, {0, 1}, 1), ElementsAre(1, 1));
   EXPECT_THAT(gathered({0, 1, 2, 3}, {0, 1, 2, 3}, 2), ElementsAre(0, 0, 2, 2));
-  EXPECT_THAT(gathered({3, 1, 2}, {1, 2, 3}, 3), ElementsAre(3, 3, 3));
-  EXPECT_THAT(gathered({3, 1, 2}, {1, 2, 3}, 8), ElementsAre(3, 3, 3));
+  EXPECT_THAT(gathered({3, 1, 2}, {1, 2, 3}, 1), ElementsAre(3, 3, 3));
+  EXPECT_THAT(gathered({0, 1, 2, 3, 4}, {0, 1, 2, 3, 4}, 3), ElementsAre(0, 0, 2, 2, 4));
 }
 
 TEST(GatheredTeam, OthersOfTheTeamGetAnotherCore) {
   EXPECT_THAT(gathered({0, 1, 0, 1}, {0, 1, 2, 3}, 2), ElementsAre(0, 0, 1, 1));
-  EXPECT_THAT(gathered({5, 5, 5, 5, 5}, {4, 5, 6}, 2), ElementsAre(5, 5, 4, 4, 6));
+  EXPECT_THAT(gathered({5, 5, 5}, {4, 5, 6}, 3), ElementsAre(5, 4, 6));
+  EXPECT_THAT(gathered({0, 0, 1, 1}, {0, 1, 2, 3}, 9), ElementsAre(0, 1, 2, 3));
 }
 
 TEST(GatheredTeam, MembersStayTogetherWhereNoCoreIsFree) {
   EXPECT_THAT(gathered({7, 7, 7, 7}, {7}, 2), ElementsAre(7, 7, 7, 7));
+  EXPECT_THAT(gathered({7, 8}, {}, 2), ElementsAre(7, 8));
+  EXPECT_THAT(gathered({}, {0}, 2), ElementsAre());
 }
 
 #ifndef TESSERA_THREAD_SANITIZER  // libgomp is not instrumented
@@ -113,7 +116,7 @@ TEST(GatheredTeam, ThreadsMayStillUseAllTheirCores) {
     return cores;
   };
   const std::vector<int> before = cores_of_members();
-  for (int together : {1, 2, 3, 4}) gather_team(3, together);
+  for (int cores : {1, 2, 3, 4}) gather_team(3, cores);
   EXPECT_EQ(cores_of_members(), before);
 }
 

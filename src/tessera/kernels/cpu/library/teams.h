@@ -10,8 +10,8 @@ namespace tessera::kernels {
 constexpr int64_t parallel_threshold = 32768;
 
 /// Looks, every few milliseconds, whether other work wants the cores on which this process computes. While it does, the
-/// threads of all OpenMP teams sleep when they wait, and those of this thread's team of `threads` share cores. To be
-/// called before a team begins. Returns whether cores are shared with other work.
+/// threads of all OpenMP teams sleep when they wait, and those of this thread's team of `threads` are moved onto as
+/// many cores as it gets. To be called before a team begins. Returns whether cores are shared with other work.
 bool heed_other_work(int threads);
 
 /// The largest team that a loop over `work` elements ever gets: `threads` from the threshold on, else 1.
@@ -19,7 +19,8 @@ inline int most_team_for(int64_t work, int threads) {
   return work >= parallel_threshold ? threads : 1;
 }
 
-/// The team that the loop gets now: where other work shares the cores, one thread for each core that the team has.
+/// The team that the loop gets now: where other work leaves the team one core only, 1. (With more cores it is the whole
+/// team, since OpenMP ends and creates threads at each change of its size.)
 int team_for(int64_t work, int threads);
 
 }  // namespace tessera::kernels
