@@ -114,7 +114,7 @@ class Memory : public CommandLine {
 
   /// `small` does the same with next to no weights.
   void expect_as_planned(const Case& of, const std::string& words, const std::string& small) {
-    constexpr double kSlack = 0.03, kLoadingSlack = 0.15;
+    constexpr double kSlack = 0.03;
     const std::string options = fmt::format(" --dtype {} {} --threads 1", of.dtype, of.ranks);
     SCOPED_TRACE(words + options);
     const int64_t ranks = of.ranks.empty() || of.ranks.find("--spawn") != std::string::npos ? 1 : 2;  // of a process
@@ -125,9 +125,7 @@ class Memory : public CommandLine {
     fmt::print("{:8} {} {:22} planned {:6.1f} MiB, held {:6.1f} ({:+.1f} %)\n", of.command, of.dtype, of.ranks,
                planned / (1 << 20), growth / (1 << 20), 100 * (growth / planned - 1));
     if (!test::kCountsMemory) return;
-    EXPECT_LE(growth, planned * (1 + kSlack));
-    // Ranks of one process load at the same time, and need not all hold the most at one moment.
-    EXPECT_GE(growth, planned * (1 - (ranks > 1 ? kLoadingSlack : kSlack)));
+    EXPECT_NEAR(growth, planned, kSlack * planned);
   }
 };
 
