@@ -1,8 +1,10 @@
-#include "tessera/dialect/buckets.h"
+#include "tessera/bind/buckets.h"
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 
-#include "tessera/bind/frame.h"
+#include "tessera/dialect/buckets.h"
 
 namespace tessera::bind {
 namespace {
@@ -19,18 +21,20 @@ NodeGroup group_of(const std::vector<const Node*>& bucket) {
 
 }  // namespace
 
-// Collectives of one bucket become one group, in the turn of the last. What reads a result of another of them comes
-// behind it; as written by us, the program has nothing between them, but tools may have moved nodes there.
-void Binding::join_buckets() {
-  const std::vector<std::vector<const Node*>> buckets = dialect::buckets_of(*program_.graph);
+void join_buckets(const Graph& graph, Grouping& grouping) {
+  const std::vector<std::vector<const Node*>> buckets = dialect::buckets_of(graph);
   if (buckets.empty()) return;
   std::map<const Node*, const std::vector<const Node*>*> bucket_of;
   for (const auto& bucket : buckets)
     if (bucket.size() > 1)
       for (const Node* node : bucket) bucket_of[node] = &bucket;
+  const auto home = [&](const Value* value) {
+    auto view = grouping.views.find(value);
+    return view == grouping.views.end() ? value : view->second.base;
+  };
   std::vector<NodeGroup> joined, late;
-  std::set<const Value*> to_come;  // results of the open bucket, and of what comes behind it
-  for (NodeGroup& group : frame_->groups) {
+  std::set<const Value*> to_come;  // results of the open bucket, and of what comes after it
+  for (NodeGroup& group : grouping.groups) {
     const auto found = bucket_of.find(group.root);
     const bool waits = std::any_of(group.inputs.begin(), group.inputs.end(),
                                    [&](const Value* operand) { return operand && to_come.contains(home(operand)); });
@@ -48,7 +52,7 @@ void Binding::join_buckets() {
     late.clear();
     to_come.clear();
   }
-  frame_->groups = std::move(joined);
+  grouping.groups = std::move(joined);
 }
 
 }  // namespace tessera::bind

@@ -1,12 +1,12 @@
+#include "tessera/bind/cost.h"
+
 #include <algorithm>
 #include <set>
 
-#include "tessera/bind/frame.h"
 #include "tessera/bind/traits.h"
 #include "tessera/ops/op.h"
 
 namespace tessera::bind {
-namespace {
 
 Expr flops_of(const NodeGroup& group) {
   Expr sum;
@@ -19,19 +19,9 @@ Expr flops_of(const NodeGroup& group) {
   return sum;
 }
 
-}  // namespace
-
-void Binding::add_costs() {
-  for (const NodeGroup& group : frame_->groups) frame_->flops.push_back(flops_of(group));
-  for (size_t g = 0; g < frame_->groups.size(); ++g) machine_.steps[g]->cost = cost_of(static_cast<int>(g));
-}
-
-Cost Binding::cost_of(int step) const {
-  const NodeGroup& group = frame_->groups[step];
-  const Step& made = *machine_.steps[step];
+Cost cost_of(const NodeGroup& group, const Step& made, int64_t flops) {
   Cost cost;
-  cost.flops =
-      static_cast<double>(frame_->flops[step].evaluate([this](std::string_view name) { return lookup(name); }));
+  cost.flops = static_cast<double>(flops);
   for (const kernels::TensorDesc& result : made.results) cost.written += result.present() ? result.bytes() : 0;
   const ops::OpDef* root = ops::find_op(group.root->op_type, group.root->domain);
   std::set<const Value*> seen;

@@ -1,78 +1,131 @@
-#include "tessera/bind/frame.h"
+#include "tessera/bind/order.h"
+
+#include <set>
+
+#include "tessera/bind/sources.h"
 #include "tessera/bind/traits.h"
 
-/// The order of the steps.
 namespace tessera::bind {
+namespace {
 
-// Before the order, which must know what they need.
-void Binding::prepare_communications() {
-  const std::vector<NodeGroup>& groups = frame_->groups;
-  for (size_t g = 0; g < groups.size(); ++g) machine_.steps.push_back(std::make_shared<Step>());
-  frame_->asked.resize(groups.size());
-  for (size_t g = 0; g < groups.size(); ++g)
-    if (is_communication(*groups[g].root)) {
-      prepare_communication_of(static_cast<int>(g));
-      frame_->communicates = true;
-    }
-}
+/// Numbers the memories of values, as they are first asked for.
+class MemoryNumbers {
+ public:
+  MemoryNumbers(const Values& values, const std::map<const Value*, const Value*>& over, const Destinations& direct,
+                const device::MemoryLimit* limit)
+      : values_(values), over_(over), direct_(direct), limit_(limit) {}
 
-void Binding::prepare_communication_of(int step) {
-  auto& asked = frame_->asked[step];
-  const NodeGroup& group = frame_->groups[step];
-  machine_.steps[step]->communication = rank_->prepare_communication(
-      group.bucket.empty() ? std::vector{group.root} : group.bucket,
-      [&](std::string_view name) {
-        asked.emplace(name);
-        return lookup(name);
-      },
-      machine_.steps[step]->info);
-}
-
-Binding::Tasks Binding::tasks() const {
-  const std::vector<NodeGroup>& groups = frame_->groups;
-  std::map<const Value*, int> numbers;
-  Tasks result;
-  std::vector<Memory>& memories = result.memories;
-  auto number_of = [&](const Value* value) {
-    const Value* root = home(value);
-    if (auto over = frame_->over.find(root); over != frame_->over.end()) root = over->second;
-    auto [known, fresh] = numbers.emplace(root, static_cast<int>(memories.size()));
+  int of(const Value* value) {
+    const Value* root = values_.home(value);
+    if (auto over = over_.find(root); over != over_.end()) root = over->second;
+    auto [known, fresh] = numbers_.emplace(root, static_cast<int>(memories.size()));
     if (!fresh) return known->second;
     Memory& memory = memories.emplace_back();
     if (root->kind == ValueKind::result) {
-      const size_t bytes = desc(root).bytes();
-      if (const device::MemoryLimit* limit = rank_->memory_limit()) limit->require(bytes, root->name);
-      if (!frame_->direct.contains(root)) memory.bytes = bytes;
+      const size_t bytes = values_.type(root).bytes();
+      if (limit_) limit_->require(bytes, root->name);
+      if (!direct_.contains(root)) memory.bytes = bytes;
     }
     return known->second;
-  };
-  std::vector<Task>& tasks = result.tasks;
+  }
+
+  std::vector<Memory> memories;
+
+ private:
+  const Values& values_;
+  const std::map<const Value*, const Value*>& over_;
+  const Destinations& direct_;
+  const device::MemoryLimit* limit_;
+  std::map<const Value*, int> numbers_;
+};
+
+// What values need that live in several sections is not for one section's order to decide.
+std::vector<Memory> kept_between(const std::vector<int>& section, const Tasks& of) {
+  std::vector<std::set<int>> touched_in(of.memories.size());  // sections, by memory
+  for (size_t g = 0; g < section.size(); ++g)
+    for (const auto* memories : {&of.tasks[g].reads, &of.tasks[g].writes})
+      for (int memory : *memories) touched_in[memory].insert(section[g]);
+  std::vector<Memory> memories = of.memories;
+  for (size_t m = 0; m < memories.size(); ++m) memories[m].kept |= touched_in[m].size() > 1;
+  return memories;
+}
+
+std::vector<Action> order_by_sections(const Tasks& of, const std::vector<int>& section, int prefetch) {
+  const std::vector<Memory> memories = kept_between(section, of);
+  std::vector<Action> actions;
+  for (size_t first = 0; first < section.size();) {
+    size_t end = first;
+    while (end < section.size() && section[end] == section[first]) ++end;
+    const std::vector<Task> tasks(of.tasks.begin() + static_cast<long>(first),
+                                  of.tasks.begin() + static_cast<long>(end));
+    for (Action action : schedule(tasks, memories, prefetch)) {
+      action.task += static_cast<int>(first);
+      actions.push_back(action);
+    }
+    first = end;
+  }
+  return actions;
+}
+
+}  // namespace
+
+PreparedCommunication prepare_communication(Rank& rank, const NodeGroup& group, const Sizes& sizes) {
+  PreparedCommunication made;
+  made.communication = rank.prepare_communication(
+      group.bucket.empty() ? std::vector{group.root} : group.bucket,
+      [&](std::string_view name) {
+        made.asked.emplace(name);
+        return std::optional(sizes.lookup(name));
+      },
+      made.info);
+  return made;
+}
+
+Tasks tasks_of(const Subject& subject, const std::vector<NodeGroup>& groups, const Values& values,
+               const std::vector<size_t>& scratch, const std::map<const Value*, const Value*>& over,
+               const Destinations& direct) {
+  MemoryNumbers numbers(values, over, direct, subject.rank->memory_limit());
+  Tasks all;
   for (size_t g = 0; g < groups.size(); ++g) {
     const NodeGroup& group = groups[g];
-    Task& task = tasks.emplace_back();
+    Task& task = all.tasks.emplace_back();
     task.communicates = is_communication(*group.root);
     const CollectiveTraits* collective = collective_of(*group.root);
     task.at_once = collective && collective->kind == Collective::barrier;
     task.in_place = takes_over_operand(*group.root);
-    if (const auto& communication = machine_.steps[g]->communication) task.scratch = communication->scratch_bytes();
+    task.scratch = scratch[g];
     for (const Value* operand : group.inputs)
       if (operand && (operand->producer || operand->kind == ValueKind::input || operand->changing))
-        task.reads.push_back(number_of(operand));
+        task.reads.push_back(numbers.of(operand));
     for (const Value* result : group.outputs)
-      if (result) task.writes.push_back(number_of(result));
+      if (result) task.writes.push_back(numbers.of(result));
   }
-  for (const Value* output : program_.graph->outputs) memories[number_of(output)].kept = true;
-  for (const auto& value : program_.graph->values())
-    if (value->next) memories[number_of(value->next)].kept = true;
-  for (const spmd::Port& input : program_.inputs)
-    if (const Box part = box(input.value); !lies_in_input(part))
-      memories[number_of(input.value)].bytes = bytes_of(input.value->dtype(), part.count());
-  return result;
+  const auto memory_of = [&](const Value* value) -> Memory& {
+    const int number = numbers.of(value);
+    return numbers.memories[number];
+  };
+  for (const Value* output : subject.graph().outputs) memory_of(output).kept = true;
+  for (const auto& value : subject.graph().values())
+    if (value->next) memory_of(value->next).kept = true;
+  for (const spmd::Port& input : subject.program.inputs)
+    if (const Box part = values.sizes().part(input.value); !is_in_input(subject.device(), part))
+      memory_of(input.value).bytes = bytes_of(input.value->dtype(), part.count());
+  all.memories = std::move(numbers.memories);
+  return all;
 }
 
-std::vector<Action> Binding::order(const Tasks& of) const {
-  if (!options_.overlap) return as_given(of.tasks);
-  return frame_->flow.empty() ? schedule(of.tasks, of.memories, options_.prefetch) : order_by_sections(of);
+std::vector<Action> order_of(const Tasks& tasks, const std::vector<NodeGroup>& groups, const Regions& regions,
+                             const Options& options) {
+  if (!options.overlap) return as_given(tasks.tasks);
+  if (regions.empty()) return schedule(tasks.tasks, tasks.memories, options.prefetch);
+  return order_by_sections(tasks, sections_of(regions, groups), options.prefetch);
+}
+
+Order in_order(const Tasks& tasks, const std::vector<NodeGroup>& groups, const Regions& regions,
+               const Options& options) {
+  std::vector<Action> actions = order_of(tasks, groups, regions, options);
+  std::vector<Span> spans = spans_of(actions, groups.size());
+  return {needs_of(tasks.tasks), std::move(actions), std::move(spans)};
 }
 
 }  // namespace tessera::bind

@@ -1,56 +1,48 @@
-#include "tessera/bind/frame.h"
-#include "tessera/bind/traits.h"
+#include "tessera/bind/outputs.h"
 
-/// How this rank's parts of the outputs get into the caller's whole tensors.
+#include "tessera/ir/flow.h"
+
 namespace tessera::bind {
 
-Box Binding::box(const Value* value) const {
-  return spmd::held_part(program_, value, rank_->coordinates(), symbols_);
-}
-
-// Bytes of the whole before the first of a contiguous part.
-size_t Binding::skip_of(const Box& part, const Value* value) {
+size_t skip_of(const Box& part, const Value* value) {
   return bytes_of(value->dtype(), part.count() ? part.first() : 0);
 }
 
-// Bytes of a view's base before the view; none of a view without elements, whose base may be as empty.
-size_t Binding::skip_of(const Alias& view, const Value* value) const {
-  return bytes_of(value->dtype(), plain_desc(value).count() ? view.offset : 0);
+bool is_staged(const device::Device& device, const Box& part) {
+  return !device.uses_host_memory() && !part.contiguous();
 }
 
-bool Binding::writes(const Value* value) const {
-  return spmd::writes_part(program_, value, rank_->coordinates());
-}
-
-// A result that is one piece of an output is made where the output lies, if this rank is the one that writes it.
-void Binding::place_outputs() {
-  if (options_.keep_all || !rank_->device().uses_host_memory()) return;
-  for (size_t i = 0; i < program_.outputs.size(); ++i) {
-    const Value* value = program_.outputs[i].value;
+Destinations results_in_outputs(const Subject& subject, const Values& values) {
+  Destinations direct;
+  if (subject.options.keep_all || !subject.device().uses_host_memory()) return direct;
+  const auto& outputs = subject.program.outputs;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Value* value = outputs[i].value;
     if (!value) continue;  // it lives elsewhere
-    const Value* root = home(value);
-    if (root->kind != ValueKind::result || frame_->direct.contains(root) || !writes(value)) continue;
+    const Value* root = values.home(value);
+    if (root->kind != ValueKind::result || direct.contains(root) || !values.sizes().writes(value)) continue;
     if (flow::is(*root->producer, "Carry")) continue;  // it changes its buffer
-    const Box part = box(value);
-    if (!part.contiguous()) continue;
-    frame_->direct[root] = {Where::output, i, nullptr, skip_of(part, value)};
+    const Box part = values.sizes().part(value);
+    if (part.contiguous()) direct[root] = {Location::Where::output, i, nullptr, skip_of(part, value)};
   }
+  return direct;
 }
 
-// The other results are copied there after the last action.
-void Binding::copy_outputs() {
-  machine_.outputs.clear();
-  for (size_t i = 0; i < program_.outputs.size(); ++i) {
-    const Value* value = program_.outputs[i].value;
-    if (!value || !writes(value)) continue;
-    const Location& made = *located(value);
-    if (made.where == Where::output && made.index == i) continue;
-    CopiedBox part(box(value), value->dtype());
+std::vector<HostCopy> copies_of_outputs(const Subject& subject, const Values& values, const Places& places) {
+  std::vector<HostCopy> copies;
+  const auto& outputs = subject.program.outputs;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Value* value = outputs[i].value;
+    if (!value || !values.sizes().writes(value)) continue;
+    const Location& made = *places.find(value);
+    if (made.where == Location::Where::output && made.index == i) continue;
+    CopiedBox part(values.sizes().part(value), value->dtype());
     HostCopy copy{.port = i, .place = made, .box = std::move(part.box), .element = part.unit};
     copy.bytes = static_cast<size_t>(copy.box.count()) * copy.element;
-    copy.staged = is_staged(copy.box);
-    machine_.outputs.push_back(std::move(copy));
+    copy.staged = is_staged(subject.device(), copy.box);
+    copies.push_back(std::move(copy));
   }
+  return copies;
 }
 
 }  // namespace tessera::bind

@@ -1,15 +1,16 @@
-#include "tessera/bind/frame.h"
+#include "tessera/bind/order.h"
 
 namespace tessera::bind {
 
 // On a device that works on its own, a communication has a queue beside the one that computes, and is carried out there
 // from start to end; its wait makes the computing queue wait. It starts after all that is enqueued before it, because
 // that makes its operands and frees the memory of its result.
-std::vector<Enqueued> Binding::on_queues(const std::vector<Action>& actions) const {
+std::vector<Enqueued> on_queues(const std::vector<Action>& actions, const std::vector<Span>& spans,
+                                bool is_asynchronous) {
   std::vector<Enqueued> enqueued;
   enqueued.reserve(actions.size());
   for (const Action& action : actions) enqueued.push_back({action});
-  if (!rank_->device().is_asynchronous()) return enqueued;
+  if (!is_asynchronous) return enqueued;
   int computed = -1;
   for (int a = 0; a < static_cast<int>(actions.size()); ++a) {
     Enqueued& it = enqueued[a];
@@ -17,7 +18,7 @@ std::vector<Enqueued> Binding::on_queues(const std::vector<Action>& actions) con
       it.queue = QueueKind::communication;
       it.after = computed;
     } else {
-      if (it.action.phase == Phase::wait) it.after = frame_->spans[it.action.task].begin;
+      if (it.action.phase == Phase::wait) it.after = spans[it.action.task].begin;
       computed = a;
     }
     if (it.after >= 0) enqueued[it.after].signals = true;

@@ -1,11 +1,13 @@
-#include <fmt/ranges.h>
-
 #include <algorithm>
+#include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/bind/frame.h"
+#include "tessera/bind/binding.h"
+#include "tessera/bind/cost.h"
+#include "tessera/bind/decisions.h"
+#include "tessera/bind/sources.h"
 
-/// A binding for other sizes, derived from the frame that it shares with an existing binding.
+/// A binding for other sizes, derived from the decisions of an existing binding.
 ///
 /// Example: a decoder reads a cache of 128 positions, then one of 129. 24 of its 300 steps join the cache with new
 /// positions, 12 attend to it, and one makes the mask. Only their values have other extents; every other step is the
@@ -13,20 +15,13 @@
 ///
 /// Invariant: a binding's decisions, made one after the other, depend only on extents and on earlier decisions. So if
 /// every decision that reads a changed extent comes out as before, all decisions do. Those decisions are made again
-/// here; as soon as one changes, a binding is made from scratch. Numbers (extents, bytes, offsets of views) are
-/// computed again without a comparison, and places in the arena come last, from the bytes of all buffers.
+/// here, by the functions that made them first; as soon as one changes, a binding is made from scratch. Numbers
+/// (extents, bytes, offsets of views) are computed again without a comparison, and places in the arena come last, from
+/// the bytes of all buffers.
 namespace tessera::bind {
 namespace {
 
-std::set<std::string> symbols_of(const Shape& expressions) {
-  std::set<std::string> symbols;
-  for (const Expr& expression : expressions) expression.collect_symbols(symbols);
-  return symbols;
-}
-
-bool names_one(const std::set<std::string>& symbols, const std::vector<std::string>& of) {
-  return std::any_of(of.begin(), of.end(), [&](const std::string& symbol) { return symbols.contains(symbol); });
-}
+using Where = Location::Where;
 
 // The symbols whose values changed; nullopt if the symbols themselves differ.
 std::optional<std::vector<std::string>> changed_symbols(const Symbols& a, const Symbols& b) {
@@ -39,207 +34,227 @@ std::optional<std::vector<std::string>> changed_symbols(const Symbols& a, const 
   return changed;
 }
 
-}  // namespace
+/// Values with other numbers than the first binding's.
+struct Changed {
+  std::unordered_map<const Value*, Dims> extents;
+  std::map<const Value*, std::vector<int64_t>> elements;  ///< of expressions
+  std::vector<const Value*> values;                       ///< both
+};
 
-// The first binding has everything in the frame that a binding for other sizes may take over.
-void Binding::keep_for_other_sizes() {
-  Frame& frame = *frame_;
-  for (size_t g = 0; g < frame.groups.size(); ++g)
-    for (const auto* values : {&frame.groups[g].inputs, &frame.groups[g].outputs})
-      for (const Value* value : *values) {
-        if (!value) continue;
-        frame.steps_of[value].push_back(static_cast<int>(g));
-        if (home(value) != value) frame.steps_of[home(value)].push_back(static_cast<int>(g));
-      }
-  frame.dims = std::exchange(dims_, {});
-  frame.locations = std::exchange(locations_, {});
-  frame.bound_expressions = std::exchange(bound_expressions_, {});
-  frame.host_elements = std::exchange(host_elements_, {});
-  frame.machine = machine_;
+Changed changed_values(const Decisions& decisions, const Change& change, const Sizes& sizes,
+                       const std::unordered_map<const Value*, Dims>& before) {
+  Changed changed;
+  for (const Value* value : change.extents) {
+    Dims dims = sizes.dims(value);
+    if (dims == before.at(value)) continue;
+    require_countable(value->dtype(), dims, value->name);
+    changed.extents.emplace(value, std::move(dims));
+    changed.values.push_back(value);
+  }
+  for (const Value* value : change.elements) {
+    std::vector<int64_t> elements = sizes.numbers(*value->content);
+    if (elements == decisions.elements.at(value)) continue;
+    if (!changed.extents.contains(value)) changed.values.push_back(value);
+    changed.elements.emplace(value, std::move(elements));
+  }
+  return changed;
 }
 
-Binding::Binding(const Binding& like, const Symbols& symbols)
-    : rank_(like.rank_),
-      program_(like.program_),
-      symbols_(symbols),
-      options_(like.options_),
-      machine_(like.frame_->machine),
-      frame_(like.frame_) {}
+/// The parts of a binding that are made anew, and the steps that see them.
+class Rebinding {
+ public:
+  Rebinding(const Subject& subject, const Decisions& decisions, const Change& change, Values values, Places places,
+            KnownElements known)
+      : values(std::move(values)),
+        places(std::move(places)),
+        known(std::move(known)),
+        machine(decisions.machine),
+        subject_(subject),
+        decisions_(decisions),
+        change_(change),
+        arena_(decisions.machine.buffers) {}
 
-std::unique_ptr<Binding> Binding::rebound(const Binding& like, const Symbols& symbols) {
-  // Kernels in pieces let the communications of their own run advance.
-  const bool may_have_pieces = like.frame_->communicates && like.rank_->advances_by_tests();
-  if (!like.frame_->flow.empty()) return nullptr;
-  if (!like.frame_->again || (may_have_pieces && !like.rank_->device().is_asynchronous())) return nullptr;
-  std::unique_ptr<Binding> binding(new Binding(like, symbols));
+  // False: a decision changes.
+  bool make(const Changed& changed, const std::map<const Value*, Alias>& views) {
+    for (const auto& [value, elements] : changed.elements) places.put(value, known.place_expression(value, elements));
+    for (const auto& [value, view] : views) touch(value);
+    for (const Value* value : changed.values) touch(value);
+    if (!place_outputs() || !place_inputs()) return false;
+    move_views(views);
+    if (!order(changed.values) || !prepare_steps()) return false;
+    machine.exchanges = exchanges_of(decisions_.states.next, values, places);
+    machine.outputs = copies_of_outputs(subject_, values, places);
+    place_buffers(machine, arena_.buffers());
+    return true;
+  }
+
+  Values values;
+  Places places;
+  KnownElements known;
+  MachineProgram machine;
+
+ private:
+  // Marks all steps that see the value to be prepared again.
+  void touch(const Value* value) {
+    const std::vector<int>& steps = decisions_.dependents.steps_of(value);
+    touched_.insert(steps.begin(), steps.end());
+  }
+
+  void move(const Value* value, const Location& to) {
+    places.put(value, to);
+    touch(value);
+  }
+
+  bool place_outputs() {
+    for (size_t i : change_.outputs) {
+      const Value* value = subject_.program.outputs[i].value;
+      const Value* root = values.home(value);
+      const auto direct = decisions_.direct.find(root);
+      const bool here = direct != decisions_.direct.end() && direct->second.where == Where::output;
+      if (here ? direct->second.index != i : root->kind != ValueKind::result || !values.sizes().writes(value)) continue;
+      const Box part = values.sizes().part(value);
+      if ((subject_.device().uses_host_memory() && part.contiguous()) != here) return false;
+      if (!here) continue;
+      Location place = direct->second;
+      place.skip = skip_of(part, value);
+      if (place.skip != direct->second.skip) move(root, place);
+    }
+    return true;
+  }
+
+  bool place_inputs() {
+    for (size_t i : change_.inputs) {
+      const Value* value = subject_.program.inputs[i].value;
+      Location place = *places.find(value);
+      Box part = values.sizes().part(value);
+      if (is_in_input(subject_.device(), part) != (place.where == Where::input)) return false;
+      if (place.where == Where::input) {
+        const size_t skip = skip_of(part, value);
+        if (skip == place.skip) continue;
+        place.skip = skip;
+        move(value, place);
+      } else {
+        const size_t bytes = bytes_of(value->dtype(), part.count());
+        arena_.resize(place.index, bytes);
+        auto copy = std::find_if(machine.inputs.begin(), machine.inputs.end(),
+                                 [&](const HostCopy& copy) { return copy.port == i; });
+        part = CopiedBox(std::move(part), value->dtype()).box;
+        copy->staged = is_staged(subject_.device(), part);
+        copy->bytes = bytes;
+        copy->box = std::move(part);
+      }
+    }
+    return true;
+  }
+
+  // Views that are elsewhere in their base's memory, or whose base is elsewhere.
+  void move_views(const std::map<const Value*, Alias>& views) {
+    if (views.empty() && !places.any_moved()) return;
+    for (const auto& [value, view] : decisions_.grouping->views) {
+      if (!places.find(value) || (!views.contains(value) && !places.is_moved(view.base))) continue;
+      Location place = *places.find(view.base);
+      place.skip += values.skip_of(*values.view_of(value), value);
+      move(value, place);
+    }
+  }
+
+  // Prepares communications again, which the order depends on. False: it is another one.
+  bool order(const std::vector<const Value*>& changed) {
+    const std::vector<NodeGroup>& groups = decisions_.grouping->groups;
+    for (int step : change_.communications) {
+      communications_.emplace(step, prepare_communication(*subject_.rank, groups[step], values.sizes()));
+      touched_.insert(step);
+    }
+    if (decisions_.communicates) {
+      std::vector<size_t> scratch;
+      for (int step = 0; step < static_cast<int>(groups.size()); ++step) {
+        const auto again = communications_.find(step);
+        const auto& made =
+            again != communications_.end() ? again->second.communication : machine.steps[step]->communication;
+        scratch.push_back(made ? made->scratch_bytes() : 0);
+      }
+      const Tasks tasks = tasks_of(subject_, groups, values, scratch, decisions_.states.over, decisions_.direct);
+      return order_of(tasks, groups, decisions_.regions, subject_.options) == decisions_.order.actions;
+    }
+    if (const device::MemoryLimit* limit = subject_.rank->memory_limit())
+      for (const Value* value : changed)
+        if (value->kind == ValueKind::result && values.home(value) == value)
+          limit->require(values.type(value).bytes(), value->name);
+    return true;
+  }
+
+  // False: a step wants other buffers.
+  bool prepare_steps() {
+    std::vector<int> again(touched_.begin(), touched_.end());
+    std::sort(again.begin(), again.end(),
+              [this](int a, int b) { return decisions_.order.spans[a].begin < decisions_.order.spans[b].begin; });
+    const StepSources of{subject_, decisions_.grouping->groups, values, decisions_.packed, known, places};
+    const ResultSources results{of, decisions_.order, decisions_.uses, decisions_.direct};
+    for (int step : again) {
+      const Step& before = *decisions_.machine.steps[step];
+      const auto fresh = communications_.find(step);
+      auto made = std::make_shared<Step>(prepare_step(
+          of, step,
+          fresh != communications_.end() ? fresh->second : PreparedCommunication{before.communication, before.info, {}},
+          before.meanwhile));
+      if (!place_step_again(results, step, before, *made, arena_)) return false;
+      made->cost = cost_of(of.groups[step], *made, values.sizes().number(decisions_.flops[step]));
+      machine.steps[step] = std::move(made);
+    }
+    return true;
+  }
+
+  const Subject& subject_;
+  const Decisions& decisions_;
+  const Change& change_;
+  Arena arena_;
+  std::set<int> touched_;                                // steps to be prepared again
+  std::map<int, PreparedCommunication> communications_;  // that are prepared again, by step
+};
+
+// Kernels in pieces let the communications of their own run advance.
+bool can_be_rebound(const Subject& subject, const Decisions& decisions) {
+  const bool may_have_pieces = decisions.communicates && subject.rank->advances_by_tests();
+  if (!decisions.regions.empty() || !decisions.grouping->again) return false;
+  return !may_have_pieces || subject.device().is_asynchronous();
+}
+
+// The views that are elsewhere, or have other strides; nullopt: there are other groups or views.
+std::optional<std::map<const Value*, Alias>> moved_views(const Grouping& grouping,
+                                                         const std::vector<const Value*>& changed, const Sizes& sizes) {
+  auto moved = grouping.again->views(changed, {[&](const Value* value) { return sizes.type(value); },
+                                               [&](const Value* value) { return sizes.elements(value); }});
+  if (moved)
+    std::erase_if(*moved, [&](const auto& view) {
+      const Alias& before = grouping.views.at(view.first);
+      return view.second.offset == before.offset && view.second.strides == before.strides;
+    });
+  return moved;
+}
+
+}  // namespace
+
+std::unique_ptr<Binding> rebound(const Binding& like, const Symbols& symbols) {
+  const Subject& subject = like.subject_;
+  const Decisions& decisions = *like.decisions_;
+  const auto differing = changed_symbols(decisions.symbols, symbols);
+  if (!differing || !can_be_rebound(subject, decisions)) return nullptr;
   try {
-    if (!binding->rebind()) return nullptr;
+    const Change& change = decisions.dependents.on(*differing);
+    const Sizes& before = like.values_.sizes();
+    const Changed changed = changed_values(decisions, change, before.at(symbols, {}), before.known());
+    Sizes sizes = before.at(symbols, changed.extents);
+    const auto views = moved_views(*decisions.grouping, changed.values, sizes);
+    if (!views) return nullptr;
+    Rebinding again(subject, decisions, change, like.values_.at(std::move(sizes), *views), like.places_.fresh(),
+                    like.known_.fresh());
+    if (!again.make(changed, *views)) return nullptr;
+    return std::make_unique<Binding>(subject, like.decisions_, std::move(again.values), std::move(again.places),
+                                     std::move(again.known), std::move(again.machine));
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::user) throw;
     return nullptr;  // a binding from scratch reports errors of these sizes in its own order
   }
-  return binding;
-}
-
-bool Binding::rebind() {
-  const auto symbols = changed_symbols(frame_->symbols, symbols_);
-  if (!symbols || !bind_changed(*symbols)) return false;
-  std::vector<int> again(touched_.begin(), touched_.end());
-  std::sort(again.begin(), again.end(),
-            [this](int a, int b) { return frame_->spans[a].begin < frame_->spans[b].begin; });
-  for (int step : again)
-    if (!prepare_again(step)) return false;
-  place_exchanges();
-  copy_outputs();
-  place_buffers();
-  return true;
-}
-
-const Binding::Change& Binding::change_of(const std::vector<std::string>& symbols) const {
-  auto [known, fresh] = frame_->changes.try_emplace(symbols);
-  Change& change = known->second;
-  if (!fresh) return change;
-  for (const auto& [value, dims] : frame_->dims)
-    if (names_one(symbols_of(value->shape()), symbols)) change.extents.push_back(value);
-  for (const auto& [value, elements] : frame_->elements)
-    if (names_one(symbols_of(*value->content), symbols)) change.elements.push_back(value);
-  const auto parts_change = [&](const Value* value) {
-    if (!value) return false;  // it lives elsewhere
-    if (program_.placement(value).sharding.is_whole())
-      return !rank_->device().uses_host_memory() && names_one(symbols_of(value->shape()), symbols);
-    Shape sizes;
-    for (const DimSharding& dim : program_.placement(value).sharding.dims)
-      for (const Part& part : dim.parts) sizes.push_back(part.size);
-    return names_one(symbols_of(sizes), symbols);
-  };
-  for (size_t i = 0; i < program_.inputs.size(); ++i)
-    if (parts_change(program_.inputs[i].value)) change.inputs.push_back(i);
-  for (size_t i = 0; i < program_.outputs.size(); ++i)
-    if (parts_change(program_.outputs[i].value)) change.outputs.push_back(i);
-  for (size_t step = 0; step < frame_->asked.size(); ++step)
-    if (std::any_of(symbols.begin(), symbols.end(),
-                    [&](const std::string& symbol) { return frame_->asked[step].contains(symbol); }))
-      change.communications.push_back(static_cast<int>(step));
-  return change;
-}
-
-// Finds values with other numbers, and the steps that see them. False: a decision changes.
-bool Binding::bind_changed(const std::vector<std::string>& symbols) {
-  const Change& change = change_of(symbols);
-  std::vector<const Value*> changed;
-  for (const Value* value : change.extents) {
-    Dims dims = bound_dims(value);
-    if (dims == frame_->dims.at(value)) continue;
-    require_countable(value->dtype(), dims, value->name);
-    dims_.emplace(value, std::move(dims));
-    changed.push_back(value);
-  }
-  for (const Value* value : change.elements) {
-    const std::vector<int64_t> elements = bound(*value->content);
-    if (elements == frame_->elements.at(value)) continue;
-    place_expression(value, elements);
-    if (!dims_.contains(value)) changed.push_back(value);
-  }
-  const auto moved = frame_->again->views(changed, {[this](const Value* value) { return plain_desc(value); },
-                                                    [this](const Value* value) { return known_ints(value); }});
-  if (!moved) return false;
-  for (const auto& [value, placed] : *moved) {
-    const Alias& before = frame_->views.at(value);
-    if (placed.offset == before.offset && placed.strides == before.strides) continue;
-    views_[value] = placed;
-    touch(value);
-  }
-  for (const Value* value : changed) touch(value);
-  if (!place_changed_outputs(change) || !place_changed_inputs(change)) return false;
-  move_views();
-  for (int step : change.communications) {
-    machine_.steps[step] = std::make_shared<Step>();
-    prepare_communication_of(step);
-    touched_.insert(step);
-  }
-  if (frame_->communicates) return order(tasks()) == frame_->actions;
-  if (const device::MemoryLimit* limit = rank_->memory_limit())
-    for (const Value* value : changed)
-      if (value->kind == ValueKind::result && home(value) == value) limit->require(desc(value).bytes(), value->name);
-  return true;
-}
-
-bool Binding::place_changed_outputs(const Change& change) {
-  for (size_t i : change.outputs) {
-    const Value* value = program_.outputs[i].value;
-    const Value* root = home(value);
-    const auto direct = frame_->direct.find(root);
-    const bool here = direct != frame_->direct.end() && direct->second.where == Where::output;
-    if (here ? direct->second.index != i : root->kind != ValueKind::result || !writes(value)) continue;
-    const Box part = box(value);
-    if ((rank_->device().uses_host_memory() && part.contiguous()) != here) return false;
-    if (!here) continue;
-    Location place = direct->second;
-    place.skip = skip_of(part, value);
-    if (place.skip != direct->second.skip) move(root, place);
-  }
-  return true;
-}
-
-bool Binding::place_changed_inputs(const Change& change) {
-  for (size_t i : change.inputs) {
-    const Value* value = program_.inputs[i].value;
-    Location place = frame_->locations.at(value);
-    Box part = box(value);
-    if (lies_in_input(part) != (place.where == Where::input)) return false;
-    if (place.where == Where::input) {
-      const size_t skip = skip_of(part, value);
-      if (skip == place.skip) continue;
-      place.skip = skip;
-      move(value, place);
-    } else {
-      machine_.buffers[place.index].bytes = bytes_of(value->dtype(), part.count());
-      auto copy = std::find_if(machine_.inputs.begin(), machine_.inputs.end(),
-                               [&](const HostCopy& copy) { return copy.port == i; });
-      part = CopiedBox(std::move(part), value->dtype()).box;
-      copy->staged = is_staged(part);
-      copy->bytes = machine_.buffers[place.index].bytes;
-      copy->box = std::move(part);
-    }
-  }
-  return true;
-}
-
-// Views that lie elsewhere in their base's memory, or whose base lies elsewhere.
-void Binding::move_views() {
-  if (views_.empty() && locations_.empty()) return;
-  for (const auto& [value, view] : frame_->views) {
-    if (!frame_->locations.contains(value) || (!views_.contains(value) && !locations_.contains(view.base))) continue;
-    Location place = *located(view.base);
-    place.skip += skip_of(*view_of(value), value);
-    move(value, place);
-  }
-}
-
-void Binding::move(const Value* value, const Location& to) {
-  locations_[value] = to;
-  touch(value);
-}
-
-// Marks all steps that see the value to be prepared again.
-void Binding::touch(const Value* value) {
-  if (auto steps = frame_->steps_of.find(value); steps != frame_->steps_of.end())
-    touched_.insert(steps->second.begin(), steps->second.end());
-}
-
-// False: the step wants other buffers.
-bool Binding::prepare_again(int step) {
-  auto made = std::make_shared<Step>();
-  before_ = frame_->machine.steps[step].get();
-  made->meanwhile = before_->meanwhile;
-  made->communication = machine_.steps[step]->communication;
-  made->info = machine_.steps[step]->info;
-  machine_.steps[step] = std::move(made);
-  prepare(step);
-  place_results_of(step);
-  machine_.steps[step]->cost = cost_of(step);
-  before_ = nullptr;
-  return !differs_;
 }
 
 }  // namespace tessera::bind

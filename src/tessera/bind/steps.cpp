@@ -1,46 +1,87 @@
+#include "tessera/bind/steps.h"
+
 #include <algorithm>
 #include <numeric>
 
 #include "tessera/base/error.h"
-#include "tessera/bind/frame.h"
 #include "tessera/bind/row_pieces.h"
 #include "tessera/bind/traits.h"
 
-/// The steps: kernels prepared on bound extents.
 namespace tessera::bind {
+namespace {
 
-// In running order, since kernels beside a communication may be others.
-void Binding::prepare_steps() {
-  const Frame& frame = *frame_;
-  auto infos = std::make_shared<std::vector<StepInfo>>(frame.actions.size());
-  int under_way = 0;  // communications
-  for (size_t a = 0; a < frame.actions.size(); ++a) {
-    const auto [step, phase] = frame.actions[a];
-    StepInfo& info = (*infos)[a];
-    if (phase == Phase::wait) {
-      info = machine_.steps[step]->info;
-      info.started = frame.spans[step].begin;
-      --under_way;
-    } else {
-      machine_.steps[step]->meanwhile = under_way > 0;
-      prepare(step);
-      info = machine_.steps[step]->info;
-      if (phase == Phase::start) ++under_way;
-    }
-  }
-  machine_.infos = std::move(infos);
+// Other operators get their operands' extents as stored.
+void tell_stored_extents(kernels::PrepareContext& context) {
+  for (auto* descs : {&context.inputs, &context.outputs})
+    for (kernels::TensorDesc& desc : *descs)
+      if (desc.block) desc = {desc.dtype, desc.stored_dims()};
 }
 
-void Binding::prepare(int step) {
-  const NodeGroup& group = frame_->groups[step];
-  Step& made = *machine_.steps[step];
-  const Node& node = *group.root;
-  require_windows(node);
+std::shared_ptr<kernels::Kernel> prepare_kernel(Rank& rank, const NodeGroup& group, const kernels::KernelEntry& entry,
+                                                const kernels::PrepareContext& context, bool meanwhile) {
+  if (meanwhile && rank.advances_by_tests() && !rank.device().is_asynchronous())
+    if (auto pieces = in_row_pieces(entry, context, [&rank] { rank.advance(); })) return pieces;
+  const auto prepared = [&] { return rank.device().kernels().prepare(entry, context); };
+  // What is bound lives as long as the binding.
+  const bool of_rank = std::none_of(group.inputs.begin(), group.inputs.end(), [](const Value* operand) {
+    return operand && operand->kind == ValueKind::expression;
+  });
+  return of_rank && !group.outputs.empty() && group.outputs[0]
+             ? rank.kernels().kernel(group.outputs[0], context, prepared)
+             : prepared();
+}
+
+std::vector<int> operands_to_take_over(const kernels::Kernel& kernel, const kernels::KernelEntry& entry,
+                                       const NodeGroup& group) {
+  if (int operand = kernel.in_place_operand(); operand >= 0) return {operand};
+  if (group.followers.empty()) return entry.in_place;
+  if (!entry.elementwise) return {};
+  std::vector<int> all(group.inputs.size());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+void add_kernel(const StepSources& of, int step, Step& made) {
+  const NodeGroup& group = of.groups[step];
+  Rank& rank = *of.subject.rank;
+  const Node* packed = of.packed.node_of(step);
+  const Node& node = packed ? *packed : *group.root;
+  const kernels::KernelEntry* entry = rank.device().kernels().find(node.op_type, node.domain);
+  if (!entry)
+    fail("kernel", "{}: the device '{}' has no kernel for {}{}{}", group.root->label(), rank.device().name(),
+         group.root->domain, group.root->domain.empty() ? "" : ".", group.root->op_type);
+  kernels::PrepareContext context{node, made.operands, made.results, {}, rank.threads(), group.followers};
   for (size_t i = 0; i < group.inputs.size(); ++i) {
-    const PackedWeight* packed = packed_operand(step, i);
-    made.operands.push_back(packed ? packed->desc : desc(group.inputs[i]));
+    const Value* value = group.inputs[i];
+    const bool known = KnownElements::may_know(value) && !of.packed.find(step, i);  // nobody knows the packed bytes
+    context.known.push_back(known ? of.known.of(value, of.place_of_operand(step, i), of.values.sizes()) : nullptr);
   }
-  for (const Value* result : group.outputs) made.results.push_back(desc(result));
+  if (!entry->blocks) tell_stored_extents(context);
+  made.kernel = prepare_kernel(rank, group, *entry, context, made.meanwhile);
+  made.in_place = operands_to_take_over(*made.kernel, *entry, group);
+}
+
+}  // namespace
+
+Location StepSources::place_of_operand(int step, size_t index) const {
+  if (const PackedWeight* weight = packed.find(step, index)) return weight->place;
+  const Value* operand = groups[step].inputs[index];
+  return operand ? places.locate(values, operand) : Location{};
+}
+
+Step prepare_step(const StepSources& of, int step, PreparedCommunication communication, bool meanwhile) {
+  const NodeGroup& group = of.groups[step];
+  const Node& node = *group.root;
+  Step made;
+  made.communication = std::move(communication.communication);
+  made.info = std::move(communication.info);
+  made.meanwhile = meanwhile;
+  of.values.sizes().require_windows(node);
+  for (size_t i = 0; i < group.inputs.size(); ++i) {
+    const PackedWeight* packed = of.packed.find(step, i);
+    made.operands.push_back(packed ? packed->type : of.values.type(group.inputs[i]));
+  }
+  for (const Value* result : group.outputs) made.results.push_back(of.values.type(result));
   made.in.resize(group.inputs.size());
   made.out.resize(group.outputs.size());
   if (is_communication(node)) {
@@ -48,50 +89,38 @@ void Binding::prepare(int step) {
       made.in_place.resize(std::max<size_t>(group.bucket.size(), 1));
       std::iota(made.in_place.begin(), made.in_place.end(), 0);
     }
-    return;
+    return made;
   }
   made.info.name = !node.name.empty() || !node.output() ? node.name : node.output()->name;
   made.info.op = node.op_type;
   for (const kernels::Follower& follower : group.followers) made.info.op += "+" + follower.node->op_type;
-  prepare_kernel(step);
+  add_kernel(of, step, made);
+  return made;
 }
 
-void Binding::prepare_kernel(int step) {
-  const NodeGroup& group = frame_->groups[step];
-  Step& made = *machine_.steps[step];
-  const PackedWeight* packed = packed_operand(step, 1);
-  const Node& node = packed ? packed->node : *group.root;
-  const kernels::Library& library = rank_->device().kernels();
-  const kernels::KernelEntry* entry = library.find(node.op_type, node.domain);
-  if (!entry)
-    fail("kernel", "{}: the device '{}' has no kernel for {}{}{}", group.root->label(), rank_->device().name(),
-         group.root->domain, group.root->domain.empty() ? "" : ".", group.root->op_type);
-  kernels::PrepareContext context{node, made.operands, made.results, {}, rank_->threads(), group.followers};
-  for (size_t i = 0; i < group.inputs.size(); ++i) context.known.push_back(known_elements(step, i));
-  if (!entry->blocks)
-    for (auto* descs : {&context.inputs, &context.outputs})
-      for (kernels::TensorDesc& desc : *descs)
-        if (desc.block) desc = {desc.dtype, desc.stored_dims()};
-  if (made.meanwhile && rank_->advances_by_tests() && !rank_->device().is_asynchronous())
-    made.kernel = in_row_pieces(*entry, context, [&rank = *rank_] { rank.advance(); });
-  if (!made.kernel) {
-    const auto prepared = [&] { return library.prepare(*entry, context); };
-    // What is bound lives as long as this binding.
-    const bool of_rank = std::none_of(group.inputs.begin(), group.inputs.end(), [](const Value* operand) {
-      return operand && operand->kind == ValueKind::expression;
-    });
-    made.kernel = of_rank && !group.outputs.empty() && group.outputs[0]
-                      ? rank_->kernels().kernel(group.outputs[0], context, prepared)
-                      : prepared();
+// In running order, since kernels beside a communication may be others.
+std::vector<std::shared_ptr<Step>> prepare_steps(const StepSources& of, const std::vector<Action>& actions,
+                                                 const std::vector<PreparedCommunication>& communications) {
+  std::vector<std::shared_ptr<Step>> steps(of.groups.size());
+  int under_way = 0;  // communications
+  for (const auto& [step, phase] : actions) {
+    if (phase == Phase::wait) {
+      --under_way;
+      continue;
+    }
+    steps[step] = std::make_shared<Step>(prepare_step(of, step, communications[step], under_way > 0));
+    if (phase == Phase::start) ++under_way;
   }
-  if (int operand = made.kernel->in_place_operand(); operand >= 0) {
-    made.in_place = {operand};
-  } else if (group.followers.empty()) {
-    made.in_place = entry->in_place;
-  } else if (entry->elementwise) {
-    made.in_place.resize(group.inputs.size());
-    std::iota(made.in_place.begin(), made.in_place.end(), 0);
+  return steps;
+}
+
+std::vector<StepInfo> infos_of(const Order& order, const std::vector<std::shared_ptr<Step>>& steps) {
+  std::vector<StepInfo> infos;
+  for (const auto& [step, phase] : order.actions) {
+    infos.push_back(steps[step]->info);
+    if (phase == Phase::wait) infos.back().started = order.spans[step].begin;
   }
+  return infos;
 }
 
 }  // namespace tessera::bind

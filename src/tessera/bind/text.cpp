@@ -1,6 +1,7 @@
 #include <fmt/ranges.h>
 
-#include "tessera/bind/frame.h"
+#include "tessera/bind/binding.h"
+#include "tessera/bind/decisions.h"
 
 namespace tessera::bind {
 namespace {
@@ -106,7 +107,7 @@ std::string text_of(const MachineProgram& machine, const Control& control) {
 std::string Binding::text() const {
   const Cost total = machine_.total();
   std::string text = fmt::format("arena {} bytes, {} actions on '{}':{}\n", machine_.arena_bytes,
-                                 machine_.actions->size(), rank_->device().name(), text_of(total));
+                                 machine_.actions->size(), subject_.device().name(), text_of(total));
   for (const HostCopy& copy : machine_.inputs)
     text += fmt::format("copy {} -> {}\n", text_of(copy, "input"), text_of(copy.place));
   for (size_t a = 0; a < machine_.actions->size(); ++a) {
@@ -121,7 +122,7 @@ std::string Binding::text() const {
       text += fmt::format(": {} -> {}", text_of(step.inputs, step.operands), text_of(step.outputs, step.results));
       if (step.scratch >= 0) text += fmt::format(", scratch buffer {}", step.scratch);
       std::vector<int> needs;
-      for (int other : (*machine_.needs)[enqueued.action.task]) needs.push_back(frame_->spans[other].end);
+      for (int other : (*machine_.needs)[enqueued.action.task]) needs.push_back(decisions_->order.spans[other].end);
       if (!needs.empty()) text += fmt::format("; needs {}", fmt::join(needs, ","));
       text += ";" + text_of(step.cost);
     }
@@ -143,9 +144,10 @@ std::string Binding::text() const {
   for (size_t s = 0; s < machine_.slots.size(); ++s)
     text += fmt::format("state {}: '{}' {} bytes{}\n", s, machine_.slots[s]->name, machine_.slots[s]->bytes,
                         machine_.slots[s]->has_spare ? ", twice" : "");
-  for (const auto& value : program_.graph->values())
+  for (const auto& value : subject_.graph().values())
     if (value->kind == ValueKind::expression)
-      text += fmt::format("expression '{}' = {}\n", value->name, fmt::join(bound(*value->content), ","));
+      text +=
+          fmt::format("expression '{}' = {}\n", value->name, fmt::join(values_.sizes().numbers(*value->content), ","));
   return text;
 }
 

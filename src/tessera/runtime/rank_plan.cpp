@@ -57,8 +57,7 @@ class RankOfPrograms : public bind::Rank {
 std::unique_ptr<bind::Binding> bound(RankState& rank, const std::shared_ptr<const RankPrograms>& programs,
                                      const Symbols& symbols, const bind::Options& options) {
   const auto loading = rank.weights().initialize(*programs);
-  return std::make_unique<bind::Binding>(std::make_shared<RankOfPrograms>(rank, programs), programs->of(rank.rank()),
-                                         symbols, options);
+  return bind::bind(std::make_shared<RankOfPrograms>(rank, programs), programs->of(rank.rank()), symbols, options);
 }
 
 }  // namespace
@@ -74,7 +73,7 @@ RankPlan::RankPlan(const RankPlan& like, std::unique_ptr<bind::Binding> binding)
     : rank_(like.rank_), programs_(like.programs_), binding_(std::move(binding)), names_(like.names_) {}
 
 std::unique_ptr<RankPlan> RankPlan::rebound(const RankPlan& like, const Symbols& symbols) {
-  auto binding = bind::Binding::rebound(*like.binding_, symbols);
+  auto binding = bind::rebound(*like.binding_, symbols);
   return binding ? std::unique_ptr<RankPlan>(new RankPlan(like, std::move(binding))) : nullptr;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tessera/base/keep.h"
 #include "tessera/bind/binding.h"
 #include "tessera/runtime/profile.h"
 #include "tessera/runtime/rank_state.h"

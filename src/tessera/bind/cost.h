@@ -1,0 +1,14 @@
+#pragma once
+
+#include "tessera/bind/groups.h"
+#include "tessera/bind/machine.h"
+
+namespace tessera::bind {
+
+/// The floating-point operations of the group's nodes, as the program has them; 0: none worth counting.
+Expr flops_of(const NodeGroup& group);
+
+/// What a step costs. `flops`: of its group, at the sizes of the step.
+Cost cost_of(const NodeGroup& group, const Step& step, int64_t flops);
+
+}  // namespace tessera::bind

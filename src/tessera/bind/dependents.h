@@ -1,0 +1,40 @@
+#pragma once
+
+#include <set>
+#include <unordered_map>
+
+#include "tessera/bind/subject.h"
+#include "tessera/bind/values.h"
+
+namespace tessera::bind {
+
+/// The parts of a binding that certain symbols can change.
+struct Change {
+  std::vector<const Value*> extents, elements;  ///< values whose extents, expressions whose elements name a symbol
+  std::vector<size_t> inputs, outputs;          ///< of the program, whose parts name one
+  std::vector<int> communications;              ///< steps that asked for one
+};
+
+/// What depends on a binding's symbols, and the steps that read or make each value.
+class Dependents {
+ public:
+  /// `expressions`: those that are bound. `asked`: by step, the symbols that its communication depends on.
+  Dependents(Subject subject, const std::vector<NodeGroup>& groups, const Values& values,
+             std::vector<const Value*> expressions, std::vector<std::set<std::string, std::less<>>> asked);
+
+  /// What these symbols can change. Only the rank's own thread may call this.
+  const Change& on(const std::vector<std::string>& symbols) const;
+  /// The steps that read or make the value, or a value in its memory.
+  const std::vector<int>& steps_of(const Value* value) const;
+
+ private:
+  Change change_by(const std::vector<std::string>& symbols) const;
+
+  Subject subject_;
+  std::vector<const Value*> bound_, expressions_;  // values whose extents a binding has asked for
+  std::vector<std::set<std::string, std::less<>>> asked_;
+  std::unordered_map<const Value*, std::vector<int>> steps_of_;
+  mutable std::map<std::vector<std::string>, Change> changes_;
+};
+
+}  // namespace tessera::bind

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "tessera/bind/order.h"
+#include "tessera/bind/packing.h"
+
+namespace tessera::bind {
+
+/// What steps are prepared from.
+struct StepSources {
+  const Subject& subject;
+  const std::vector<NodeGroup>& groups;
+  const Values& values;
+  const PackedWeights& packed;
+  const KnownElements& known;
+  Places& places;
+
+  /// The place of an operand of a step; absent for an absent operand.
+  Location place_of_operand(int step, size_t index) const;
+};
+
+/// A step on bound extents, but for the places of operands and results: a prepared kernel, or the communication.
+/// `meanwhile`: a communication is under way when it runs; such kernels may be others.
+Step prepare_step(const StepSources& of, int step, PreparedCommunication communication, bool meanwhile);
+
+/// All steps.
+std::vector<std::shared_ptr<Step>> prepare_steps(const StepSources& of, const std::vector<Action>& actions,
+                                                 const std::vector<PreparedCommunication>& communications);
+
+/// The descriptions of the actions.
+std::vector<StepInfo> infos_of(const Order& order, const std::vector<std::shared_ptr<Step>>& steps);
+
+}  // namespace tessera::bind
