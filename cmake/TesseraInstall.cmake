@@ -13,8 +13,9 @@ set_target_properties(tessera_shared PROPERTIES
   VERSION ${PROJECT_VERSION}
   SOVERSION ${PROJECT_VERSION_MAJOR})
 target_link_libraries(tessera_shared PRIVATE ${folder_libraries})  # for the libraries that they need
-# The wire format's classes stay inside: a program may have its own of the same names.
-target_link_options(tessera_shared PRIVATE LINKER:--exclude-libs,libtessera_onnx_proto.a)
+# A program may have classes of its own with the names of what is inside, or of what that is made of.
+target_link_options(tessera_shared PRIVATE LINKER:--version-script,${PROJECT_SOURCE_DIR}/cmake/tessera.map)
+set_target_properties(tessera_shared PROPERTIES LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/tessera.map)
 target_include_directories(tessera_shared INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)

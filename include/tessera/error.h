@@ -1,10 +1,15 @@
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Tessera's headers need C++20 or later: compile with -std=c++20"
+#endif
+
 #include <stdexcept>
 #include <string>
 #include <string_view>
 
 namespace tessera {
+inline namespace v1 {
 
 /// Whose fault an error is; the command line's exit code is the enumerator's value.
 enum class ErrorKind {
@@ -24,4 +29,5 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
+}  // namespace v1
 }  // namespace tessera

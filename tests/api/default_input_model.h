@@ -8,7 +8,7 @@
 
 #include "api/small_model.h"
 #include "io/temporary_folder.h"
-#include "onnx.pb.h"
+#include "tessera/onnx.pb.h"
 
 /// y = (x · w + b) · k, whose w [8, 8], b [8] and k [1] are initializers that the file lists as inputs, too.
 namespace tessera::test {

@@ -10,7 +10,7 @@
 #include <random>
 
 #include "cli/run_command.h"
-#include "onnx.pb.h"
+#include "tessera/onnx.pb.h"
 
 namespace tessera {
 namespace {

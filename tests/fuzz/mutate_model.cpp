@@ -11,7 +11,7 @@
 #include <limits>
 #include <random>
 
-#include "onnx.pb.h"
+#include "tessera/onnx.pb.h"
 
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 

@@ -7,9 +7,9 @@
 #include <iterator>
 #include <string>
 
-#include "onnx.pb.h"
 #include "tessera/base/error.h"
 #include "tessera/ir/text.h"
+#include "tessera/onnx.pb.h"
 #include "tessera/onnx/import.h"
 
 namespace {

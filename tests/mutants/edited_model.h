@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "onnx.pb.h"
+#include "tessera/onnx.pb.h"
 #include "tessera/tessera.h"
 
 /// Models of written programs as messages of the wire format, for edits such as any tool, or hand, might make.

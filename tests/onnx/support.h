@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "io/temporary_folder.h"
-#include "onnx.pb.h"
 #include "tessera/base/error.h"
+#include "tessera/onnx.pb.h"
 #include "tessera/onnx/export.h"
 #include "tessera/onnx/import.h"
 

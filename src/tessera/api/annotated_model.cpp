@@ -32,7 +32,7 @@ void Model::write_annotated(const std::filesystem::path& path, const Plan& plan)
     for (const auto& value : annotated.graph->values())
       if (glob_matches(request.pattern, value->name)) set_metadata(*value, kAnnotationKey, request.sharding);
   }
-  model_of(*this, std::move(annotated)).write(path);
+  api::model_of(*this, std::move(annotated)).write(path);
 }
 
 }  // namespace v1

@@ -53,7 +53,7 @@ Model with_inputs(const Model& model, const std::vector<std::string>& names) {
     value.content.reset();
     own.graph->inputs.push_back(&value);
   }
-  return model_of(model, std::move(own));
+  return api::model_of(model, std::move(own));
 }
 
 Model fed_by(const Model& model, const std::filesystem::path& path) {

@@ -30,7 +30,7 @@ ConfiguredModel configured_by(const Model& model, compiler::DevicePlan& followed
     configured.plan.places.push_back({request.pattern + "=" + request.place, request.by});
   configured.devices = followed.devices;
   configured.warnings = followed.warnings;
-  configured.model = model_of(model, std::move(followed.model));
+  configured.model = api::model_of(model, std::move(followed.model));
   return configured;
 }
 
@@ -88,7 +88,7 @@ Model Model::annotated(const Mesh& mesh, const Plan& plan, const std::string& co
   std::iota(devices.begin(), devices.end(), 0);
   compiler::write_devices(model, *program.impl().compiled, devices, configuration);
   set_metadata(model, compiler::mesh_key(configuration), mesh.str());
-  return model_of(*this, std::move(model));
+  return api::model_of(*this, std::move(model));
 }
 
 Model Model::completed(const std::string& configuration) const {
@@ -103,7 +103,7 @@ Model Model::completed(const std::string& configuration) const {
   const Program program = compile(configured.model, Mesh::parse(configured.plan.mesh), configured.plan, options);
   OnnxModel model = impl_->model.clone();
   compiler::write_devices(model, *program.impl().compiled, configured.devices, configuration, followed.copies);
-  return model_of(*this, std::move(model));
+  return api::model_of(*this, std::move(model));
 }
 
 void Model::write(const std::filesystem::path& path) const {

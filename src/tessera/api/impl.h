@@ -36,9 +36,6 @@ struct Model::Impl {
   mutable std::string why_in_parts_;
 };
 
-/// Another model in place of one that was read from the same files.
-Model model_of(const Model& from, OnnxModel changed);
-
 struct Program::Impl {
   std::shared_ptr<const spmd::Program> program;            ///< what rank 0 runs
   std::shared_ptr<const runtime::RankPrograms> programs;   ///< what all run
@@ -55,6 +52,9 @@ struct Program::Impl {
 }  // namespace v1
 
 namespace api {
+
+/// Another model in place of one that was read from the same files.
+Model model_of(const Model& from, OnnxModel changed);
 
 /// Throws an error of that kind, with the first finding, if the ranks' programs do not fit together (proof/prove.h).
 void require_proof(const Program& program, ErrorKind kind);

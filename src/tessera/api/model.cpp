@@ -15,6 +15,18 @@
 #include "tessera/rewrite/regions/open_regions.h"
 
 namespace tessera {
+namespace api {
+
+Model model_of(const Model& from, OnnxModel changed) {
+  auto impl = std::make_shared<Model::Impl>();
+  impl->path = from.path();
+  impl->files = from.impl().files;
+  impl->model = std::move(changed);
+  return Model(std::move(impl));
+}
+
+}  // namespace api
+
 inline namespace v1 {
 
 std::string_view version() {
@@ -82,14 +94,6 @@ const std::string& Model::Impl::why_in_parts() const {
   return why_in_parts_;
 }
 
-Model model_of(const Model& from, OnnxModel changed) {
-  auto impl = std::make_shared<Model::Impl>();
-  impl->path = from.path();
-  impl->files = from.impl().files;
-  impl->model = std::move(changed);
-  return Model(std::move(impl));
-}
-
 Model Model::load(const std::filesystem::path& path) {
   if (program_io::is_written_program(path))
     fail("import",
@@ -142,7 +146,7 @@ Model Model::with_sizes(const SymbolSizes& sizes) const {
   compiler::require_symbols(impl_->model, sizes);
   OnnxModel sized = impl_->model.clone();
   set_sizes(*sized.graph, sizes);
-  return model_of(*this, std::move(sized));
+  return api::model_of(*this, std::move(sized));
 }
 
 bool makes(const Model& model, std::string_view tensor) {
@@ -167,7 +171,7 @@ Model Model::with_outputs(const std::vector<std::string>& names) const {
   }
   if (names.empty()) fail("outputs", "a model without outputs computes nothing; name a tensor at least");
   graph.erase_dead();
-  return model_of(*this, std::move(own));
+  return api::model_of(*this, std::move(own));
 }
 
 }  // namespace v1

@@ -75,7 +75,7 @@ std::vector<LossTerm> loss_terms(const std::string& loss) {
 
 TrainingStep training_step(const Model& model, const Training& training) {
   train::Step step = train::make_step(model.impl().model, options_of(training));
-  TrainingStep made = {model_of(model, std::move(step.model)),
+  TrainingStep made = {api::model_of(model, std::move(step.model)),
                        std::move(step.parameters),
                        std::move(step.kept),
                        std::move(step.statistics),
@@ -103,7 +103,7 @@ void TrainingStep::add_copies(Tensors& values, const std::string& suffix) const 
 }
 
 Model evaluation(const Model& model, const Training& training) {
-  return model_of(model, train::make_evaluation(model.impl().model, options_of(training)).model);
+  return api::model_of(model, train::make_evaluation(model.impl().model, options_of(training)).model);
 }
 
 }  // namespace v1

@@ -98,7 +98,7 @@ Model Model::with_states(const std::vector<std::string>& patterns) const {
   api::StateMaker maker(*own.graph);
   for (const std::string& pattern : patterns) maker.make(pattern);
   maker.drop_outputs();
-  return model_of(*this, std::move(own));
+  return api::model_of(*this, std::move(own));
 }
 
 }  // namespace v1

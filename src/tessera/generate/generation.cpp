@@ -319,7 +319,7 @@ Model held_decoder(const Model& model, const GeneratorOptions& options) {
   }
   rewrite::spell_out(graph);
   api::compute_sizes(graph);
-  return model_of(model, std::move(held.model));
+  return api::model_of(model, std::move(held.model));
 }
 
 const Program& Generator::program() const {

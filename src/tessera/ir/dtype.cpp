@@ -6,6 +6,7 @@
 #include "tessera/base/checked.h"
 
 namespace tessera {
+inline namespace v1 {
 namespace {
 
 struct Row {
@@ -121,4 +122,5 @@ bool is_integer(DType dtype) {
   }
 }
 
+}  // namespace v1
 }  // namespace tessera

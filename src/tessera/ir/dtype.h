@@ -5,6 +5,7 @@
 #include <string_view>
 
 namespace tessera {
+inline namespace v1 {
 
 /// Element types; values are those of ONNX's TensorProto.DataType.
 enum class DType : int32_t {
@@ -58,4 +59,5 @@ DType dtype_named(std::string_view name);
 bool is_float(DType dtype);    ///< float64/32/16, bfloat16 and the 8-, 6- and 4-bit floats
 bool is_integer(DType dtype);  ///< signed and unsigned integers, not bool
 
+}  // namespace v1
 }  // namespace tessera

@@ -11,6 +11,7 @@
 #include "tessera/ir/pages.h"
 
 namespace tessera {
+inline namespace v1 {
 
 int64_t count_of(std::span<const int64_t> dims) {
   if (std::find(dims.begin(), dims.end(), 0) != dims.end()) return 0;  // the others' product may overflow
@@ -112,4 +113,5 @@ bool is_quantized_weight(const Tensor& data) {
   return has_codes && data.dims.size() >= 2 && data.count() > kLongestContent;
 }
 
+}  // namespace v1
 }  // namespace tessera

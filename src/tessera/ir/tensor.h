@@ -11,6 +11,7 @@
 #include "tessera/ir/dtype.h"
 
 namespace tessera {
+inline namespace v1 {
 
 using Dims = std::vector<int64_t>;
 
@@ -57,4 +58,5 @@ struct Tensor {
 /// bits of two or more dimensions, and more of them than shape computation follows.
 bool is_quantized_weight(const Tensor& data);
 
+}  // namespace v1
 }  // namespace tessera

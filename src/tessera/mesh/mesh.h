@@ -7,6 +7,7 @@
 #include <vector>
 
 namespace tessera {
+inline namespace v1 {
 
 /// One named axis of a mesh.
 struct MeshAxis {
@@ -40,4 +41,5 @@ class Mesh {
   int64_t size_ = 1;
 };
 
+}  // namespace v1
 }  // namespace tessera

@@ -8,6 +8,7 @@
 #include "tessera/mesh/mesh.h"
 
 namespace tessera {
+inline namespace v1 {
 
 /// One kind of link on an axis. It joins `size` units. A unit consists of the levels before it on the axis, and of the
 /// mesh's later axes: at the first level of the last axis it is a rank, at the next level a host of ranks.
@@ -41,4 +42,5 @@ struct Topology {
   std::string to_json() const;
 };
 
+}  // namespace v1
 }  // namespace tessera

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "onnx.pb.h"
 #include "tessera/ir/graph.h"
+#include "tessera/onnx.pb.h"
 #include "tessera/onnx/external_files.h"
 
 namespace tessera::codec {

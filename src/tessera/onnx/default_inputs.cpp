@@ -1,7 +1,7 @@
 #include "tessera/onnx/default_inputs.h"
 
-#include "kept.pb.h"
 #include "tessera/base/error.h"
+#include "tessera/kept.pb.h"
 #include "tessera/onnx/type_codec.h"
 
 namespace tessera {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "onnx.pb.h"
 #include "tessera/base/error.h"
 #include "tessera/ir/regions.h"
+#include "tessera/onnx.pb.h"
 
 namespace tessera {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <limits>
 
-#include "onnx.pb.h"
 #include "tessera/base/error.h"
 #include "tessera/io/atomic_file.h"
+#include "tessera/onnx.pb.h"
 #include "tessera/onnx/attribute_codec.h"
 #include "tessera/onnx/external_writer.h"
 #include "tessera/onnx/graph_writer.h"

@@ -1,7 +1,7 @@
 #include "tessera/onnx/external_location.h"
 
-#include "kept.pb.h"
 #include "tessera/base/error.h"
+#include "tessera/kept.pb.h"
 #include "tessera/onnx/tensor_codec.h"
 
 namespace tessera {

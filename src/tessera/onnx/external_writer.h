@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "onnx.pb.h"
 #include "tessera/io/atomic_file.h"
 #include "tessera/ir/tensor.h"
+#include "tessera/onnx.pb.h"
 #include "tessera/onnx/external_location.h"
 
 namespace tessera::codec {

@@ -1,7 +1,7 @@
 #include "tessera/onnx/file_facts.h"
 
-#include "onnx.pb.h"
 #include "tessera/base/error.h"
+#include "tessera/onnx.pb.h"
 #include "tessera/onnx/device_annotations.h"
 
 namespace tessera {

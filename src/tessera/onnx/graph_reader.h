@@ -8,9 +8,9 @@
 #include <unordered_set>
 #include <vector>
 
-#include "kept.pb.h"
-#include "onnx.pb.h"
 #include "tessera/ir/graph.h"
+#include "tessera/kept.pb.h"
+#include "tessera/onnx.pb.h"
 #include "tessera/onnx/external_files.h"
 
 namespace tessera::codec {

@@ -4,9 +4,9 @@
 #include <string>
 #include <unordered_map>
 
-#include "kept.pb.h"
-#include "onnx.pb.h"
 #include "tessera/ir/graph.h"
+#include "tessera/kept.pb.h"
+#include "tessera/onnx.pb.h"
 
 namespace tessera::codec {
 

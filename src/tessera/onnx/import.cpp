@@ -7,9 +7,9 @@
 #include <set>
 #include <tuple>
 
-#include "onnx.pb.h"
 #include "tessera/base/error.h"
 #include "tessera/ir/text.h"
+#include "tessera/onnx.pb.h"
 #include "tessera/onnx/attribute_codec.h"
 #include "tessera/onnx/graph_reader.h"
 #include "tessera/onnx/opset_imports.h"

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "kept.pb.h"
-#include "onnx.pb.h"
 #include "tessera/base/error.h"
+#include "tessera/kept.pb.h"
+#include "tessera/onnx.pb.h"
 
 namespace tessera {
 namespace {

@@ -1,7 +1,7 @@
 #include "tessera/onnx/opaque_type.h"
 
-#include "onnx.pb.h"
 #include "tessera/base/error.h"
+#include "tessera/onnx.pb.h"
 
 namespace tessera {
 

@@ -3,7 +3,7 @@
 #include <map>
 #include <string>
 
-#include "onnx.pb.h"
+#include "tessera/onnx.pb.h"
 
 namespace tessera::codec {
 

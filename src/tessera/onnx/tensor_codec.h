@@ -2,8 +2,8 @@
 
 #include <optional>
 
-#include "onnx.pb.h"
 #include "tessera/ir/tensor.h"
+#include "tessera/onnx.pb.h"
 #include "tessera/onnx/external_files.h"
 
 // TensorProto ↔ Tensor with nothing lost. The rest of a message, after its tensor has been taken out, says how to put

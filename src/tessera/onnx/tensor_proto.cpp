@@ -2,11 +2,11 @@
 
 #include <limits>
 
-#include "onnx.pb.h"
 #include "tessera/base/error.h"
 #include "tessera/io/atomic_file.h"
 #include "tessera/io/mapped_file.h"
 #include "tessera/ir/aligned.h"
+#include "tessera/onnx.pb.h"
 #include "tessera/onnx/tensor_codec.h"
 
 namespace tessera {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "onnx.pb.h"
 #include "tessera/ir/graph.h"
+#include "tessera/onnx.pb.h"
 
 namespace tessera::codec {
 

@@ -2,8 +2,8 @@
 
 #include <optional>
 
-#include "onnx.pb.h"
 #include "tessera/ir/tensor.h"
+#include "tessera/onnx.pb.h"
 
 // The typed fields of TensorProto (float_data, int32_data, ...), where a tensor's elements are written one by one.
 namespace tessera::codec {
