@@ -12,8 +12,8 @@ namespace tessera {
 inline namespace v1 {
 
 /// Two tensors agree if |a − b| ≤ absolute + relative·max|expected| for every element that is finite in both, and if
-/// NaN and each infinity are where they are expected. A value that is not set is that of the dtype; see
-/// tessera/ir/tolerance.h.
+/// NaN and each infinity are where they are expected. A value that is not set is that of the dtype
+/// (usual_tolerance).
 struct Tolerance {
   std::optional<double> absolute = std::nullopt;
   std::optional<double> relative = std::nullopt;
@@ -54,8 +54,9 @@ Difference compare(const std::string& name, const Tensor& expected, const Tensor
 std::vector<Difference> compare(const Tensors& expected, const Tensors& actual, const Tolerance& tolerance = {});
 
 /// Lets a failed tensor pass if its error is no larger than what rounding already costs on one device. `exact` is one
-/// device's answer in the model's own type; `expected` is its answer in the narrower type of `actual`. The bounds are
-/// in tessera/ir/tolerance.h. Sets own_loss and loss of the tensors that had failed.
+/// device's answer in the model's own type; `expected` is its answer in the narrower type of `actual`. Its
+/// distance from `exact` may be three times that of `expected`, but a tenth of the largest magnitude at most. Sets
+/// own_loss and loss of the tensors that had failed.
 void judge_by_own_loss(std::vector<Difference>& differences, const Tensors& exact, const Tensors& expected,
                        const Tensors& actual);
 

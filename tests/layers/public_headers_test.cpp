@@ -1,0 +1,91 @@
+// The headers that `make install` installs, and what is said of headers where their users read.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+
+namespace tessera::layers {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::IsEmpty;
+
+const fs::path kSourceRoot = TESSERA_SOURCE;
+
+std::string text_of(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+std::vector<std::string> matches(const std::string& text, const std::regex& pattern) {
+  std::vector<std::string> found;
+  for (std::sregex_iterator match(text.begin(), text.end(), pattern), end; match != end; ++match)
+    found.push_back((*match)[1]);
+  return found;
+}
+
+std::vector<std::string> included_in(const fs::path& path) {
+  static const std::regex include("#include \"(tessera/[^\"]+)\"");
+  return matches(text_of(path), include);
+}
+
+std::vector<fs::path> files_below(const fs::path& folder, const std::string& extension) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.path().extension() == extension) files.push_back(entry.path());
+  return files;
+}
+
+// As users include them: "tessera/check.h".
+std::set<std::string> public_headers() {
+  std::set<std::string> headers;
+  for (const fs::path& path : files_below(kSourceRoot / "include", ".h"))
+    headers.insert(fs::relative(path, kSourceRoot / "include").generic_string());
+  return headers;
+}
+
+// The public headers, and what they include from src/.
+std::set<std::string> installed_headers() {
+  std::set<std::string> waiting = public_headers(), installed;
+  while (!waiting.empty()) {
+    const std::string header = waiting.extract(waiting.begin()).value();
+    if (!installed.insert(header).second) continue;
+    const fs::path own = kSourceRoot / "include" / header;
+    for (const std::string& other : included_in(fs::exists(own) ? own : kSourceRoot / "src" / header))
+      waiting.insert(other);
+  }
+  return installed;
+}
+
+TEST(PublicHeaders, each_has_an_example) {
+  std::set<std::string> without = public_headers();
+  for (const fs::path& example : files_below(kSourceRoot / "examples", ".cpp"))
+    for (const std::string& header : included_in(example)) without.erase(header);
+  EXPECT_THAT(without, IsEmpty()) << "include it in a program of examples/ that shows what it is for";
+}
+
+TEST(PublicHeaders, readers_are_sent_to_no_other_headers) {
+  static const std::set<std::string> for_developers = {"architecture.md", "devices.md", "roadmap.md"};
+  static const std::regex header(R"(([\w/]*\w\w\.h)\b)");
+  const std::set<std::string> installed = installed_headers();
+  std::vector<fs::path> texts = files_below(kSourceRoot / "docs", ".md");
+  texts.push_back(kSourceRoot / "README.md");
+  std::erase_if(texts, [](const fs::path& path) { return for_developers.contains(path.filename()); });
+  for (const std::string& path : installed)
+    texts.push_back(fs::exists(kSourceRoot / "include" / path) ? kSourceRoot / "include" / path
+                                                               : kSourceRoot / "src" / path);
+  std::vector<std::string> others;
+  for (const fs::path& path : texts)
+    for (const std::string& cited : matches(text_of(path), header))
+      if (!installed.contains(cited) && !installed.contains("tessera/" + cited))
+        others.push_back(fs::relative(path, kSourceRoot).generic_string() + ": " + cited);
+  EXPECT_THAT(others, IsEmpty()) << "say what is meant: these are not installed";
+}
+
+}  // namespace
+}  // namespace tessera::layers
