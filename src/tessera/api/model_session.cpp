@@ -132,7 +132,7 @@ Model Model::with_needed_sizes(const SymbolSizes& sizes) const {
 }
 
 Model Model::with_values(const Tensors& values) const {
-  return model_of(*this, compiler::with_values(impl_->model, values));
+  return api::model_of(*this, compiler::with_values(impl_->model, values));
 }
 
 bool Model::runs_in_parts() const {
@@ -291,7 +291,7 @@ struct ModelSession::Impl {
       OnnxModel sized = part.segment->model.clone();
       for (const auto& [name, type] : types) sized.graph->find(name)->type = type;
       set_sizes(*sized.graph, sizes);
-      const Model own = model_of(model, compiler::with_values(sized, values));
+      const Model own = api::model_of(model, compiler::with_values(sized, values));
       if (own.runs_in_parts() || !own.value_inputs().empty() || !own.size_symbols().empty())
         return {.values = values,
                 .types = types,
