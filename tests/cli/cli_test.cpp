@@ -227,7 +227,7 @@ TEST_F(CommandLine, dump_prints_the_machine_program) {
 TEST_F(CommandLine, ranks_compute_on_the_device_that_is_named) {
   for (const char* ranks : {"", " --spawn 2"})
     EXPECT_EQ(tessera("verify " + model_ + " --mesh tp=2 --device simulated" + ranks).code, 0) << ranks;
-  EXPECT_THAT(mistake("run " + model_ + " --device tpu"), HasSubstr("tpu not in {cpu,simulated}"));
+  EXPECT_THAT(mistake("run " + model_ + " --device tpu"), HasSubstr("'tpu' must be one of cpu, simulated"));
 }
 
 TEST_F(CommandLine, every_command_knows_dtypes_by_all_their_names) {

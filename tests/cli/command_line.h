@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "api/small_model.h"
 #include "cli/run_command.h"
@@ -20,6 +21,11 @@ using test::write_model;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing_io::contents;
+
+/// The commands.
+inline const std::vector<std::string> kCommands = {"inspect",  "run",   "generate",  "train",  "shard",
+                                                   "annotate", "infer", "check",     "verify", "bench",
+                                                   "explain",  "info",  "bench comm"};
 
 /// Runs the binary as a person would, on a small model.
 class CommandLine : public testing::Test {

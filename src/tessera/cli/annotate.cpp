@@ -1,5 +1,6 @@
 #include "tessera/check.h"
 #include "tessera/cli/command.h"
+#include "tessera/cli/help.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/path_options.h"
@@ -22,8 +23,10 @@ class Annotate : public Command {
   void declare(CLI::App& app) override {
     app.add_option("model", model_, "an ONNX file")->required();
     plan_.declare(app);
+    under(app, Heading::output);
     app.add_option("-o,--output", output_, "the ONNX file to write")->required();
-    app.add_option("--name", name_, "of the device configuration; annotations that the model has for it are replaced")
+    app.add_option("--name", name_,
+                   "the name of the device configuration; annotations that the model has for it are replaced")
         ->capture_default_str();
     declare_paths(app, {{"model", PathUse::reads, files_of_model}, {"--output", PathUse::writes}});
   }
@@ -61,8 +64,12 @@ class Infer : public Command {
  public:
   void declare(CLI::App& app) override {
     app.add_option("model", model_, "an ONNX file with device annotations")->required();
+    under(app, Heading::mesh);
+    app.add_option("--configuration", configuration_,
+                   "the device configuration for which annotations are completed; by default, all of the file")
+        ->type_name("NAME");
+    under(app, Heading::output);
     app.add_option("-o,--output", output_, "the ONNX file to write")->required();
-    app.add_option("--configuration", configuration_, "of the file, for which annotations are completed; else all");
     declare_paths(app, {{"model", PathUse::reads, files_of_model}, {"--output", PathUse::writes}});
   }
 

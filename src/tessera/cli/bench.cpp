@@ -5,6 +5,7 @@
 
 #include "tessera/cli/bench_comm.h"
 #include "tessera/cli/command.h"
+#include "tessera/cli/help.h"
 #include "tessera/cli/latency.h"
 #include "tessera/cli/load_program.h"
 #include "tessera/cli/models.h"
@@ -171,13 +172,18 @@ class Bench : public Command {
     plan_.declare(app);
     plan_.declare_own(app);
     inputs_.declare(app);
-    app.add_option("--iterations", iterations_, "runs that are measured")
-        ->check(CLI::Range(1, 10'000'000))
+    under(app, Heading::measurement);
+    app.add_option("--iterations", iterations_, "the number of runs that are measured")
+        ->check(number_in(Bounds::between(1, 10'000'000)))
+        ->capture_default_str();
+    app.add_option("--warmup", warmup_, "the number of runs before those")
+        ->check(number_in(Bounds::between(0, 10'000'000)))
         ->capture_default_str();
     app.add_option("--grow", grown_,
-                   "a symbolic size that is one greater at each run, as the length of a cache of keys and values is");
-    app.add_option("--warmup", warmup_, "runs before those")->check(CLI::Range(0, 10'000'000))->capture_default_str();
-    app.add_option("--profile", trace_, "a file for a trace of the last runs, which Perfetto and Chrome show");
+                   "a symbolic size that grows by one at each run, like the length of a cache of keys and values")
+        ->type_name("SYMBOL");
+    app.add_option("--profile", trace_,
+                   "a file for a trace of the last runs, which Perfetto and Chrome's trace viewer show");
     run_.declare(app);
     declare_paths(app, {{"model", PathUse::reads, files_of_model}, {"--profile", PathUse::writes}});
   }

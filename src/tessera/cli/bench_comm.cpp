@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "tessera/cli/help.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
@@ -19,31 +20,37 @@ std::string percent_text(double share) {
 }  // namespace
 
 void BenchComm::declare(CLI::App& bench) {
-  app_ = bench.add_subcommand("comm", "time collectives over the axes of a mesh, and fit latency and bandwidth");
-  app_->add_option("--mesh", mesh_, "named axes of ranks, as dp=2,tp=4")->required();
+  app_ = bench.add_subcommand("comm", "Times collectives over the axes of a mesh, and fits latency and bandwidth.");
+  under(*app_, Heading::measurement);
+  app_->add_option("--mesh", mesh_, "named axes of ranks with their sizes, as dp=2,tp=4")
+      ->required()
+      ->type_name("AXES");
   app_->add_option("--collectives", options_.kinds,
-                   "which, as all_reduce,all_gather; else all: all_reduce, all_gather, reduce_scatter, all_to_all, "
-                   "broadcast, reduce, gather, scatter, permute, barrier")
-      ->delimiter(',');
-  const CLI::AsSizeValue bytes(false);
-  app_->add_option("--min", options_.least, "bytes of the smallest tensor, as 1KiB")->transform(bytes);
-  app_->add_option("--max", options_.most, "bytes of the largest, as 256MiB; sizes between grow by four")
-      ->transform(bytes);
-  app_->add_option("--seconds", options_.seconds, "of measuring at each point, at least")
+                   "the collectives to time, as all_reduce,all_gather; by default, all: all_reduce, all_gather, "
+                   "reduce_scatter, all_to_all, broadcast, reduce, gather, scatter, permute, barrier")
+      ->delimiter(',')
+      ->type_name("NAMES");
+  const CLI::Validator bytes = CLI::AsSizeValue(false).description("");
+  app_->add_option("--min", options_.least, "bytes of the smallest tensor, as 1KiB")
+      ->transform(bytes)
+      ->type_name("BYTES");
+  app_->add_option("--max", options_.most, "bytes of the largest tensor, as 256MiB; sizes between grow by four")
+      ->transform(bytes)
+      ->type_name("BYTES");
+  app_->add_option("--seconds", options_.seconds, "the least time of measuring at each point")
       ->check(number_in(Bounds::between(0, 3600)))
       ->capture_default_str();
   app_->add_option("--longest", options_.longest,
-                   "seconds: sizes of a collective stop growing where one of the next would take longer")
+                   "seconds: the sizes of a collective stop growing when the next would take longer")
       ->check(number_in(Bounds::between(0, 3600)))
       ->capture_default_str();
   app_->add_option("--per-host", options_.per_host,
-                   "ranks of one host, where links change; else what the launcher says, or all")
-      ->check(CLI::Range(1, 1 << 24));
-  app_->add_option("--beside", beside_,
-                   "NAME=FILE: times of another library to print beside, lines of COLLECTIVE BYTES MICROSECONDS among "
-                   "all ranks. May be repeated")
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+                   "ranks of one host, beyond which links change; by default, what the launcher says, or all")
+      ->check(number_in(Bounds::between(1, 1 << 24)));
+  repeatable(app_->add_option("--beside", beside_,
+                              "NAME=FILE: times of another library to print beside, in lines of COLLECTIVE BYTES "
+                              "MICROSECONDS, among all ranks"));
+  under(*app_, Heading::output);
   app_->add_option("-o,--output", output_, "a topology file to write, for --topology");
   launch_.declare(*app_);
   declare_paths(*app_, {{"--beside", PathUse::reads,

@@ -2,6 +2,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/cli/command.h"
+#include "tessera/cli/help.h"
 #include "tessera/cli/load_program.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
@@ -16,8 +17,9 @@ class Check : public Command {
  public:
   void declare(CLI::App& app) override {
     app.add_option("program", path_, kModelHelp)->required();
+    under(app, Heading::model);
     app.add_flag("--accept", accept_,
-                 "take over models of a written program that have changed since it was written, if they are proved");
+                 "accept models that have changed since the program was written, if they can be proved");
     plan_.declare(app);
     plan_.declare_own(app);
     declare_paths(app, {{"program", PathUse::reads, files_of_model}});

@@ -29,6 +29,7 @@ struct CommandEntry {
   std::string_view name;
   std::string_view description;
   std::unique_ptr<Command> (*make)();
+  std::vector<const char*> first;  ///< the options that people use first, at most ten: --help shows them on top
 };
 
 /// The one visible list of commands: each file provides one.

@@ -53,22 +53,21 @@ void Console::emit(const Json& object) const {
   std::printf("%s\n", text.c_str());
 }
 
-namespace {
-
-// Columns that a text takes on a terminal: bytes that begin a UTF-8 character.
 size_t width_of(const std::string& text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
-constexpr size_t kIndent = 2, kGap = 3;  // before a table's first column, and before the others
-constexpr size_t kLeastColumn = 8;       // a column of words keeps at least this width, if it has it
-
-size_t columns_of_terminal() {
-  constexpr size_t kUsual = 80, kLeast = 40;
+size_t columns_of_terminal(size_t otherwise) {
+  constexpr size_t kLeast = 40;
   winsize size{};
-  if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kUsual;
+  if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return otherwise;
   return std::max<size_t>(size.ws_col, kLeast);
 }
+
+namespace {
+
+constexpr size_t kIndent = 2, kGap = 3;  // before a table's first column, and before the others
+constexpr size_t kLeastColumn = 8;       // a column of words keeps at least this width, if it has it
 
 constexpr std::string_view kMarks = ",./_-:";  // a name may wrap after these
 
@@ -168,7 +167,7 @@ void Table::print(const Console& console) const {
     least += column.least + kGap;
   }
   // A text that cannot fit stays as it is: cut, it would be as wide and harder to read.
-  for (const size_t most = columns_of_terminal(); total > most && least <= most; --total) {
+  for (const size_t most = columns_of_terminal(80); total > most && least <= most; --total) {
     auto widest = std::max_element(columns.begin(), columns.end(), [](const Column& a, const Column& b) {
       return (a.width > a.least ? a.width : 0) < (b.width > b.least ? b.width : 0);
     });

@@ -41,6 +41,11 @@ struct Console {
   int report(int code, const std::string& message) const;
 };
 
+/// Columns that a text takes on a terminal: one for each UTF-8 character.
+size_t width_of(const std::string& text);
+/// Columns of the terminal that standard output is; `otherwise` if it is none.
+size_t columns_of_terminal(size_t otherwise);
+
 /// Rows of cells with aligned columns; a cell that looks like a number is aligned at the right. Text that does not fit
 /// the terminal (80 columns if there is none) wraps within its cell.
 class Table {

@@ -5,6 +5,7 @@
 
 #include "tessera/cli/command.h"
 #include "tessera/cli/generation_report.h"
+#include "tessera/cli/help.h"
 #include "tessera/cli/latency.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
@@ -41,50 +42,52 @@ class Generate : public Command {
   void declare(CLI::App& app) override {
     app.add_option("model", model_, "an ONNX file: a decoder")->required();
     plan_.declare(app);
+    under(app, Heading::generation);
     app.add_option("--prompt", prompts_,
-                   "a .npz or .npy file of token ids: an array [length] is a prompt, an array [count, length] are "
-                   "several; a tokenizer's input_ids count where its attention_mask shows them");
-    app.add_option("--ids", ids_, "a prompt as token ids, 15,7,42; may be repeated")->allow_extra_args(false);
-    app.add_option("--text", texts_,
-                   "a prompt as text, of a byte-level model; may be repeated. The answer is text then, too")
+                   "a .npz or .npy file of token ids: an array [length] is one prompt, an array [count, length] "
+                   "several. Of a tokenizer's input_ids, those count that its attention_mask shows");
+    app.add_option("--ids", ids_, "a prompt as token ids, 15,7,42")->allow_extra_args(false);
+    app.add_option("--text", texts_, "a prompt as text, for a byte-level model, which then answers in text")
         ->allow_extra_args(false);
-    app.add_option("--max-new", asked_.max_new, "tokens that a text gains at most")
+    app.add_option("--max-new", asked_.max_new, "the most tokens to generate for each prompt")
         ->check(above_zero())
         ->capture_default_str();
-    app.add_option("--stop", stop_, "tokens that end a text, 0,2");
+    app.add_option("--stop", stop_, "tokens that end a text, as 0,2")->type_name("IDS");
     app.add_option("--temperature", asked_.sampling.temperature,
                    "logits are divided by it; 0: the likeliest token is taken")
         ->check(zero_or_more())
         ->capture_default_str();
-    app.add_option("--top-k", asked_.sampling.top_k, "only the k likeliest tokens count; 0: all")
+    app.add_option("--top-k", asked_.sampling.top_k, "sample from the k likeliest tokens only; 0: from all")
         ->check(zero_or_more())
         ->capture_default_str();
-    app.add_option("--top-p", asked_.sampling.top_p, "only the likeliest count that have this probability together")
+    app.add_option("--top-p", asked_.sampling.top_p,
+                   "sample only from the likeliest tokens that have this probability together")
         ->check(number_in({.least = 0, .most = 1, .above_least = true}))
         ->capture_default_str();
-    app.add_option("--seed", asked_.sampling.seed, "of the random choice")->check(seed_number())->capture_default_str();
+    app.add_option("--seed", asked_.sampling.seed, "the seed of sampling")->check(seed_number())->capture_default_str();
     app.add_option("--batch", batch_, "texts that run together; by default, all")->check(above_zero());
     app.add_option("--capacity", capacity_,
-                   "tokens for which caches have room; by default, as many as the longest text may get")
+                   "tokens for which caches have room; by default, the length that the longest text may reach")
         ->check(above_zero());
-    app.add_flag(
-        "--grow", grows_,
-        "caches begin with room for the prompts and 256 tokens, or for --capacity, and double when they are full");
-    app.add_option("--cache", cache_,
-                   "the best that is tried: held (in states of the ranks), handed (from run to run), none (each token "
-                   "takes a run over the whole text)")
-        ->check(CLI::IsMember({"held", "handed", "none"}))
+    app.add_flag("--grow", grows_,
+                 "caches start with room for the prompts and 256 tokens, or for --capacity, and double when full");
+    takes_one_of(app.add_option("--cache", cache_,
+                                "the best way to keep caches that is tried: held (in states of the ranks), handed "
+                                "(from run to run), or none (each token takes a run over the whole text)"),
+                 {"held", "handed", "none"})
         ->capture_default_str();
-    app.add_option(
-           "--cache-dtype", cache_dtype_,
-           "what caches that are held store: float32 (fp32), bfloat16 (bf16) or float16 (fp16); by default, what "
-           "the model computes in")
-        ->check(CLI::IsMember({"float32", "fp32", "bfloat16", "bf16", "float16", "fp16"}));
-    app.add_option("--inputs", inputs_, "a .npz file with arrays for inputs that a generator cannot make");
+    takes_one_of(app.add_option("--cache-dtype", cache_dtype_,
+                                "the type in which held caches are stored; by default, that in which the model "
+                                "computes"),
+                 {"float32", "fp32", "bfloat16", "bf16", "float16", "fp16"})
+        ->type_name("TYPE");
+    under(app, Heading::model);
+    app.add_option("--inputs", inputs_, "a .npz file with arrays for inputs that generation itself does not provide");
+    under(app, Heading::output);
     app.add_option("--outputs", outputs_, "a .npz file to write: the new tokens of prompt i as the array ids_i");
     app.add_option("--emit", emit_,
-                   "writes the model whose caches are states, for run, shard, check and verify with --state "
-                   "'*=next.*', and generates nothing; --batch and --capacity say for which texts");
+                   "write the model whose caches are states, for run, shard, check and verify with --state "
+                   "'*=next.*', and generate nothing; --batch and --capacity give its sizes");
     run_.declare(app);
     declare_paths(app, {{"model", PathUse::reads, files_of_model},
                         {"--prompt", PathUse::reads},

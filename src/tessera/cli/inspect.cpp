@@ -1,6 +1,7 @@
 #include "tessera/inspect.h"
 
 #include "tessera/cli/command.h"
+#include "tessera/cli/help.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/path_options.h"
@@ -34,8 +35,11 @@ class Inspect : public Command {
  public:
   void declare(CLI::App& app) override {
     app.add_option("model", model_, "an ONNX file")->required();
-    app.add_option("--shapes", shapes_, "sizes of symbolic dimensions, as batch=8,sequence=128");
-    app.add_flag("--weights", weights_, "list the parameters: names, as --annotate takes them, types, shapes, users");
+    under(app, Heading::model);
+    app.add_option("--shapes", shapes_, "sizes of symbolic dimensions, as batch=8,sequence=128")->type_name("SIZES");
+    under(app, Heading::output);
+    app.add_flag("--weights", weights_,
+                 "list the parameters: names, as --annotate takes them, types, shapes, and the nodes that use them");
     declare_paths(app, {{"model", PathUse::reads, files_of_model}});
   }
 

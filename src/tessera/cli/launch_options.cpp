@@ -9,6 +9,7 @@
 #include <random>
 
 #include "tessera/cli/command.h"
+#include "tessera/cli/help.h"
 #include "tessera/cli/interrupt.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/path_options.h"
@@ -32,24 +33,29 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
 }  // namespace
 
 void LaunchOptions::declare(CLI::App& app) {
-  app.add_option("--timeout", timeout, "longest wait of one rank for another, in seconds")
-      ->check(number_in(Bounds::between(0.001, 1e6)))
+  under(app, Heading::ranks);
+  app.add_option("--spawn", spawn, "start this many processes, one for each rank of the mesh; else ranks are threads")
+      ->check(number_in(Bounds::between(1, 256)));
+  takes_one_of(app.add_option("--engine", engine,
+                              "what carries bytes between ranks: threads; processes (with --spawn); mpi; gloo; or "
+                              "auto, what the launcher uses (mpirun, srun, torchrun; without one, threads). See "
+                              "tessera info"),
+               {"auto", "threads", "processes", "mpi", "gloo"})
       ->capture_default_str();
-  app.add_option("--join-timeout", join_timeout,
-                 "longest wait for all ranks to join, before the first run, in seconds [60, or --timeout if longer]")
-      ->check(number_in(Bounds::between(0.001, 1e6)));
-  app.add_option(
-         "--engine", engine,
-         "what carries the bytes: auto (what suits the launcher: mpirun, srun, torchrun; without one, threads), "
-         "threads, processes (with --spawn), mpi, gloo; see tessera info")
-      ->check(CLI::IsMember(std::vector<std::string>{"auto", "threads", "processes", "mpi", "gloo"}));
   app.add_flag("--share-memory", share_memory,
                "ranks of one host meet in shared memory, and the engine (mpi, gloo) connects hosts only");
-  app.add_option("--spawn", spawn, "start so many processes, one for each rank of the mesh; else ranks are threads")
-      ->check(CLI::Range(1, 256));
+  app.add_option("--timeout", timeout, "the longest wait of one rank for another")
+      ->check(number_in(Bounds::between(0.001, 1e6)))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  app.add_option("--join-timeout", join_timeout,
+                 "the longest wait for all ranks to join, before the first run; by default 60, or --timeout if longer")
+      ->check(number_in(Bounds::between(0.001, 1e6)))
+      ->type_name("SECONDS");
+  under(app, Heading::output);
   app.add_option("--flight-record", flight_record,
-                 "a file for what ranks did last, written when a run fails; '' for none; else one in the system's "
-                 "temporary folder, which the message names");
+                 "a file for what ranks did last, written when a run fails; '': none. By default, a file in the "
+                 "system's temporary folder, which the error names");
   declare_paths(app, {{"--flight-record", PathUse::writes}});
 }
 

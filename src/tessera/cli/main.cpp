@@ -6,6 +6,7 @@
 #include <new>
 
 #include "tessera/cli/command.h"
+#include "tessera/cli/help.h"
 #include "tessera/cli/interrupt.h"
 #include "tessera/cli/path_options.h"
 #include "tessera/tessera.h"
@@ -63,7 +64,10 @@ int main(int argc, char** argv) {
   end_cleanly_when_interrupted();
   std::signal(SIGXFSZ, SIG_IGN);  // a write past the limit then returns an error
   CLI::App app("Runs an ONNX model on a mesh of devices.", "tessera");
-  app.set_version_flag("--version", "tessera " + std::string(version()));
+  print_grouped_help(app);
+  under(app, Heading::output);
+  app.set_help_flag("-h,--help", "print this help");
+  app.set_version_flag("--version", "tessera " + std::string(version()), "print the version");
   app.require_subcommand(1);
   Console console;
   fail_when_files_shrink([&console](const std::string& message) { console.report(kFailed, message); });
@@ -75,9 +79,12 @@ int main(int argc, char** argv) {
     std::vector<CLI::App*> takers = sub->get_subcommands([](CLI::App*) { return true; });
     takers.push_back(sub);
     for (CLI::App* taker : takers) {
-      taker->add_flag("--json", console.json, "print one JSON object on standard output and nothing else there");
+      under(*taker, Heading::output);
+      taker->set_help_flag("-h,--help", "print this help");
+      taker->add_flag("--json", console.json, "print one JSON object on standard output, and nothing else there");
       taker->add_flag("--quiet", console.quiet, "print only the answer and errors");
     }
+    use_first(*sub, entry.first);
   }
   if (int code = parsed(app, argc, argv, console); code != kGood) return delivered(std::max(code, kGood));
   for (auto& [sub, command] : all)

@@ -12,6 +12,7 @@
 #include "tessera/base/bytes_text.h"
 #include "tessera/check.h"
 #include "tessera/cli/command.h"
+#include "tessera/cli/help.h"
 #include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
@@ -110,85 +111,84 @@ int64_t parse_reshard(const std::string& text) {
 }  // namespace
 
 void MemoryOption::declare(CLI::App& app, const char* help) {
-  app.add_option("--memory-limit", text, help);
+  under(app, Heading::memory);
+  app.add_option("--memory-limit", text, help)->type_name("BYTES");
 }
 
 void PlanOptions::declare(CLI::App& app) {
-  app.add_option(
-      "--mesh", mesh_text,
-      "named axes of devices, as dp=2,tp=4; without it, one rank; tessera shard may leave sizes open, as tp=?");
-  app.add_option(
-      "--configuration", configuration,
-      "follow the model's device annotations (IR version 11) for this configuration of its file, in place of "
-      "a mesh; without a mesh, those for its only configuration are followed");
-  app.add_option("--topology", topology_path,
-                 "JSON file that names the links of the mesh's axes, as tessera bench comm writes it");
-  app.add_option("--preset", preset, "presets joined by '+', as dp+megatron or megatron:x; see tessera info; or none");
-  app.add_option("--annotate", annotations,
-                 "NAME=[d,…] lays out the tensors of that name ('*' matches anything), one d per dimension: '-' whole, "
-                 "'?' open, an axis 'tp', axes '{dp,tp}' major to minor, parts '3*192{tp}'; a suffix '?' opens a "
-                 "dimension, or ... for any number of whole ones; ' partial(sum:tp)' may follow. May be repeated; the "
-                 "first wins")
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--place", places,
-                 "NAME=AXIS:INDEX runs the nodes of that name, that make tensors of that name, or that come from "
-                 "PyTorch modules of that name ('*' matches anything), only on the ranks at that index of the axis, as "
-                 "h.1.*=pp:1; their weights are stored there only. May be repeated; the first wins")
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option(
-         "--state", states,
-         "STATE=NEXT makes the initializer STATE a state that takes the value of the output NEXT after each run, "
-         "as '*=next.*', where '*' is the same text on both sides; initializers without a partner stay as they "
-         "are. STATE alone may be changed by --load-states. May be repeated")
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--store", storage,
-                 "NAME=[d, …] as for --annotate, but for how parameters and other states are stored between runs: "
-                 "'*=[dp,...]' stores all along their first dimension (FSDP, ZeRO-3), and gathers each for its use. "
-                 "May be repeated; the first wins")
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--keep-gathered", keep_gathered,
-                 "parameters that are stored split, but stay gathered from their first use in a step to their last "
-                 "('*' for all: FSDP without resharding after the forward pass), as 'head*,embed*'")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--recompute", recompute,
-                 "what a training step's backward pass computes again instead of holding it: none; selective: all but "
-                 "products with parameters, convolutions and attention; full: all but what lies between blocks; auto: "
-                 "the least work that fits into --memory-limit; or names of results, as 'h.*.gelu,h.*.ln'");
-  app.add_option("--ring-attention", ring_attention,
-                 "when keys and values go around a ring of ranks instead of being gathered, where queries are split: "
-                 "auto, where that takes less time on the links of --topology; always; never")
-      ->check(CLI::IsMember(std::vector<std::string>{"auto", "always", "never"}));
-  app.add_option(
-      "--bucket-bytes", bucket_bytes,
-      "small collectives of one kind and group start as one, up to so many bytes (64K, 1M) together; 0: each "
-      "alone. By default, what the topology's links carry in four times their latency; 256K without it");
-  app.add_option(
-      "--max-reshard-bytes", max_reshard_bytes,
-      "refuse a plan in which a change of layout makes a rank receive more than so many bytes (64K, 1M), and "
-      "name the tensor, what needs it, and both layouts");
+  under(app, Heading::mesh);
+  app.add_option("--mesh", mesh_text,
+                 "named axes of ranks with their sizes, as dp=2,tp=4; by default, one rank. tessera shard also takes "
+                 "open sizes, as tp=?")
+      ->type_name("AXES");
+  app.add_option("--preset", preset,
+                 "presets joined by '+', as dp+megatron or megatron:x, or none; by default, those that the axes' "
+                 "names imply. tessera info lists them");
+  repeatable(app.add_option("--annotate", annotations,
+                            "NAME=[d,...]: the layout of the tensors of this name ('*' matches anything), one d per "
+                            "dimension: '-' whole; '?' open; an axis 'tp'; axes '{dp,tp}', major to minor; or parts "
+                            "'3*192{tp}'. A suffix '?' opens a dimension; '...' stands for any number of whole ones; "
+                            "partial(sum:tp) may follow. The first match wins"));
+  repeatable(app.add_option("--place", places,
+                            "NAME=AXIS:INDEX: run these nodes only on the ranks at this index of the axis, and store "
+                            "their weights only there, as h.1.*=pp:1. NAME is that of a node, of a tensor that it "
+                            "makes, or of the PyTorch module from which it comes ('*' matches anything). The first "
+                            "match wins"));
   app.add_option("--plan", plan_path,
                  "JSON file with mesh, presets, annotations, places, states, store, keep_gathered, recompute, "
-                 "ring_attention, bucket_bytes, max_reshard_bytes, shapes, "
-                 "dtype; options come before it");
-  app.add_option("--shapes", shapes, "sizes of symbolic dimensions, as batch=8,sequence=128");
+                 "ring_attention, bucket_bytes, max_reshard_bytes, shapes, dtype; options override it");
+  app.add_option("--configuration", configuration,
+                 "follow the model's device annotations (IR version 11) for this configuration of its file, instead of "
+                 "a mesh; without a mesh, those for its only configuration are followed")
+      ->type_name("NAME");
+  app.add_option("--topology", topology_path,
+                 "JSON file that names the links of the mesh's axes, as tessera bench comm writes it");
+  takes_one_of(app.add_option("--ring-attention", ring_attention,
+                              "whether keys and values go around a ring of ranks instead of being gathered, where "
+                              "queries are split; auto: where that takes less time on the links of --topology"),
+               {"auto", "always", "never"});
+  app.add_option("--bucket-bytes", bucket_bytes,
+                 "start small collectives of one kind and group as one, up to this many bytes (64K, 1M) together; 0: "
+                 "each alone. By default, what the topology's links carry in four times their latency; without a "
+                 "topology, 256K")
+      ->type_name("BYTES");
+  app.add_option("--max-reshard-bytes", max_reshard_bytes,
+                 "refuse a plan in which a change of layout makes a rank receive more than this many bytes (64K, 1M), "
+                 "and name the tensor, what needs it, and both layouts")
+      ->type_name("BYTES");
+  repeatable(app.add_option("--state", states,
+                            "STATE=NEXT: the initializer STATE takes the value of the output NEXT after each run. In "
+                            "'*=next.*', '*' is the same text on both sides, and initializers without a partner stay "
+                            "as they are. STATE alone may be changed by --load-states"));
+  repeatable(app.add_option("--store", storage,
+                            "NAME=[d,...]: how parameters and other states are stored between runs, written as in "
+                            "--annotate: '*=[dp,...]' splits all along their first dimension (FSDP, ZeRO-3) and "
+                            "gathers each for its use. The first match wins"));
+  repeatable(app.add_option("--keep-gathered", keep_gathered,
+                            "parameters that --store splits, but that stay gathered from their first use in a step to "
+                            "their last, as 'head*,embed*'; '*': all (FSDP without resharding after the forward pass)"))
+      ->delimiter(',')
+      ->type_name("NAMES");
+  under(app, Heading::memory);
+  app.add_option("--recompute", recompute,
+                 "what a training step's backward pass computes again instead of holding it: none; selective: all but "
+                 "products with parameters, convolutions and attention; full: all but the tensors between blocks; "
+                 "auto: the least work that fits into --memory-limit; or names of tensors, as 'h.*.gelu,h.*.ln'");
+  under(app, Heading::model);
+  app.add_option("--shapes", shapes, "sizes of symbolic dimensions, as batch=8,sequence=128")->type_name("SIZES");
   app.add_option("--dtype", dtype,
-                 "what a float32 model computes in: float32 (fp32), bfloat16 (bf16) or float16 (fp16)");
+                 "the type in which a float32 model computes: float32 (fp32), bfloat16 (bf16) or float16 (fp16)")
+      ->type_name("TYPE");
   declare_paths(app, {{"--topology", PathUse::reads}, {"--plan", PathUse::reads}});
 }
 
 void PlanOptions::declare_own(CLI::App& app) {
-  app.add_option("--own", own,
-                 "inputs and outputs that each rank of models that arrive split has on its own: with x,y, rank 3 takes "
-                 "the array x@3 and gives y@3")
+  under(app, Heading::model);
+  repeatable(app.add_option("--own", own,
+                            "for models that arrive split: inputs and outputs that each rank has of its own. With x,y, "
+                            "rank 3 takes the array x@3 and returns y@3"))
       ->delimiter(',')
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->type_name("NAMES");
 }
 
 Plan PlanOptions::plan() const {
@@ -294,28 +294,29 @@ void PlanOptions::refuse_for_split(const std::string& path) const {
 }
 
 void FormOptions::declare(CLI::App& app) {
-  app.add_option(
-         "--form", words_["form"],
-         "one model per class of like ranks, with weights cut to shards; one for every rank; or one ParallelFor")
-      ->check(CLI::IsMember(std::vector<std::string>{"mpmd", "spmd", "parallel-for"}));
-  app.add_option("--dialect", words_["dialect"],
-                 "whose operators collectives are: ours (domain tessera.comm), ONNX Runtime's AllReduce, AllGather and "
-                 "AllToAll, or TensorRT's DistCollective; see docs/dialects.md")
-      ->check(CLI::IsMember(std::vector<std::string>{"tessera", "ort", "tensorrt"}));
-  app.add_option("--lower", words_["lower"],
-                 "what is written for a collective: a node of tessera.comm, or a function over Send and Recv")
-      ->check(CLI::IsMember(std::vector<std::string>{"collectives", "primitives"}));
-  app.add_option("--order", words_["order"],
-                 "what orders communication: a token threaded through it, or the place of the nodes")
-      ->check(CLI::IsMember(std::vector<std::string>{"tokens", "position"}));
-  app.add_option(
-         "--rank-id", words_["rank_id"],
-         "how a model learns its rank: from the input tessera.rank, from RankId and AxisIndex nodes, or folded in, "
-         "one model per rank")
-      ->check(CLI::IsMember(std::vector<std::string>{"input", "op", "constant"}));
-  app.add_option("--rank-type", words_["rank_type"],
-                 "what a rank is in a model: an int64 scalar, or a handle of an opaque type")
-      ->check(CLI::IsMember(std::vector<std::string>{"integer", "opaque"}));
+  under(app, Heading::program);
+  takes_one_of(app.add_option("--form", words_["form"],
+                              "mpmd: one model per class of like ranks, with weights cut to shards; spmd: one model "
+                              "for all ranks; parallel-for: a model with one ParallelFor"),
+               {"mpmd", "spmd", "parallel-for"});
+  takes_one_of(app.add_option("--dialect", words_["dialect"],
+                              "the operators of collectives: those of tessera.comm; ONNX Runtime's AllReduce, "
+                              "AllGather and AllToAll (ort); or TensorRT's DistCollective; see docs/dialects.md"),
+               {"tessera", "ort", "tensorrt"});
+  takes_one_of(app.add_option("--lower", words_["lower"],
+                              "write each collective as a node of tessera.comm, or as a function over Send and Recv "
+                              "(primitives)"),
+               {"collectives", "primitives"});
+  takes_one_of(app.add_option("--order", words_["order"],
+                              "what orders communication: a token that passes through it, or the nodes' positions"),
+               {"tokens", "position"});
+  takes_one_of(app.add_option("--rank-id", words_["rank_id"],
+                              "how a model learns its rank: from the input tessera.rank; from RankId and AxisIndex "
+                              "nodes (op); or as a constant, with one model per rank"),
+               {"input", "op", "constant"});
+  takes_one_of(app.add_option("--rank-type", words_["rank_type"],
+                              "the type of a rank in a model: an int64 scalar, or a handle of an opaque type"),
+               {"integer", "opaque"});
 }
 
 WriteOptions FormOptions::options() const {
@@ -337,9 +338,10 @@ void FormOptions::refuse_for_open(const std::string& mesh) const {
 }
 
 void DumpOptions::declare(CLI::App& app) {
-  app.add_option("--dump", stages_, "print the text form after a stage; 'list' lists the stages. May be repeated")
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  under(app, Heading::output);
+  repeatable(app.add_option("--dump", stages_,
+                            "print the text form after this stage; machine: what a rank runs; list: the stages' names"))
+      ->type_name("STAGE");
   app.add_option("--rank", rank_, "the rank whose machine program --dump=machine prints")
       ->check(zero_or_more())
       ->capture_default_str();
@@ -395,8 +397,10 @@ void DumpOptions::add_to(Json& object) const {
 }
 
 void InputOptions::declare(CLI::App& app) {
-  app.add_option("--inputs", path, "a .npz file with one array per input, or a folder of input_N.pb; else random");
-  app.add_option("--seed", seed, "of random inputs")->check(seed_number())->capture_default_str();
+  under(app, Heading::model);
+  app.add_option("--inputs", path,
+                 "a .npz file with one array per input, or a folder of input_N.pb; by default, random arrays");
+  app.add_option("--seed", seed, "the seed of random inputs")->check(seed_number())->capture_default_str();
   declare_paths(app, {{"--inputs", PathUse::reads}});
 }
 
@@ -443,23 +447,32 @@ Tensors InputOptions::given_for_written(const Program& program) const {
 }
 
 void RunOptions::declare(CLI::App& app) {
+  under(app, Heading::ranks);
   app.add_option("--threads", threads, "threads of each rank; 0: the cores divided among the ranks")
-      ->check(CLI::Range(0, 1024));
+      ->check(number_in(Bounds::between(0, 1024)))
+      ->capture_default_str();
   app.add_flag("--no-overlap", no_overlap,
                "wait for each communication where it starts, and compute nothing meanwhile");
   app.add_option("--prefetch", prefetch,
-                 "communications that a rank starts before it needs their results, at most: so many uses ahead, stored "
-                 "states (--store) are gathered")
-      ->check(CLI::Range(1, 1024))
+                 "the most communications that a rank starts before it needs their results; states that --store splits "
+                 "are gathered this many uses ahead")
+      ->check(number_in(Bounds::between(1, 1024)))
       ->capture_default_str();
   app.add_option("--device", device,
-                 "what ranks compute on: cpu; simulated, a CPU that behaves like an accelerator, for tests, with as "
-                 "much memory as simulated:512M says")
-      ->check([](const std::string& text) { return CLI::IsMember(devices())(text.substr(0, text.find(':'))); })
+                 "what ranks compute on: cpu; or simulated, a CPU that behaves like an accelerator, for tests. "
+                 "simulated:512M has this much memory")
+      ->check([](const std::string& text) {
+        const std::vector<std::string> known = devices();
+        const std::string name = text.substr(0, text.find(':'));
+        const bool is_known = std::find(known.begin(), known.end(), name) != known.end();
+        return is_known ? std::string() : "'" + name + "' must be one of " + joined(known);
+      })
+      ->type_name("DEVICE")
       ->capture_default_str();
-  memory.declare(app,
-                 "bytes, as 512M or 4G, that each process may hold for all of its ranks; else what the machine has");
   launch.declare(app);
+  memory.declare(app,
+                 "bytes, as 512M or 4G, that each process may hold for all of its ranks; by default, the memory of the "
+                 "machine or container");
 }
 
 SessionOptions RunOptions::session(const Console& console) const {

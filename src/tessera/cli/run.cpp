@@ -3,6 +3,7 @@
 
 #include "tessera/base/checked.h"
 #include "tessera/cli/command.h"
+#include "tessera/cli/help.h"
 #include "tessera/cli/latency.h"
 #include "tessera/cli/load_program.h"
 #include "tessera/cli/models.h"
@@ -88,22 +89,23 @@ class Run : public Command {
     plan_.declare(app);
     plan_.declare_own(app);
     inputs_.declare(app);
-    app.add_option("--outputs", outputs_, "a .npz file to write, one array per output");
-    app.add_option("--fetch", fetched_,
-                   "which tensors to compute in place of the model's outputs, as a,b: outputs, or any others that its "
-                   "nodes make. May be repeated; a name that has commas stands alone")
-        ->allow_extra_args(false)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    app.add_option(
-           "--steps", inputs_.steps,
-           "runs one after the other, each on the states that the one before left (--state): an input with one "
-           "more leading dimension, of as many, gives a slice to each, others are the same for all; outputs are "
-           "stacked")
+    repeatable(app.add_option("--fetch", fetched_,
+                              "compute these tensors instead of the model's outputs, as a,b: outputs, or any others "
+                              "that its nodes make. A name that has commas needs a --fetch of its own"))
+        ->type_name("NAMES");
+    app.add_option("--steps", inputs_.steps,
+                   "the number of consecutive runs, each on the states that the previous one left (--state). An input "
+                   "with one more leading dimension, of this size, gives one slice to each run; other inputs are the "
+                   "same for all. Outputs are stacked")
         ->check(above_zero());
-    app.add_option("--load-states", loaded_states_, "a .npz file with all states that change, to begin with");
+    app.add_option("--load-states", loaded_states_,
+                   "a .npz file with all states that change: their values before the first run");
+    under(app, Heading::measurement);
+    app.add_option("--repeat", repeat_, "the number of runs; the time of the fastest is printed")->check(above_zero());
+    under(app, Heading::output);
+    app.add_option("--outputs", outputs_, "a .npz file to write, with one array per output");
     app.add_option("--save-states", saved_states_,
                    "a .npz file to write, with all states that change, after the last run");
-    app.add_option("--repeat", repeat_, "runs; the time of the fastest is printed")->check(above_zero());
     dump_.declare(app);
     run_.declare(app);
     declare_paths(app, {{"model", PathUse::reads, files_of_model},

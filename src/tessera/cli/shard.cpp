@@ -1,4 +1,5 @@
 #include "tessera/cli/command.h"
+#include "tessera/cli/help.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/path_options.h"
@@ -17,13 +18,16 @@ class Shard : public Command {
   void declare(CLI::App& app) override {
     app.add_option("model", model_, "an ONNX file")->required();
     plan_.declare(app);
-    auto* output = app.add_option("-o,--output", folder_,
-                                  "the folder to write, whole or not at all; for an open mesh (tp=?) an ONNX file");
     app.add_option("--fix", fixed_,
-                   "sizes of symbolic dimensions that the program is for and takes no others of, as sequence=1");
-    app.add_flag("--dry-run", dry_, "print the plan and write nothing; for a mesh of any size")->excludes(output);
+                   "sizes of symbolic dimensions that become constants: the program takes no others, as sequence=1")
+        ->type_name("SIZES");
+    under(app, Heading::output);
+    auto* output = app.add_option("-o,--output", folder_,
+                                  "the folder to write, whole or not at all; for an open mesh (tp=?), an ONNX file");
+    app.add_flag("--dry-run", dry_, "print the plan and write nothing, for a mesh of any size")->excludes(output);
     form_.declare(app);
-    memory_.declare(app, "bytes, as 512M or 4G, that each process may hold, where it runs one rank; else any");
+    memory_.declare(app,
+                    "bytes, as 512M or 4G, that each process may hold, where it runs one rank; by default, any number");
     dump_.declare(app);
     declare_paths(app, {{"model", PathUse::reads, files_of_model}, {"--output", PathUse::replaces}});
   }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/cli/console.h"
+#include "tessera/cli/help.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/path_options.h"
 #include "tessera/data/source_spec.h"
@@ -12,10 +13,6 @@
 
 namespace tessera::cli {
 namespace {
-
-CLI::Option* repeated(CLI::Option* option) {
-  return option->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-}
 
 // A value of the configuration as the command line would have it.
 std::string words_of(const nlohmann::json& value) {
@@ -76,94 +73,21 @@ void wrong_training(const std::string& message) {
 
 void TrainOptions::declare(CLI::App& app) {
   app_ = &app;
-  app.add_option("--config", config, "JSON file with the options of this command by name; the command line wins");
-  app.add_option(
-         "--loss", step.loss,
-         "cross-entropy, mse, bce, bce-with-logits, z-loss, output (the model's own scalar) or mean; with keys, as "
-         "cross-entropy:label_smoothing=0.1,ignore_index=-100; or a sum of terms, as "
-         "cross-entropy+1e-4*z-loss+0.01*output:aux_loss, each of which may name the tensor that it takes")
-      ->capture_default_str();
-  app.add_option("--output", step.output, "the tensor that the loss takes; else the model's first output");
-  app.add_option("--labels", step.labels, "the array that the output is compared with")->capture_default_str();
-  app.add_option("--data", data,
-                 "x.npz: arrays whose first dimension counts steps. Or files of tokens, as corpus.txt (bytes) or "
-                 "a.bin:uint16:0.7,b.txt:0.3 (mixed by weights), that samples are drawn from");
-  app.add_option("--batch", batch, "samples in a step, of files of tokens; by default 8")->check(above_zero());
-  app.add_option("--sequence", sequence, "tokens in a sample")->check(above_zero());
-  app.add_option("--document-separator", separator,
-                 "what ends a document within files of tokens, as '\\n\\n' or token:0; nothing is predicted across it");
-  app.add_option("--seed", seed, "of everything random")->check(seed_number())->capture_default_str();
-  app.add_option("--steps", steps, "steps to train; by default as many as an .npz file has")->check(above_zero());
-  app.add_option("--dropout", step.dropout,
-                 "whether Dropouts drop elements: model (as their training_mode says), on (all) or off")
-      ->capture_default_str();
-  app.add_option("--batch-norm", step.batch_norm,
-                 "whether BatchNormalizations use the batch's statistics and move the running ones: model (as their "
-                 "training_mode says), train (all) or frozen")
-      ->capture_default_str();
-  repeated(app.add_option("--init", init,
-                          "NAME=RULE: parameters that begin with numbers made by --seed; a rule is normal:0.02, "
-                          "uniform:-0.1,0.1, zeros, ones, xavier or kaiming; the first NAME that matches counts"));
-  app.add_option("--optimizer", step.optimizer,
-                 "sgd, adam, adamw, lamb, lion, adafactor or muon; with keys, as "
-                 "adamw:beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.1")
-      ->capture_default_str();
-  app.add_option("--lr", step.learning_rate,
-                 "the learning rate: 3e-4; warmup=10,peak=3e-4,cosine=100,min=3e-5 (or linear=100, or stable=50); or "
-                 "@rates.npz, one rate for each step")
-      ->capture_default_str();
-  app.add_option("--clip", step.clip, "the largest norm of all gradients together")->check(zero_or_more());
-  app.add_option("--micro-batches", step.micro_batches, "equal parts of a batch that go through the model one by one")
-      ->check(above_zero());
-  repeated(app.add_option("--freeze", step.freeze, "parameters that do not train ('*' matches anything)"));
-  repeated(
-      app.add_option("--train", step.train,
-                     "also train these, which would count as constants: scalars, buffers, what the exporter computed"));
-  repeated(app.add_option("--tie", step.tie,
-                          "COPY=SOURCE, as 'lm_head.weight=embed.weight^T' of a transposed copy: two initializers that "
-                          "are one parameter; 'none': copies that the exporter made train apart"));
-  repeated(app.add_option("--no-decay", step.no_decay,
-                          "parameters without weight decay; 'vectors': all with fewer than two dimensions"));
-  repeated(app.add_option("--lr-factor", rate_factors,
-                          "NAME=0.1: parameters whose learning rate is that many times the others'"));
-  app.add_option("--average", step.average, "keeps an exponential moving average of the parameters with this decay")
-      ->check(number_in(Bounds::from_to_below(0, 1)));
-  app.add_option("--loss-scale", step.loss_scale,
-                 "what the loss is multiplied by before the backward pass: a number, or "
-                 "dynamic:init=65536,growth=2,backoff=0.5,interval=2000, which is the default with --dtype float16");
+  declare_training(app);
+  declare_data(app);
+  declare_checkpoints(app);
+  under(app, Heading::output);
   app.add_option("--metrics", metrics, "a file to write, with one JSON object for each step");
   app.add_option("--tensorboard", tensorboard, "a folder for events that TensorBoard shows: the same figures");
   app.add_option("--profile", profile,
-                 "a file for a trace of five steps, after the first three, which Perfetto and Chrome show");
+                 "a file for a trace of five steps, after the first three, which Perfetto and Chrome's trace viewer "
+                 "show");
   app.add_option("--memory-plan", memory_plan,
                  "a file for what rank 0 holds during each operation of a step, as counters that Perfetto shows");
-  app.add_option("--save-final", save_final,
-                 "a .npz or .safetensors file to write with all parameters and moving averages, or an .onnx file with "
-                 "the model")
-      ->check(form_of_parameters());
-  app.add_option("--save-average", save_average,
-                 "the same with the moving averages of --average in place of the parameters")
-      ->check(form_of_parameters());
-  app.add_option("--checkpoints", checkpoints, "a folder for checkpoints, which any mesh can go on from");
-  app.add_option("--save-every", save_every, "steps from one checkpoint to the next; without it, one at the end")
-      ->check(above_zero());
-  app.add_option("--keep", keep, "checkpoints that are kept, the last ones; 0: all")
-      ->check(zero_or_more())
-      ->capture_default_str();
-  app.add_flag("--resume", resume, "goes on from the newest good checkpoint of --checkpoints, if there is one");
-  app.add_flag("--other-data", other_data,
-               "lets --resume take another --data, --sequence, --document-separator, --held-out or --seed than the "
-               "checkpoint's; data then begin at their first sample");
-  app.add_option("--eval-data", eval_data, "as --data, for evaluation; its samples are taken once each");
-  app.add_option("--held-out", held_out, "a fraction of each file of tokens that is kept for evaluation")
-      ->check(number_in(Bounds::between(0, 0.9)));
-  app.add_option("--eval-every", eval_every, "steps from one evaluation to the next; without it, one at the end")
-      ->check(above_zero());
-  app.add_option("--eval-steps", eval_steps, "batches of an evaluation, at most; by default all")->check(above_zero());
-  app.add_option("--emit", emit, "writes the step as an ONNX model, and trains only if --steps is given");
-  app.add_flag("--verbose", verbose, "lists each tensor with whether it trains, and why not");
+  app.add_option("--emit", emit, "write the step as an ONNX model; train only if --steps is given, too");
+  app.add_flag("--verbose", verbose, "list each tensor, whether it trains, and if not, why");
   app.add_flag("--dry-run", dry_run,
-               "prints what a rank holds and communicates, and runs nothing: for a mesh of any size; without --data, "
+               "print what a rank holds and communicates, and run nothing, for a mesh of any size; without --data, "
                "--shapes gives the sizes");
   declare_paths(app, {{"--config", PathUse::reads},
                       {"--data", PathUse::reads, paths_of_sources},
@@ -178,6 +102,104 @@ void TrainOptions::declare(CLI::App& app) {
                       {"--checkpoints", PathUse::adds},
                       {"--emit", PathUse::writes}});
   app.get_option("--lr")->type_name("TEXT");  // seldom a path
+}
+
+void TrainOptions::declare_training(CLI::App& app) {
+  under(app, Heading::training);
+  app.add_option("--config", config, "JSON file with options of this command by name; the command line overrides it");
+  app.add_option("--loss", step.loss,
+                 "cross-entropy, mse, bce, bce-with-logits, z-loss, output (the model's own scalar) or mean; with "
+                 "keys, as cross-entropy:label_smoothing=0.1,ignore_index=-100; or a sum of terms, as "
+                 "cross-entropy+1e-4*z-loss+0.01*output:aux_loss, each of which may name the tensor that it takes")
+      ->capture_default_str();
+  app.add_option("--output", step.output, "the tensor that the loss takes; by default, the model's first output")
+      ->type_name("NAME");
+  app.add_option("--labels", step.labels, "the array that the output is compared with")
+      ->type_name("NAME")
+      ->capture_default_str();
+  app.add_option("--optimizer", step.optimizer,
+                 "sgd, adam, adamw, lamb, lion, adafactor or muon; with keys, as "
+                 "adamw:beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.1")
+      ->capture_default_str();
+  app.add_option("--lr", step.learning_rate,
+                 "the learning rate: 3e-4; warmup=10,peak=3e-4,cosine=100,min=3e-5 (or linear=100, or stable=50); or "
+                 "@rates.npz, with one rate for each step")
+      ->capture_default_str();
+  app.add_option("--clip", step.clip, "the largest norm of all gradients together")->check(zero_or_more());
+  app.add_option("--micro-batches", step.micro_batches,
+                 "the number of equal parts of a batch that go through the model one after the other")
+      ->check(above_zero());
+  app.add_option("--dropout", step.dropout,
+                 "whether Dropouts drop elements: model (as their training_mode says), on (all) or off")
+      ->capture_default_str();
+  app.add_option("--batch-norm", step.batch_norm,
+                 "whether BatchNormalizations use the batch's statistics and update the running ones: model (as their "
+                 "training_mode says), train (all) or frozen")
+      ->capture_default_str();
+  repeatable(app.add_option("--init", init,
+                            "NAME=RULE: start these parameters with values drawn with --seed. A RULE is normal:0.02, "
+                            "uniform:-0.1,0.1, zeros, ones, xavier or kaiming. The first NAME that matches counts"));
+  repeatable(app.add_option("--freeze", step.freeze, "parameters that do not train ('*' matches anything)"))
+      ->type_name("NAME");
+  repeatable(app.add_option("--train", step.train,
+                            "also train these tensors, which would otherwise be constants: scalars, buffers, what the "
+                            "exporter computed"))
+      ->type_name("NAME");
+  repeatable(app.add_option("--tie", step.tie,
+                            "COPY=SOURCE: two initializers are one parameter; 'lm_head.weight=embed.weight^T' if the "
+                            "copy is transposed. 'none': copies that the exporter made train separately"));
+  repeatable(app.add_option("--no-decay", step.no_decay,
+                            "parameters without weight decay; 'vectors': all with fewer than two dimensions"))
+      ->type_name("NAME");
+  repeatable(app.add_option("--lr-factor", rate_factors,
+                            "NAME=0.1: multiply the learning rate of these parameters by this factor"));
+  app.add_option("--average", step.average, "keep an exponential moving average of the parameters, with this decay")
+      ->check(number_in(Bounds::from_to_below(0, 1)));
+  app.add_option("--loss-scale", step.loss_scale,
+                 "the factor of the loss before the backward pass: a number, or "
+                 "dynamic:init=65536,growth=2,backoff=0.5,interval=2000, which is the default with --dtype float16");
+}
+
+void TrainOptions::declare_data(CLI::App& app) {
+  under(app, Heading::data);
+  app.add_option("--data", data,
+                 "x.npz: arrays whose first dimension counts steps. Or files of tokens from which samples are drawn: "
+                 "corpus.txt (bytes), or a.bin:uint16:0.7,b.txt:0.3 (mixed by weights)");
+  app.add_option("--batch", batch, "samples in a step, for files of tokens; by default, 8")->check(above_zero());
+  app.add_option("--sequence", sequence, "tokens in a sample")->check(above_zero());
+  app.add_option("--document-separator", separator,
+                 "what ends a document within files of tokens, as '\\n\\n' or token:0; nothing is predicted across it");
+  app.add_option("--steps", steps, "the number of steps to train; by default, as many as an .npz file has")
+      ->check(above_zero());
+  app.add_option("--seed", seed, "the seed of everything random")->check(seed_number())->capture_default_str();
+  under(app, Heading::evaluation);
+  app.add_option("--eval-data", eval_data, "data for evaluation, as for --data; each sample is taken once");
+  app.add_option("--held-out", held_out, "the fraction of each file of tokens that is kept for evaluation")
+      ->check(number_in(Bounds::between(0, 0.9)));
+  app.add_option("--eval-every", eval_every, "steps between evaluations; by default, one evaluation at the end")
+      ->check(above_zero());
+  app.add_option("--eval-steps", eval_steps, "the most batches of an evaluation; by default, all")->check(above_zero());
+}
+
+void TrainOptions::declare_checkpoints(CLI::App& app) {
+  under(app, Heading::checkpoints);
+  app.add_option("--checkpoints", checkpoints, "a folder for checkpoints, from which any mesh can resume");
+  app.add_option("--save-every", save_every, "steps between checkpoints; by default, one checkpoint at the end")
+      ->check(above_zero());
+  app.add_option("--keep", keep, "how many of the last checkpoints are kept; 0: all")
+      ->check(zero_or_more())
+      ->capture_default_str();
+  app.add_flag("--resume", resume, "resume from the newest good checkpoint of --checkpoints, if there is one");
+  app.add_flag("--other-data", other_data,
+               "lets --resume take another --data, --sequence, --document-separator, --held-out or --seed than the "
+               "checkpoint's; data then start at their first sample");
+  app.add_option("--save-final", save_final,
+                 "a .npz or .safetensors file to write with all parameters and moving averages, or an .onnx file with "
+                 "the model")
+      ->check(form_of_parameters());
+  app.add_option("--save-average", save_average,
+                 "the same, with the moving averages of --average in place of the parameters")
+      ->check(form_of_parameters());
 }
 
 void TrainOptions::read_config() const {

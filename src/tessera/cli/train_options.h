@@ -33,6 +33,10 @@ struct TrainOptions {
   uint64_t seed = 0;
 
  private:
+  void declare_training(CLI::App& app);
+  void declare_data(CLI::App& app);
+  void declare_checkpoints(CLI::App& app);
+
   CLI::App* app_ = nullptr;
 };
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "tessera/cli/command.h"
+#include "tessera/cli/help.h"
 #include "tessera/cli/load_program.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
@@ -18,26 +19,27 @@ class Verify : public Command {
     app.add_option("model", model_, "an ONNX file")->required();
     plan_.declare(app);
     inputs_.declare(app);
+    under(app, Heading::comparison);
     app.add_option("--expected", expected_,
-                   "outputs to compare with, a .npz file or a folder of output_N.pb; else one device computes them");
-    app.add_option("--against", against_,
-                   "compare with another engine on the same inputs: onnxruntime, PyPI's, run by $TESSERA_PYTHON, the "
-                   "active virtual environment's Python, or python3")
-        ->check(CLI::IsMember(std::vector<std::string>{"onnxruntime"}))
+                   "outputs to compare with: a .npz file, or a folder of output_N.pb; by default, one device computes "
+                   "them");
+    takes_one_of(app.add_option("--against", against_,
+                                "compare with another engine on the same inputs: PyPI's onnxruntime, run by "
+                                "$TESSERA_PYTHON, the active virtual environment's Python, or python3"),
+                 {"onnxruntime"})
         ->excludes("--expected");
-    app.add_option(
-           "--outputs", outputs_,
-           "which tensors to compare, as a,b: outputs of the model, or any others that its nodes make; else all "
-           "outputs. May be repeated; a name that has commas stands alone")
-        ->allow_extra_args(false)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    repeatable(app.add_option("--outputs", outputs_,
+                              "the tensors to compare, as a,b: outputs of the model, or any others that its nodes "
+                              "make; by default, all outputs. A name that has commas needs an --outputs of its own"))
+        ->type_name("NAMES");
     rtol_option_ =
         app.add_option("--rtol", rtol_,
-                       "of the largest expected magnitude; else 2e-5 for float32, 2e-2 for bfloat16 and 2.5e-3 for "
-                       "float16")
+                       "tolerance relative to the largest expected magnitude; by default, 2e-5 for float32, 2e-2 for "
+                       "bfloat16 and 2.5e-3 for float16")
             ->check(zero_or_more());
-    atol_option_ = app.add_option("--atol", atol_, "added to that; else 0")->check(zero_or_more());
-    app.add_flag("--first-diverging", always_, "look for the first diverging tensor even if all outputs pass");
+    atol_option_ =
+        app.add_option("--atol", atol_, "absolute tolerance, added to that; by default, 0")->check(zero_or_more());
+    app.add_flag("--first-diverging", always_, "look for the first tensor that differs, even if all outputs agree");
     run_.declare(app);
     declare_paths(app, {{"model", PathUse::reads, files_of_model}, {"--expected", PathUse::reads}});
   }
