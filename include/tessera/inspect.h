@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,6 +54,10 @@ struct Inspection {
 
 /// `sizes` may leave symbols out: see Model::complete.
 Inspection inspect(const Model& model, const SymbolSizes& sizes = {});
+
+/// The files of a written program (Program::write) in a folder, by their names alone: none is opened, and there are
+/// none if there is no such folder.
+std::vector<std::filesystem::path> files_of_written(const std::filesystem::path& folder);
 
 /// Whether a node of the model makes a tensor of that name, so that Model::with_outputs takes it.
 bool makes(const Model& model, std::string_view tensor);

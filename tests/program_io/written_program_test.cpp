@@ -274,6 +274,20 @@ TEST(WriteProgram, same_program_gives_the_same_bytes) {
   EXPECT_EQ(folder.entries(), 2u) << "no litter";
 }
 
+TEST(WriteProgram, files_are_known_by_their_names) {
+  for (const auto form : {tessera::Form::mpmd, tessera::Form::spmd, tessera::Form::parallel_for}) {
+    TemporaryFolder folder;
+    const fs::path out = folder / "out";
+    EXPECT_THAT(files_of_written_program(out), testing::IsEmpty());
+    write_program(*compile_on("mlp", "tp=3"), "mlp", out, {.form = form});
+    std::vector<fs::path> written;
+    for (const auto& [name, bytes] : files_in(out)) written.push_back(out / name);
+    put(out / "model_2.onnx", "a user's own");
+    put(out / "notes.json", "{}");
+    EXPECT_THAT(files_of_written_program(out), testing::UnorderedElementsAreArray(written));
+  }
+}
+
 TEST(WriteProgram, ranks_that_differ_only_in_their_batch_share_model_and_weights) {
   TemporaryFolder folder;
   write_program(*compile_on("mlp", "dp=3"), "mlp", folder / "out");

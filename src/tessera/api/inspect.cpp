@@ -13,6 +13,7 @@
 #include "tessera/onnx/device_annotations.h"
 #include "tessera/onnx/file_facts.h"
 #include "tessera/ops/op.h"
+#include "tessera/program_io/written_program.h"
 #include "tessera/rewrite/literal.h"
 #include "tessera/rewrite/lower/lower.h"
 
@@ -145,6 +146,10 @@ Inspection inspect(const Model& model, const SymbolSizes& sizes) {
   result.read = histogram(*read.graph, uncovered);
   result.uncovered.assign(uncovered.begin(), uncovered.end());
   return result;
+}
+
+std::vector<std::filesystem::path> files_of_written(const std::filesystem::path& folder) {
+  return program_io::files_of_written_program(folder);
 }
 
 }  // namespace v1

@@ -40,19 +40,10 @@ std::vector<std::string> model_paths(const std::string& path) {
 }
 
 std::vector<std::string> files_of_model(const std::string& path) {
-  namespace fs = std::filesystem;
   std::error_code error;
-  if (!fs::is_directory(path, error)) return model_paths(path);
-  // Only what shard writes; other files may have an .onnx, too.
-  const auto is_own = [](const std::string& name) {
-    const bool is_model = name.starts_with("rank_") || name.starts_with("init") || name.starts_with("model.");
-    return name == "manifest.json" || (is_model && name.ends_with(".onnx"));
-  };
-  std::vector<std::string> files;
-  for (const fs::path& folder : {fs::path(path), fs::path(path) / "weights"})
-    for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-      if (folder != path || is_own(entry->path().filename())) files.push_back(entry->path());
-  return files;
+  if (!std::filesystem::is_directory(path, error)) return model_paths(path);
+  const std::vector<std::filesystem::path> files = files_of_written(path);
+  return {files.begin(), files.end()};
 }
 
 std::vector<Model> load_models(const Console& console, const std::string& path) {

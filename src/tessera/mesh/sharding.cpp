@@ -190,10 +190,20 @@ std::string print_place(const std::vector<PlacedAxis>& place, const Mesh& mesh) 
   return text;
 }
 
-Expr split_extent(const Expr& size, const Expr& index, int64_t count) {
+namespace {
+
+// Makes the index only where the extent depends on it: indices are large expressions.
+template <typename Index>
+Expr extent_of_shard(const Expr& size, int64_t count, const Index& index) {
   if (count == 1) return size;
   if (auto even = Expr::exact_divide(size, count)) return *even;
-  return floordiv(size + (count - 1) - index, count);
+  return floordiv(size + (count - 1) - index(), count);
+}
+
+}  // namespace
+
+Expr split_extent(const Expr& size, const Expr& index, int64_t count) {
+  return extent_of_shard(size, count, [&] { return index; });
 }
 
 Expr split_offset(const Expr& size, const Expr& index, int64_t count) {
@@ -205,10 +215,7 @@ Expr split_offset(const Expr& size, const Expr& index, int64_t count) {
 Expr local_extent(const Part& part, const Mesh& mesh) {
   Expr extent = part.size;
   for (const AxisRef& axis : part.axes)
-    if (auto even = Expr::exact_divide(extent, axis.size))
-      extent = std::move(*even);
-    else
-      extent = split_extent(extent, index_along(axis, mesh), axis.size);
+    extent = extent_of_shard(extent, axis.size, [&] { return index_along(axis, mesh); });
   return extent;
 }
 

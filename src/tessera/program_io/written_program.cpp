@@ -29,6 +29,21 @@ namespace {
 
 constexpr const char* kWeightsFolder = "weights";
 
+/// What one model of a program is called: "rank_0.onnx" of a class of ranks, "model.onnx" of all.
+constexpr std::string_view kInit = "init", kOneForAll = "model", kOfRank = "rank", kModelEnding = ".onnx";
+
+std::string model_file(std::string_view what, std::optional<int> rank) {
+  return rank ? fmt::format("{}_{}{}", what, *rank, kModelEnding) : fmt::format("{}{}", what, kModelEnding);
+}
+
+bool is_model_file(const std::string& name) {
+  const auto is_of_rank = [&](std::string_view what) {
+    return name.starts_with(fmt::format("{}_", what)) && name.ends_with(kModelEnding);
+  };
+  return name == model_file(kInit, std::nullopt) || name == model_file(kOneForAll, std::nullopt) || is_of_rank(kInit) ||
+         is_of_rank(kOfRank);
+}
+
 /// A written program is replaced only by another one, and only if its folder holds nothing else.
 std::optional<std::string> objection_to_replacing(const fs::path& folder) {
   if (!is_written_program(folder)) return fmt::format("holds other files and no {}", kManifestFile);
@@ -220,12 +235,13 @@ class ProgramWriter {
     for (const StoredShard& shard : shards_of(rank))
       options.stored[shard.state->name] = {manifest_.weights[weights_.of_rank[rank]].stamp.file, shard.offset};
     const bool one_for_all = options_.form != Form::mpmd;
+    const std::optional<int> named = one_for_all ? std::nullopt : std::optional(rank);
     std::optional<FileStamp> init;
     if (options_.form == Form::parallel_for)  // has the results of one rank
       model = wrap_parallel_for(std::move(model), program_.mesh);
     else if (const auto once = take_init(model, manifest_.init))
-      init = write_model_file(*once, one_for_all ? "init.onnx" : fmt::format("init_{}.onnx", rank), options);
-    FileStamp step = write_model_file(model, one_for_all ? "model.onnx" : fmt::format("rank_{}.onnx", rank), options);
+      init = write_model_file(*once, model_file(kInit, named), options);
+    FileStamp step = write_model_file(model, model_file(one_for_all ? kOneForAll : kOfRank, named), options);
     manifest_.models.push_back({std::move(step), std::move(ranks), std::move(init)});
   }
 
@@ -268,6 +284,18 @@ void write_program(const spmd::Program& program, const std::string& source, cons
 bool is_written_program(const fs::path& path) {
   std::error_code error;
   return fs::is_regular_file(path / kManifestFile, error);
+}
+
+std::vector<fs::path> files_of_written_program(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (const std::string name = entry->path().filename(); name == kManifestFile || is_model_file(name))
+      files.push_back(entry->path());
+  for (fs::directory_iterator entry(folder / kWeightsFolder, error), end; !error && entry != end;
+       entry.increment(error))
+    files.push_back(entry->path());
+  return files;
 }
 
 }  // namespace tessera::program_io

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tessera/runtime/rank_programs.h"
 #include "tessera/spmd/program.h"
@@ -33,5 +34,9 @@ std::shared_ptr<const runtime::RankPrograms> read_program(const std::filesystem:
 
 /// Whether `path` is a folder with a manifest.
 bool is_written_program(const std::filesystem::path& path);
+
+/// The files in `folder` that are a written program's by their names, among which others may lie. None is opened; there
+/// are none if there is no such folder.
+std::vector<std::filesystem::path> files_of_written_program(const std::filesystem::path& folder);
 
 }  // namespace tessera::program_io
