@@ -1,7 +1,14 @@
 // Values that commands are given for training: numbers of options, and arrays.
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <thread>
 
 #include "cli/command_line.h"
+#include "cli/started.h"
 
 namespace tessera {
 namespace {
@@ -28,6 +35,12 @@ g (int64[b, s] ids) => (float[b, s, 11] y) <float[11, 8] table, float[8, 11] hea
     write_npz(folder_ / name,
               {{"ids", Tensor::of(type, {2, 2, 6}, ids)}, {"labels", Tensor::of(type, {2, 2, 6}, labels)}});
     return at(name);
+  }
+
+  static std::string joined(const std::vector<std::string>& words) {
+    std::string line;
+    for (const std::string& word : words) line += word + " ";
+    return line;
   }
 
   template <typename T = int64_t>
@@ -140,6 +153,75 @@ TEST_F(TrainValues, in_a_damaged_archive_are_refused) {
   EXPECT_EQ(tessera(words + file + " --dry-run").code, 0) << "it reads no values";
   const std::string good = data("good.npz", counted(), counted());
   EXPECT_THAT(mistake(words + good + " --eval-data " + file), HasSubstr("d.npz: 'ids'"));
+  const std::string nothing = " --emit " + at("step.onnx") + " --metrics " + at("metrics");
+  EXPECT_THAT(mistake(words + file + nothing + " --mesh tp=2 --annotate nobody=[tp]"), HasSubstr("'nobody'"))
+      << "what can be told without reading the data is told first";
+  mistake(words + file + nothing);
+  EXPECT_FALSE(std::filesystem::exists(at("step.onnx")));
+  EXPECT_FALSE(std::filesystem::exists(at("metrics")) && !contents(at("metrics")).empty());
+}
+
+// An archive of zeros, gigabytes of them, whose arrays take no room on the disk.
+class LargeArchive {
+ public:
+  explicit LargeArchive(const std::string& path) : file_(path, std::ios::binary) {}
+
+  void add(const std::string& name, const std::string& type, const std::string& dims, uint32_t bytes) {
+    std::string header = "{'descr': '" + type + "', 'fortran_order': False, 'shape': " + dims + ", }";
+    header.append(117 - header.size(), ' ').append("\n");
+    header = std::string("\x93NUMPY\x01\x00", 8) + little(static_cast<uint32_t>(header.size()), 2) + header;
+    const std::string entry = name + ".npy";
+    const auto size = static_cast<uint32_t>(header.size()) + bytes;
+    const std::string facts = std::string(8, '\0') + little(0, 4) + little(size, 4) + little(size, 4) +
+                              little(static_cast<uint32_t>(entry.size()), 2) + little(0, 2);
+    directory_ += std::string("PK\x01\x02", 4) + little(20, 2) + little(20, 2) + facts + std::string(10, '\0') +
+                  little(static_cast<uint32_t>(file_.tellp()), 4) + entry;
+    file_ << std::string("PK\x03\x04", 4) << little(20, 2) << facts << entry << header;
+    file_.seekp(bytes, std::ios::cur);
+    ++entries_;
+  }
+
+  void end() {
+    const auto at = static_cast<uint32_t>(file_.tellp());
+    file_ << directory_ << std::string("PK\x05\x06\0\0\0\0", 8) << little(entries_, 2) << little(entries_, 2)
+          << little(static_cast<uint32_t>(directory_.size()), 4) << little(at, 4) << little(0, 2);
+    file_.close();
+  }
+
+ private:
+  static std::string little(uint32_t number, int bytes) {
+    std::string text;
+    for (int i = 0; i < bytes; ++i) text += static_cast<char>(number >> 8 * i);
+    return text;
+  }
+
+  std::ofstream file_;
+  std::string directory_;
+  uint32_t entries_ = 0;
+};
+
+TEST_F(TrainValues, are_checked_no_longer_when_the_run_is_told_to_stop) {
+  LargeArchive archive(at("large.npz"));
+  constexpr uint32_t kSteps = 20'000'000, kLabels = 6;
+  for (const char* name : {"ids", "labels"})
+    archive.add(name, "<i8", "(" + std::to_string(kSteps) + ", 2, 6)", kSteps * 2 * kLabels * 8);
+  archive.end();
+  for (const char* ranks : {"1", "2"}) {
+    std::vector<std::string> words = {TESSERA_BINARY, "train", embedding(), "--data", "large.npz", "--metrics", "m"};
+    if (*ranks == '2') words.insert(words.end(), {"--mesh", "dp=2", "--spawn", "2"});
+    std::filesystem::remove(at("err"));
+    const pid_t child = test::start(folder_, {"/bin/sh", "-c", "exec " + joined(words) + " >out 2>err"});
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (contents(at("err")).find("checking data") == std::string::npos &&
+           std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    ASSERT_EQ(kill(child, SIGTERM), 0);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(WEXITSTATUS(status), 4) << status << contents(at("err"));
+    EXPECT_THAT(contents(at("err")), HasSubstr("stopped by a signal before the first step"));
+    EXPECT_EQ(contents(at("m")), "");
+  }
 }
 
 TEST_F(TrainValues, parameters_without_elements_are_saved) {

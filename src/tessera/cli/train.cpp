@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <utility>
@@ -74,7 +75,6 @@ class Train : public Command {
       plan.shapes = model.complete(plan.shapes, &note);
       if (!note.empty()) console.note("note: " + note);
     }
-    if (trains) check_data(console, *data);
     training.sizes = plan.shapes;
     plan.shapes.clear();  // the step has these sizes only
     if (trains) checkpoints_ = open_checkpoints(console, options_);
@@ -87,16 +87,11 @@ class Train : public Command {
       if (path->ends_with(".onnx")) require_can_hold(written_, step);
     for (std::optional<TrainingData>* fed : {&data, &evaluated_})
       if (*fed) (*fed)->prepare_for(step);
-    if (!options_.emit.empty() && !options_.dry_run && console.speaks()) {
-      step.write(options_.emit);
-      console.note("wrote " + options_.emit);
-    }
-    if (!options_.dry_run && !trains) {
-      tell_selection(console, step);
-      return kGood;
-    }
     if (options_.dry_run) return show_plan(console, model, training, step, plan);
-    return train(console, model, training, step, plan, *data);
+    if (trains) return train(console, model, training, step, plan, *data);
+    emit(console, step);
+    tell_selection(console, step);
+    return kGood;
   }
 
  private:
@@ -116,22 +111,41 @@ class Train : public Command {
     return run_.begin(console, "train");
   }
 
-  // One process of each machine reads the files. The others exchange a word with it meanwhile, since no wait may be
-  // longer than the timeout.
-  void check_data(const Console& console, const TrainingData& data) const {
+  void emit(const Console& console, const TrainingStep& step) const {
+    if (options_.emit.empty() || !console.speaks()) return;
+    step.write(options_.emit);
+    console.note("wrote " + options_.emit);
+  }
+
+  // Reads all data, which may take long, and so comes after whatever else refuses the run. One process of each machine
+  // does it. The others exchange a word with it meanwhile, since no wait may be longer than the timeout. Returns
+  // whether it came to the end: not if somebody was told to stop.
+  bool check_data(const Console& console, const TrainingData& data, const StopSignal& stop) const {
+    enum Word : int64_t { stops, goes_on, done };
     const auto& connection = console.connection;
     const Progress progress(console, "checking data");
+    std::atomic<bool> stopped = false;
     std::future<void> checked = std::async(std::launch::async, [&] {
       if (connection && connection->launch().local_rank > 0) return;
-      data.verify();
-      if (evaluated_) evaluated_->verify();
+      const auto is_stopped = [&] { return stopped.load(); };
+      data.verify(is_stopped);
+      if (evaluated_) evaluated_->verify(is_stopped);
     });
-    const auto is_done = [&] { return checked.wait_for(std::chrono::milliseconds(50)) == std::future_status::ready; };
-    for (bool done = !connection; !done;) {
-      const std::vector<int64_t> all = connection->from_all(is_done() ? 1 : 0);
-      done = std::find(all.begin(), all.end(), 0) == all.end();
+    int64_t least = goes_on;
+    try {
+      while (least == goes_on) {
+        const bool is_done = checked.wait_for(std::chrono::milliseconds(50)) == std::future_status::ready;
+        const int64_t own = stop.asked() ? stops : is_done ? done : goes_on;
+        const std::vector<int64_t> all = connection ? connection->from_all(own) : std::vector<int64_t>{own};
+        least = *std::min_element(all.begin(), all.end());
+      }
+    } catch (const Error&) {  // of another rank, which need not wait for the files
+      stopped = true;
+      throw;
     }
+    stopped = least == stops;
     checked.get();
+    return !stopped;
   }
 
   // Once nothing refuses the run any more.
@@ -198,6 +212,11 @@ class Train : public Command {
     const StopSignal stop(StopSignal::Of::this_process);
     const TrainingPrograms programs = compiled(console, model, training, step, plan);
     const Program& program = programs.step;
+    if (!check_data(console, data, stop)) {
+      if (console.json) console.emit({{"model", model_}, {"steps", 0}});
+      return stopped(console, "before the first step");
+    }
+    emit(console, step);
     const Tensors inputs = data.at(data.cursor()).tensors;
     SessionOptions session_options = run_.session(console);
     session_options.profile = !options_.profile.empty();
@@ -227,12 +246,20 @@ class Train : public Command {
     }
     run.require_saved();
     if (console.json) console.emit(console.known);
-    if (run.was_stopped())
-      console.advise("stopped by a signal after step " + std::to_string(run.steps_made()) +
-                     (options_.checkpoints.empty() ? "" : "; --resume goes on from there"));
-    // Some launchers end all ranks when one has left with another code than 0.
+    if (!run.was_stopped()) return all_left(console, kGood);
+    return stopped(console, "after step " + std::to_string(run.steps_made()) +
+                                (options_.checkpoints.empty() ? "" : "; --resume goes on from there"));
+  }
+
+  static int stopped(const Console& console, const std::string& when) {
+    console.advise("stopped by a signal " + when);
+    return all_left(console, kStopped);
+  }
+
+  // Some launchers end all ranks when one has left with another code than 0.
+  static int all_left(const Console& console, int code) {
     if (console.connection) console.connection->from_all(0);
-    return run.was_stopped() ? kStopped : kGood;
+    return code;
   }
 
   // All that an evaluation does but its runs is done here, before the first step, so that it cannot fail at the end.

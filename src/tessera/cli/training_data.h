@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -23,8 +24,8 @@ class TrainingData {
   static std::optional<TrainingData> for_evaluation(const TrainOptions& options, const Model& model,
                                                     const Training& training, size_t memory_limit);
 
-  /// Compares the checksums of files that have some.
-  void verify() const { batches_->verify(); }
+  /// Compares the checksums of files that have some; leaves off once `stops` returns true.
+  void verify(const std::function<bool()>& stops) const { batches_->verify(stops); }
   /// Arrays of a batch without elements: their extents alone.
   Tensors extents() const;
   /// Prepares batches for a step from now on: arrays of other types become the step's inputs' where no element changes,

@@ -18,7 +18,7 @@ class Batches::Maker {
   virtual Batch make(int64_t cursor) const = 0;
   virtual std::map<std::string, Dims> dims() const = 0;
   virtual std::optional<int64_t> count() const = 0;
-  virtual void verify() const {}
+  virtual void verify(const std::function<bool()>&) const {}
 };
 
 namespace {
@@ -135,7 +135,7 @@ class ArrayBatches : public Batches::Maker {
   }
 
   std::optional<int64_t> count() const override { return steps_; }
-  void verify() const override { arrays_.verify(); }
+  void verify(const std::function<bool()>& stops) const override { arrays_.verify(stops); }
 
  private:
   std::string path_;
@@ -179,8 +179,8 @@ Batch Batches::at(int64_t cursor) const {
   return maker_->make(cursor);
 }
 
-void Batches::verify() const {
-  maker_->verify();
+void Batches::verify(const std::function<bool()>& stops) const {
+  maker_->verify(stops);
 }
 
 std::map<std::string, Dims> Batches::dims() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
@@ -49,8 +50,9 @@ class Batches {
   /// The batch at any cursor; independent of next(), and callable from several threads.
   Batch at(int64_t cursor) const;
 
-  /// Reads all of a .npz file and compares its checksums, which batches are made without. A user error names the array.
-  void verify() const;
+  /// Reads all of a .npz file and compares its checksums, which batches are made without; leaves off once `stops`
+  /// returns true. A user error names the array.
+  void verify(const std::function<bool()>& stops = [] { return false; }) const;
 
   /// The extents of a batch's arrays, by name, before one is made.
   std::map<std::string, Dims> dims() const;

@@ -18,6 +18,10 @@ namespace tessera {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+constexpr std::string_view kSuffix = ".npy";
+
 /// An array of an archive, as the archive's directory states it.
 struct ArrayEntry {
   std::string name;  ///< without ".npy"
@@ -26,10 +30,6 @@ struct ArrayEntry {
   bool stored;       ///< not deflated
   std::string what;  ///< names file and array in errors
 };
-
-namespace {
-
-constexpr std::string_view kSuffix = ".npy";
 
 struct Discard {
   void operator()(zip_t* archive) const { zip_discard(archive); }
@@ -126,10 +126,13 @@ class EntryReader {
     left_ -= bytes;
   }
 
-  /// Reads to the end and keeps nothing.
-  void skip_rest() {
+  /// Reads to the end, or until it is told to stop, and keeps nothing.
+  void skip_rest(const std::function<bool()>& stops) {
     std::vector<char> piece(std::min<uint64_t>(left_, uint64_t{1} << 20));
-    while (left_ > 0) read(piece.data(), std::min<uint64_t>(left_, piece.size()));
+    while (left_ > 0) {
+      if (stops()) return;
+      read(piece.data(), std::min<uint64_t>(left_, piece.size()));
+    }
     finish();
   }
 
@@ -186,9 +189,11 @@ std::map<std::string, Tensor> read_npz(const fs::path& path, const NpzOptions& o
 struct NpzSlices::Impl {
   struct Stored {
     std::shared_ptr<zip_file_t> file;
-    ArrayEntry entry;
+    std::string what;  // names file and array in errors
     NpyHeader header;
   };
+  fs::path path;
+  NpzOptions options;
   std::shared_ptr<zip_t> archive;
   std::mutex mutex;  // libzip's objects serve one thread at a time
   std::map<std::string, Stored> stored;
@@ -196,6 +201,8 @@ struct NpzSlices::Impl {
 };
 
 NpzSlices::NpzSlices(const fs::path& path, const NpzOptions& options) : impl_(std::make_unique<Impl>()) {
+  impl_->path = path;
+  impl_->options = options;
   impl_->archive = open_to_read(path);
   zip_t* archive = impl_->archive.get();
   MemoryLimit limit(options.memory_limit);
@@ -205,7 +212,7 @@ NpzSlices::NpzSlices(const fs::path& path, const NpzOptions& options) : impl_(st
     npy_element_bytes(header, reader.left(), entry.what);
     dims_[entry.name] = header.dims;
     if (entry.stored && !header.fortran_order) {
-      impl_->stored.emplace(entry.name, Impl::Stored{reader.release(), entry, header});
+      impl_->stored.emplace(entry.name, Impl::Stored{reader.release(), entry.what, header});
     } else {
       limit.take(entry);
       impl_->whole.emplace(entry.name, read_array(archive, entry));
@@ -229,14 +236,17 @@ Tensor NpzSlices::read(const std::string& name, int64_t index) {
   const auto begin = static_cast<zip_int64_t>(stored.header.size + slice.bytes * static_cast<size_t>(index));
   const std::lock_guard lock(impl_->mutex);
   if (zip_fseek(stored.file.get(), begin, SEEK_SET) < 0)
-    fail("inputs", "{}: {}; the archive is damaged", stored.entry.what, zip_file_strerror(stored.file.get()));
-  read_bytes(stored.file.get(), slice.mutable_data(), slice.bytes, stored.entry.what);
+    fail("inputs", "{}: {}; the archive is damaged", stored.what, zip_file_strerror(stored.file.get()));
+  read_bytes(stored.file.get(), slice.mutable_data(), slice.bytes, stored.what);
   return slice;
 }
 
-void NpzSlices::verify() {
+void NpzSlices::verify(const std::function<bool()>& stops) {
   const std::lock_guard lock(impl_->mutex);
-  for (const auto& [name, stored] : impl_->stored) EntryReader(impl_->archive.get(), stored.entry).skip_rest();
+  zip_t* archive = impl_->archive.get();
+  for_each_array(archive, impl_->path, impl_->options, [&](const ArrayEntry& entry) {
+    if (impl_->stored.contains(entry.name)) EntryReader(archive, entry).skip_rest(stops);
+  });
 }
 
 void write_npz(const fs::path& path, const std::vector<std::pair<std::string, Tensor>>& tensors) {
