@@ -21,12 +21,19 @@ enum class ErrorKind {
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, std::string_view stage, std::string_view message)
-      : std::runtime_error(std::string("[").append(stage).append("] ").append(message)), kind_(kind) {}
+      : std::runtime_error(std::string("[").append(stage).append("] ").append(message)),
+        kind_(kind),
+        stage_(stage.size()) {}
 
   ErrorKind kind() const { return kind_; }
+  /// The place: "import", "annotate".
+  std::string_view stage() const { return std::string_view(what()).substr(1, stage_); }
+  /// what() without the place.
+  std::string_view message() const { return std::string_view(what()).substr(stage_ + 3); }
 
  private:
   ErrorKind kind_;
+  size_t stage_;
 };
 
 }  // namespace v1

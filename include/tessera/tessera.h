@@ -96,19 +96,21 @@ class Model {
   Model with_states(const std::vector<std::string>& patterns) const;
 
   /// Inputs whose elements decide shapes, or must be known for another reason before the model is compiled: axes, the
-  /// shape of a Reshape. compile() takes the model with_values() of these; a ModelSession compiles it as runs need it.
+  /// shape of a Reshape. compile() takes the model with_values() of these; a Session of the model compiles it as runs
+  /// need it.
   std::vector<std::string> value_inputs() const;
   /// This model with these inputs as constants; they are inputs no longer. Throws a user error for a name that no input
   /// has, and for another dtype than the input's.
   Model with_values(const Tensors& values) const;
   /// Symbols whose sizes must be known before the model is compiled, because they decide how many tensors a sequence
   /// has: a loop fills one in as many iterations. compile() takes the model with_sizes() of these, which may ask for
-  /// others in turn; a ModelSession compiles it as runs need it.
+  /// others in turn; a Session of the model compiles it as runs need it.
   std::vector<std::string> size_symbols() const;
   /// This model with_sizes() of its size_symbols(), and of those for which it then asks, until it asks for none.
   /// `sizes` may leave symbols out, as for complete().
   Model with_needed_sizes(const SymbolSizes& sizes) const;
-  /// Whether shapes depend on what the model computes, so that no program can hold it, and only a ModelSession runs it.
+  /// Whether shapes depend on what the model computes, so that no program can hold it, and only a Session of the model
+  /// runs it.
   bool runs_in_parts() const;
   /// The same for inputs of these shapes: two symbols that a branch or loop takes for one size may differ there.
   bool runs_in_parts(const Tensors& inputs) const;
@@ -117,6 +119,7 @@ class Model {
   std::string why_in_parts() const;
 
   const Impl& impl() const { return *impl_; }
+  const std::shared_ptr<const Impl>& shared_impl() const { return impl_; }
 
  private:
   std::shared_ptr<const Impl> impl_;
@@ -452,11 +455,23 @@ struct Profile;
 
 class Checkpoints;
 
-/// A program loaded on its ranks: threads of this process, or the processes of a connection. run() may be called from
-/// several threads where there is no connection; calls queue.
+/// A model or a program on its ranks: threads of this process, or the processes of a connection. run() may be called
+/// from several threads where there is no connection; calls queue.
 class Session {
  public:
   explicit Session(const Program& program, const SessionOptions& options = {});
+  /// Runs any model over a mesh: also one whose shapes depend on the elements of its inputs (Model::value_inputs), that
+  /// must be compiled for certain sizes (Model::size_symbols), or whose shapes depend on what it computes (the count of
+  /// NonZero's results, a computed k of TopK, what an iteration of a Loop appends). Such a model is compiled as runs
+  /// need it: for the values that decide its shapes, on the first run with these, and again once eight other sets of
+  /// values came after. Where shapes depend on computed data it runs in parts, one after the other; what a part hands
+  /// to the next is whole, in memory of the host.
+  ///
+  /// Compiles what can be compiled before a run. Throws as compile() does; and a user error for a model that runs in
+  /// parts where it has states that step, or `session` has a connection. What a model that is compiled as runs need it
+  /// holds (states, bytes, times) is a user error before its first run; after that it is that of the last program.
+  explicit Session(const Model& model, const Mesh& mesh = {}, const Plan& plan = {}, const CompileOptions& options = {},
+                   const SessionOptions& session = {});
   ~Session();
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
@@ -467,6 +482,10 @@ class Session {
   /// session can be used again after both. With a connection, all processes give the same inputs; outputs are in that
   /// of rank 0, and there are none in the others; and a rank that fails ends the connection.
   Tensors run(const Tensors& inputs);
+
+  /// Of a session of a model: the programs that the last run ran, in order: one for each iteration, where a loop's body
+  /// is a part. Else empty.
+  std::vector<Program> programs() const;
 
   /// The states that change (Model::with_states), whole, by name, as the last run left them. With a connection, all
   /// processes call it; the states are in that of rank 0, and there are none in the others.
@@ -498,31 +517,6 @@ class Session {
 
  private:
   friend class Checkpoints;
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
-};
-
-/// Runs any model over a mesh: also one whose shapes depend on the elements of its inputs (Model::value_inputs), that
-/// must be compiled for certain sizes (Model::size_symbols), or whose shapes depend on what it computes (the count of
-/// NonZero's results, a computed k of TopK, what an iteration of a Loop appends). Such a model runs in parts, one after
-/// the other, each compiled for the values that decide its shapes: on its first run with these, and again once eight
-/// other sets of values came after. What a part hands to the next is whole, in memory of the host.
-class ModelSession {
- public:
-  /// Compiles what can be compiled before a run. Throws as compile() and Session do; and a user error for a model that
-  /// runs in parts where it has states that step, or `session` has a connection.
-  explicit ModelSession(const Model& model, const Mesh& mesh = {}, const Plan& plan = {},
-                        const CompileOptions& options = {}, const SessionOptions& session = {});
-  ~ModelSession();
-  ModelSession(ModelSession&&) noexcept;
-  ModelSession& operator=(ModelSession&&) noexcept;
-
-  /// As Session::run.
-  Tensors run(const Tensors& inputs);
-  /// The programs that the last run ran, in order: one for each iteration, where a loop's body is a part.
-  std::vector<Program> programs() const;
-
- private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -384,7 +384,7 @@ void expect_refused(const Program& program, const std::string& rule, const std::
   ASSERT_EQ(report.findings.size(), 1u);
   EXPECT_EQ(report.findings[0].rule, rule);
   const std::string thrown = error_in([&] { Session session(program); });
-  EXPECT_THAT(thrown, HasSubstr("mend the ranks' models"));
+  EXPECT_THAT(thrown, HasSubstr("fix the ranks' models"));
   for (const std::string& part : said) EXPECT_THAT(thrown, HasSubstr(part));
 }
 

@@ -142,7 +142,7 @@ TEST(Sequences, are_as_long_as_the_inputs_of_a_run_say) {
     Plan plan;
     plan.annotations = {{"x=[-,tp]"}};
     plan.shapes = {{"batch", 3}};
-    ModelSession session(model, Mesh::parse(mesh), plan);
+    Session session(model, Mesh::parse(mesh), plan);
     for (const auto& [rows, columns] : {std::pair{3, 4}, {5, 4}, {3, 4}, {1, 7}, {2, 1}, {4, 2}, {70, 3}, {2, 140}}) {
       SCOPED_TRACE(testing::Message() << rows << " by " << columns << " on " << mesh);
       const Tensor x = ramp({rows, columns});
@@ -174,7 +174,7 @@ TEST(Sequences, are_as_long_as_an_expression_says) {
       y = ConcatFromSequence <axis = 0> (pieces)
     })"));
   EXPECT_THAT(model.size_symbols(), testing::ElementsAre("pairs"));
-  ModelSession session(model, Mesh::parse("tp=2"));
+  Session session(model, Mesh::parse("tp=2"));
   for (const int rows : {6, 2, 8}) {
     const Tensor x = ramp({rows, 4});
     EXPECT_EQ(floats(session.run({{"x", x}}).at("y")), floats(x)) << rows;
@@ -208,8 +208,8 @@ TEST(Sequences, are_as_long_as_a_value_says) {
                  loop));
   EXPECT_TRUE(computed.runs_in_parts());
   for (const char* mesh : {"tp=1", "tp=2"}) {
-    ModelSession by_input(given, Mesh::parse(mesh), {.presets = "none"});
-    ModelSession by_data(computed, Mesh::parse(mesh), {.presets = "none"});
+    Session by_input(given, Mesh::parse(mesh), {.presets = "none"});
+    Session by_data(computed, Mesh::parse(mesh), {.presets = "none"});
     for (const int64_t trips : {3, 1, 4}) {
       const Tensor x = Tensor::of<float>(DType::float32, {2}, {-1, static_cast<float>(trips)});
       std::vector<float> expected;
@@ -260,7 +260,7 @@ TEST(Sequences, are_put_together_in_each_part) {
     })"));
   EXPECT_TRUE(model.runs_in_parts());
   for (const char* mesh : {"tp=1", "tp=2"}) {
-    ModelSession session(model, Mesh::parse(mesh), {.presets = "none"});
+    Session session(model, Mesh::parse(mesh), {.presets = "none"});
     for (const int64_t which : {0, 2, 1}) {
       SCOPED_TRACE(testing::Message() << which << " on " << mesh);
       const std::vector<float> x{1, 0, 1.5f}, twice{2, 0, 3}, square{1, 0, 2.25f};
@@ -326,7 +326,7 @@ TEST(Sequences, leave_other_values_to_their_inputs) {
         go = Identity (on)
       }> (n, "", init)
     })"));
-  ModelSession session(model, Mesh::parse("tp=2"), {.presets = "none"});
+  Session session(model, Mesh::parse("tp=2"), {.presets = "none"});
   for (const int64_t n : {2, 0, 3})
     for (const int64_t batch : {3, 1}) {
       const Tensors outputs = session.run({{"x", ramp({batch, 4})}, {"n", Tensor::of<int64_t>(DType::int64, {}, {n})}});
@@ -347,7 +347,7 @@ TEST(Sequences, of_loops_stay_in_their_part) {
       g (float[n] x) => (float[m] y) {
         none = SequenceEmpty ()
         two = Constant <value = int64 {2}> () )" + text + "}"));
-    return message_of([&] { ModelSession(model).run({{"x", ramp({3})}}); });
+    return message_of([&] { Session(model).run({{"x", ramp({3})}}); });
   };
   const std::string filled = R"(
         filled = Loop <body = body (int64 k, bool on, float[] before) => (bool go, float[m] after) {

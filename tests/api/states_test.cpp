@@ -7,6 +7,7 @@
 
 #include "api/small_model.h"
 #include "tessera/base/float16.h"
+#include "tessera/training.h"
 
 namespace tessera {
 namespace {
@@ -368,6 +369,22 @@ types (float[4] x, float[n] s) => (float[4] y, int64[3] nexti, bfloat16[4] nextb
       for (const auto& [name, state] : session.states()) EXPECT_TRUE(same(state, before.at(name))) << name;
     }
   }
+}
+
+TEST_F(States, are_saved_by_checkpoints_that_outlive_the_session) {
+  const Program program = compile(model().with_states(kAll), Mesh::parse("tp=2"));
+  Checkpoints checkpoints(folder_ / "saved", 0);
+  Tensors stepped;
+  {
+    Session session(program);
+    session.run(batch(0));
+    stepped = session.states();
+    EXPECT_EQ(checkpoints.save(session, {.step = 1}), "");
+  }
+  EXPECT_EQ(checkpoints.finish(), "");
+  Session resumed(program);
+  Checkpoints::load(resumed, *Checkpoints::latest(folder_ / "saved"));
+  for (const auto& [name, value] : resumed.states()) EXPECT_TRUE(same(value, stepped.at(name))) << name;
 }
 
 TEST_F(States, live_where_their_nodes_are_placed) {

@@ -28,7 +28,7 @@ void run_on_meshes(const Model& model, const std::vector<std::string>& annotatio
     SCOPED_TRACE(mesh);
     Plan plan;
     for (const std::string& annotation : annotations) plan.annotations.push_back({annotation});
-    ModelSession session(model, Mesh::parse(mesh), plan);
+    Session session(model, Mesh::parse(mesh), plan);
     for (int again = 0; again < 2; ++again) expect(session.run(inputs));
   }
 }
@@ -61,7 +61,7 @@ TEST(SteppedLoops, find_in_each_iteration_as_much_as_there_is) {
     EXPECT_THAT(elements_of(outputs.at("all")), ElementsAre(2, 4, 10, 12, 14, 16));
     EXPECT_THAT(elements_of(outputs.at("sums")), ElementsAre(6, 6, 58));
   });
-  ModelSession session(model_of(folder, kFound), Mesh::parse("tp=2"));
+  Session session(model_of(folder, kFound), Mesh::parse("tp=2"));
   EXPECT_THAT(elements_of(session.run({{"x", x}}).at("sums")), ElementsAre(6, 6, 58));
   const Tensors none = session.run({{"x", floats({0, 4}, {})}});
   EXPECT_THAT(elements_of(none.at("all")), IsEmpty());
@@ -71,7 +71,7 @@ TEST(SteppedLoops, find_in_each_iteration_as_much_as_there_is) {
 
 TEST(SteppedLoops, go_on_without_iterations_from_the_first_run_on) {
   TemporaryFolder folder;
-  ModelSession session(model_of(folder, kFound));
+  Session session(model_of(folder, kFound));
   const Tensors none = session.run({{"x", floats({0, 4}, {})}});
   EXPECT_THAT(none.at("all").dims, ElementsAre(0));
   EXPECT_THAT(none.at("sums").dims, ElementsAre(0));
@@ -121,7 +121,7 @@ TEST(SteppedLoops, give_rows_until_a_computed_condition_ends_them) {
 
 TEST(SteppedLoops, end_before_they_begin_where_the_condition_says_so) {
   TemporaryFolder folder;
-  ModelSession session(model_of(folder, R"(g (float[a] x, bool go, int64 n) => (float[b] y, int64[c, d] places) {
+  Session session(model_of(folder, R"(g (float[a] x, bool go, int64 n) => (float[b] y, int64[c, d] places) {
     y, places = Loop (n, go, x) <
       body = cut (int64 i, bool c, float[k] before) => (bool c, float[m] after, int64[p] at) <int64[1] flat = {-1}, int64[1] zero = {0}, int64[1] one = {1}> {
         found = NonZero (before)
@@ -178,7 +178,7 @@ TEST(SteppedLoops, are_programs_where_an_input_decides_what_the_body_needs) {
   })");
   EXPECT_THAT(model.value_inputs(), ElementsAre("k"));
   EXPECT_FALSE(model.runs_in_parts());
-  ModelSession session(model, Mesh::parse("tp=2"));
+  Session session(model, Mesh::parse("tp=2"));
   for (int64_t k : {1, 2}) {
     const Tensors outputs = session.run({{"x", floats({2, 3}, {1, 3, 2, 6, 5, 4})}, {"k", ints({1}, {k})}});
     EXPECT_THAT(outputs.at("y").dims, ElementsAre(2, k));
@@ -210,7 +210,7 @@ TEST(SteppedLoops, scan_along_any_axis_in_both_directions) {
     EXPECT_THAT(elements_of(outputs.at("y")), ElementsAre(1, -2, 3, 4, 5, -6, 5, 3, -3));
     EXPECT_THAT(elements_of(outputs.at("s")), ElementsAre(3, 7, 11));
   });
-  ModelSession session(model);
+  Session session(model);
   EXPECT_THAT(message_of([&] {
                 session.run({{"x", floats({2, 1}, {1, 2})}, {"z", floats({2, 1}, {1, 2})}});
               }),
@@ -307,7 +307,7 @@ TEST(SteppedLoops, are_found_in_branches) {
               " }, else_branch = e () => (float[f] same) { same = Identity (x) } > }");
       const Tensors inputs = {{"x", floats({1}, {3})}, {"n", ints({}, {2})}};
       for (const char* mesh : {"tp=1", "tp=2"}) {
-        ModelSession session(model, Mesh::parse(mesh));
+        Session session(model, Mesh::parse(mesh));
         for (int again = 0; again < 2; ++again)
           EXPECT_THAT(elements_of(session.run(inputs).at("y")), ElementsAre(3, 3, 3, 3)) << inner << condition;
       }
@@ -349,7 +349,7 @@ TEST(SteppedLoops, are_not_what_a_wrong_body_becomes) {
     >
   })");
   EXPECT_FALSE(model.runs_in_parts());
-  EXPECT_THAT(message_of([&] { ModelSession session(model); }),
+  EXPECT_THAT(message_of([&] { Session session(model); }),
               testing::AllOf(HasSubstr("do not broadcast"), testing::Not(HasSubstr("iteration"))));
 }
 
@@ -360,13 +360,13 @@ TEST(SteppedLoops, give_their_number_as_the_body_wants_it) {
       body = step (int64[1] i, bool c, int64[k] p) => (bool c2, int64[m] q) { c2 = Identity (c) q = Concat <axis = 0> (p, i) }
     >
   })");
-  ModelSession session(model);
+  Session session(model);
   EXPECT_THAT(session.run({{"x", ints({1}, {7})}, {"n", ints({}, {3})}}).at("y").to_int64(), ElementsAre(7, 0, 1, 2));
 }
 
 TEST(SteppedLoops, name_the_iteration_that_fails) {
   TemporaryFolder folder;
-  ModelSession session(model_of(folder, R"(g (float[a] x, int64 n) => (float[b] y, float[n, c] rows) {
+  Session session(model_of(folder, R"(g (float[a] x, int64 n) => (float[b] y, float[n, c] rows) {
     y, rows = Loop (n, "", x) <
       body = cut (int64 i, bool c, float[k] before) => (bool c2, float[m] after, float[q] row) <int64[1] flat = {-1}, float one = {1}> {
         c2 = Identity (c)
@@ -396,9 +396,8 @@ TEST(SteppedLoops, are_refused_where_they_draw_random_numbers_or_never_end) {
                         "(before, places) " +
                         node + " } > }");
   };
-  EXPECT_THAT(message_of([&] { ModelSession(model("n", "after = RandomNormalLike (some)")); }),
-              HasSubstr("random numbers"));
-  EXPECT_THAT(message_of([&] { ModelSession(model("\"\"", "after = Neg (some)")); }), HasSubstr("never ends"));
+  EXPECT_THAT(message_of([&] { Session(model("n", "after = RandomNormalLike (some)")); }), HasSubstr("random numbers"));
+  EXPECT_THAT(message_of([&] { Session(model("\"\"", "after = Neg (some)")); }), HasSubstr("never ends"));
 }
 
 }  // namespace

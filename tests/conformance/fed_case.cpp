@@ -70,7 +70,7 @@ std::string annotation_of(const NodeCase& node_case, Feed feed) {
 Tensors on_one_rank(const Model& model, const Tensors& inputs) {
   SessionOptions options;
   options.threads_per_rank = 1;
-  return ModelSession(model, Mesh(), {}, {}, options).run(inputs);
+  return Session(model, Mesh(), {}, {}, options).run(inputs);
 }
 
 // Shapes depend on values, so that no program can be made before the run.
@@ -80,10 +80,10 @@ Tensors as_runs_need(const Model& model, const Tensors& inputs, const std::strin
   Plan plan;
   if (!annotation.empty()) plan.annotations.push_back({annotation});
   try {
-    return ModelSession(model, mesh, plan, {}, options).run(inputs);
+    return Session(model, mesh, plan, {}, options).run(inputs);
   } catch (const Error& error) {
     if (annotation.empty() || error.kind() != ErrorKind::user) throw;
-    return ModelSession(model, mesh, {}, {}, options).run(inputs);  // what is annotated has no layout
+    return Session(model, mesh, {}, {}, options).run(inputs);  // what is annotated has no layout
   }
 }
 

@@ -10,10 +10,7 @@ namespace {
 using Tensors = std::map<std::string, Tensor>;
 
 Model model_of(const NodeCase& node_case) {
-  auto impl = std::make_shared<Model::Impl>();
-  impl->path = node_case.name;
-  impl->model = node_case.model.clone();
-  return Model(std::move(impl));
+  return Model(std::make_shared<Model::Impl>(node_case.name, node_case.model.clone(), std::vector<uint64_t>()));
 }
 
 Tensors run(const NodeCase& node_case, const std::string& mesh, const std::string& annotation) {
@@ -22,7 +19,7 @@ Tensors run(const NodeCase& node_case, const std::string& mesh, const std::strin
   SessionOptions options;
   options.threads_per_rank = 1;
   options.timeout = std::chrono::seconds(20);
-  return ModelSession(model_of(node_case), Mesh::parse(mesh), plan, {}, options).run(node_case.inputs);
+  return Session(model_of(node_case), Mesh::parse(mesh), plan, {}, options).run(node_case.inputs);
 }
 
 Outcome judge(const NodeCase& node_case) {

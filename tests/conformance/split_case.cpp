@@ -6,8 +6,8 @@
 
 #include "conformance/node_case.h"
 #include "tessera/base/error.h"
-#include "tessera/compiler/segments.h"
 #include "tessera/ops/op.h"
+#include "tessera/parts/segments.h"
 #include "tessera/proof/prove.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/runtime/executor.h"
@@ -35,7 +35,7 @@ struct Subject {
 
 std::optional<Subject> subject_of(const std::filesystem::path& folder) {
   Subject subject{read_case(folder), nullptr};
-  const auto segments = compiler::segments_of(subject.given.model);
+  const auto segments = parts::segments_of(subject.given.model);
   if (segments.size() != 1) return std::nullopt;
   std::map<std::string, Tensor> values;
   for (const std::string& name : segments.front().values)
@@ -43,7 +43,7 @@ std::optional<Subject> subject_of(const std::filesystem::path& folder) {
       values.insert(*known);
       subject.given.inputs.erase(known);
     }
-  subject.model = std::make_unique<OnnxModel>(compiler::with_values(subject.given.model, values));
+  subject.model = std::make_unique<OnnxModel>(parts::with_values(subject.given.model, values));
   rewrite::rewrite_model(*subject.model);
   Graph& graph = subject.graph();
   for (Value* input : std::vector<Value*>(graph.inputs)) {

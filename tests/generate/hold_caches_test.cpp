@@ -10,7 +10,7 @@
 #include "tessera/rewrite/passes.h"
 #include "tessera/rewrite/pipeline.h"
 
-namespace tessera::rewrite {
+namespace tessera::generate {
 namespace {
 
 using test::cached_decoder;
@@ -137,7 +137,7 @@ TEST(HoldCaches, gives_caches_to_a_model_without) {
   EXPECT_TRUE(made.given);
   EXPECT_TRUE(made.ragged) << "each text has positions of its own";
   EXPECT_THAT(made.caches, ElementsAre("cache.0.key", "cache.0.value"));
-  EXPECT_EQ(histogram(*made.model.graph)["TensorScatter"], 2);
+  EXPECT_EQ(rewrite::histogram(*made.model.graph)["TensorScatter"], 2);
   // A sum over the text would need a cache of its own.
   std::string mixed(kWithoutCaches);
   mixed.replace(mixed.find("z = Add (x, p)"), 14, "w = Add (x, p) z = CumSum (w, one)");
@@ -198,7 +198,7 @@ TEST(HoldCaches, keeps_all_tokens_of_a_window) {
   EXPECT_THAT(made.caches, ElementsAre("past"));
   EXPECT_EQ(to_string(made.model.graph->find("past")->shape()), "[1, 1, 16, 4]");
   EXPECT_TRUE(only(*made.model.graph, "Attention")->input(3)) << "the window";
-  EXPECT_EQ(histogram(*made.model.graph)["Slice"], 0);
+  EXPECT_EQ(rewrite::histogram(*made.model.graph)["Slice"], 0);
   EXPECT_EQ(held(test::windowed_decoder(9, 8), 1).caches.size(), 1u) << "more than anyone sees";
   EXPECT_THAT(refusal(test::windowed_decoder(6, 8)), HasSubstr("the cache 'past' keeps 6 tokens, and "));
   EXPECT_THAT(refusal(test::windowed_decoder(7, 8, "p = Gather <axis = 0> (placed, own) embedded = Add (x, p)")),
@@ -234,8 +234,8 @@ TEST(HoldCaches, refuses_windows_that_see_where_they_begin) {
 TEST(HoldCaches, appends_keys_that_groups_of_queries_share) {
   const HeldDecoder made = held(test::grouped_decoder());
   EXPECT_TRUE(made.ragged);
-  EXPECT_EQ(histogram(*made.model.graph)["TensorScatter"], 2);
-  EXPECT_EQ(histogram(*made.model.graph)["ScatterND"], 0);
+  EXPECT_EQ(rewrite::histogram(*made.model.graph)["TensorScatter"], 2);
+  EXPECT_EQ(rewrite::histogram(*made.model.graph)["ScatterND"], 0);
   const Node* attention = only(*made.model.graph, "Attention");
   EXPECT_EQ(attention->input(3), nullptr);
   EXPECT_EQ(attention->get_int("is_causal", 0), 1);
@@ -254,7 +254,7 @@ TEST(TypeCaches, casts_masks_of_the_model_too) {
       })")};
     made.caches = {"cache"};
     Graph& graph = *made.model.graph;
-    fold(made.model);
+    rewrite::fold(made.model);
     graph.find("cache")->data = Tensor::zeros(DType::float16, {1, 2, 8, 4});
     type_caches(made, type);
     const Node* attention = only(graph, "Attention");
@@ -265,4 +265,4 @@ TEST(TypeCaches, casts_masks_of_the_model_too) {
 }
 
 }  // namespace
-}  // namespace tessera::rewrite
+}  // namespace tessera::generate

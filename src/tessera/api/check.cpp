@@ -47,17 +47,4 @@ CheckReport accept_changed_models(const std::filesystem::path& folder) {
 }
 
 }  // namespace v1
-
-namespace api {
-
-void require_proof(const Program& program, ErrorKind kind) {
-  const CheckReport report = check_program(program);
-  if (report.good()) return;
-  const std::string mend = kind == ErrorKind::running        ? ""
-                           : program.impl().programs->placed ? "; write the program again"
-                                                             : "; mend the ranks' models";
-  throw Error(kind, "check", report.findings.front().message + mend);
-}
-
-}  // namespace api
 }  // namespace tessera

@@ -18,7 +18,7 @@ inline namespace v1 {
 struct Checkpoints::Impl {
   /// One that is being saved: first all processes write, then that of rank 0 commits.
   struct Saving {
-    runtime::Executor& executor;
+    std::shared_ptr<launch::LoadedProgram> program;  // lives as long, whatever becomes of its session
     runtime::Executor::Saving phases;
     int64_t step;
     bool commits;
@@ -46,7 +46,7 @@ struct Checkpoints::Impl {
   std::optional<std::string> advance(std::chrono::milliseconds wait) {
     std::optional<std::string> own;
     if (saving->phase.wait_for(wait) == std::future_status::ready) own = saving->phase.get();
-    const std::optional<std::string> problem = saving->executor.common_problem(own);
+    const std::optional<std::string> problem = saving->program->executor().common_problem(own);
     if (!problem) return std::nullopt;
     if (problem->empty() && !saving->commits) {
       saving->commits = true;
@@ -106,7 +106,8 @@ std::string Checkpoints::save(Session& session, const CheckpointFacts& facts) {
   own.run = impl_->run;
   for (const auto& [name, number] : facts.numbers) own.scalars.emplace(name, number);
   for (const auto& [name, text] : facts.texts) own.scalars.emplace(name, text);
-  runtime::Executor& executor = session.impl_->executor;
+  const std::shared_ptr<launch::LoadedProgram> program = api::of(session.impl_).loaded("states");
+  runtime::Executor& executor = program->executor();
   own.model = executor.model_of_states();
   const runtime::Executor::Saving phases = executor.save_states(impl_->folder, own, impl_->keep);
   const bool together = executor.is_together();
@@ -116,7 +117,7 @@ std::string Checkpoints::save(Session& session, const CheckpointFacts& facts) {
     phases.discard();
     return problem;
   };
-  impl_->saving.emplace(executor, phases, facts.step, together,
+  impl_->saving.emplace(program, phases, facts.step, together,
                         std::async(std::launch::async, together ? std::function<std::string()>(all) : phases.write));
   return before;
 }
@@ -169,7 +170,7 @@ std::filesystem::path Checkpoints::at(const std::filesystem::path& folder, int64
 
 CheckpointFacts Checkpoints::load(Session& session, const std::filesystem::path& path) {
   const checkpoint::Checkpoint saved = checkpoint::Checkpoint::open(path);
-  session.impl_->executor.load_states(saved);
+  api::of(session.impl_).loaded("states")->executor().load_states(saved);
   return public_facts(saved.facts());
 }
 

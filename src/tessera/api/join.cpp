@@ -1,7 +1,6 @@
 #include "tessera/join.h"
 
 #include "tessera/api/impl.h"
-#include "tessera/compiler/summary.h"
 #include "tessera/program_io/join_ranks.h"
 #include "tessera/program_io/lone_model.h"
 #include "tessera/program_io/rank_graph.h"
@@ -18,11 +17,7 @@ Program join(const std::vector<Model>& models, const Mesh& mesh, const JoinOptio
   std::vector<program_io::SplitModel> split;
   for (const Model& model : models)
     split.push_back({model.path().filename().string(), &model.impl().model, model.impl().files});
-  auto impl = std::make_shared<Program::Impl>();
-  impl->programs = program_io::join_ranks(split, mesh, options);
-  impl->program = impl->programs->programs.front();
-  impl->summary = compiler::summarize(*impl->program);
-  return Program(std::move(impl));
+  return api::program_of(program_io::join_ranks(split, mesh, options));
 }
 
 }  // namespace v1

@@ -5,24 +5,17 @@
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
 #include "tessera/compiler/tensor_info.h"
+#include "tessera/compiler/with_states.h"
 #include "tessera/ir/glob.h"
-#include "tessera/ir/set_sizes.h"
 #include "tessera/onnx/import.h"
-#include "tessera/ops/library/infer.h"
+#include "tessera/parts/sizes.h"
 #include "tessera/program_io/written_program.h"
-#include "tessera/rewrite/pipeline.h"
-#include "tessera/rewrite/regions/lists.h"
-#include "tessera/rewrite/regions/open_regions.h"
 
 namespace tessera {
 namespace api {
 
 Model model_of(const Model& from, OnnxModel changed) {
-  auto impl = std::make_shared<Model::Impl>();
-  impl->path = from.path();
-  impl->files = from.impl().files;
-  impl->model = std::move(changed);
-  return Model(std::move(impl));
+  return Model(std::make_shared<Model::Impl>(from.path(), std::move(changed), from.impl().files));
 }
 
 }  // namespace api
@@ -33,79 +26,15 @@ std::string_view version() {
   return TESSERA_VERSION;
 }
 
-const OnnxModel& Model::Impl::rewritten() const {
-  std::lock_guard lock(mutex_);
-  if (rewrite_error_) std::rethrow_exception(rewrite_error_);
-  if (rewritten_) return *rewritten_;
-  OnnxModel copy = model.clone();
-  try {
-    rewrite::rewrite_model(copy);
-  } catch (const Error&) {
-    rewrite_error_ = std::current_exception();
-    throw;
-  }
-  return rewritten_.emplace(std::move(copy));
-}
-
-const std::vector<compiler::Segment>& Model::Impl::segments() const {
-  {
-    std::lock_guard lock(mutex_);
-    if (!segments_.empty()) return segments_;
-  }
-  std::vector<compiler::Segment> found = compiler::segments_of(model);
-  compiler::Apart apart;
-  std::string reason;
-  // What a program cannot hold shows when it is rewritten, once the elements that it must know are given.
-  while (found.size() == 1 && found.front().values.empty() && apart.sizes.empty()) {
-    bool is_new = false;
-    try {
-      rewritten();
-    } catch (const rewrite::RegionError& error) {
-      for (const std::string& region : error.regions()) is_new |= apart.regions.insert(region).second;
-      reason = error.what();
-    } catch (const ops::UnknownValue& error) {
-      is_new = apart.values.insert(error.value()).second;
-      reason = error.what();
-    } catch (const rewrite::UnknownSize& error) {
-      const std::set<std::string> symbols = compiler::symbols_of(model);
-      for (const std::string& symbol : error.symbols())
-        if (symbols.contains(symbol)) apart.sizes.insert(symbol);
-      is_new = !apart.sizes.empty();
-    } catch (const Error&) {
-      // Whoever compiles the model hears of it.
-    }
-    if (!is_new) break;
-    try {
-      found = compiler::segments_of(model, apart);
-    } catch (const Error&) {
-      break;
-    }
-  }
-  std::lock_guard lock(mutex_);
-  if (segments_.empty()) {
-    segments_ = std::move(found);
-    if (segments_.size() > 1) why_in_parts_ = std::move(reason);
-  }
-  return segments_;
-}
-
-const std::string& Model::Impl::why_in_parts() const {
-  segments();
-  return why_in_parts_;
-}
-
 Model Model::load(const std::filesystem::path& path) {
   if (program_io::is_written_program(path))
     fail("import",
          "'{}' is a written program, which `tessera run`, `check` and `bench` take (and Program::read); this wants the "
          "model that it was made from, an ONNX file",
          path.string());
-  auto impl = std::make_shared<Impl>();
-  impl->path = path;
-  impl->model = import_model(path, &impl->files);
-  Model model;
-  model.impl_ = std::move(impl);
-  return model;
+  std::vector<uint64_t> files;
+  OnnxModel read = import_model(path, &files);
+  return Model(std::make_shared<Impl>(path, std::move(read), std::move(files)));
 }
 
 const std::filesystem::path& Model::path() const {
@@ -143,10 +72,46 @@ SymbolSizes Model::complete(const SymbolSizes& sizes, std::string* note) const {
 }
 
 Model Model::with_sizes(const SymbolSizes& sizes) const {
-  compiler::require_symbols(impl_->model, sizes);
-  OnnxModel sized = impl_->model.clone();
-  set_sizes(*sized.graph, sizes);
-  return api::model_of(*this, std::move(sized));
+  return api::model_of(*this, compiler::with_sizes(impl_->model, sizes));
+}
+
+Model Model::with_states(const std::vector<std::string>& patterns) const {
+  return api::model_of(*this, compiler::with_states(impl_->model, patterns));
+}
+
+Model Model::with_values(const Tensors& values) const {
+  return api::model_of(*this, parts::with_values(impl_->model, values));
+}
+
+std::vector<std::string> Model::value_inputs() const {
+  return impl_->value_inputs();
+}
+
+std::vector<std::string> Model::size_symbols() const {
+  const std::set<std::string>& sizes = impl_->size_symbols();
+  return {sizes.begin(), sizes.end()};
+}
+
+Model Model::with_needed_sizes(const SymbolSizes& sizes) const {
+  Model sized = *this;
+  std::optional<SymbolSizes> all;
+  while (!sized.impl().size_symbols().empty()) {
+    if (!all) all = complete(sizes);
+    sized = sized.with_sizes(parts::needed_sizes(sized.impl().size_symbols(), *all));
+  }
+  return sized;
+}
+
+bool Model::runs_in_parts() const {
+  return impl_->runs_in_parts();
+}
+
+bool Model::runs_in_parts(const Tensors& inputs) const {
+  return impl_->runs_in_parts(inputs);
+}
+
+std::string Model::why_in_parts() const {
+  return impl_->why_in_parts();
 }
 
 bool makes(const Model& model, std::string_view tensor) {

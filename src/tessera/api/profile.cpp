@@ -122,10 +122,11 @@ RankProfile profile_of(const runtime::RankTimes& times, const std::map<size_t, M
 }  // namespace
 
 Profile Session::profile() const {
-  Times times = impl_->executor.times();
+  const std::shared_ptr<launch::LoadedProgram> program = api::of(impl_).loaded("times");
+  Times times = program->executor().times();
   Profile profile;
   if (times.empty()) return profile;
-  if (const auto& connection = impl_->connection)
+  if (const auto& connection = program->connection())
     times = launch::gather_times(*connection->impl().world, connection->launch().rank, times[0]);
   TimePoint start = times[0].begin, end = times[0].outputs;
   for (const runtime::RankTimes& rank : times) {

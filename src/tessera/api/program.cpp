@@ -42,10 +42,21 @@ void require_rank(const Mesh& mesh, int64_t rank) {
   if (rank < 0 || rank >= ranks) fail("plan", "the mesh has no rank {}; its ranks are 0 to {}", rank, ranks - 1);
 }
 
-std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, const Plan& plan,
-                                        const CompileOptions& options, const spmd::Program* sharing) {
-  compiler::CompileOptions asked;
-  asked.sharing = sharing;
+std::string description_of(const std::filesystem::path& model, const Plan& plan) {
+  std::string text = model.filename().string();
+  if (!plan.presets.empty()) text += ", presets " + plan.presets;
+  if (!plan.annotations.empty()) text += fmt::format(", {} annotations", plan.annotations.size());
+  if (!plan.places.empty()) text += fmt::format(", {} places", plan.places.size());
+  return text;
+}
+
+}  // namespace
+}  // namespace v1
+
+namespace api {
+
+compiler::ProgramOptions program_options(const Mesh& mesh, const Plan& plan, const CompileOptions& options) {
+  compiler::ProgramOptions asked;
   asked.mesh = mesh;
   asked.presets = plan.presets;
   for (const Plan::Annotation& annotation : plan.annotations) {
@@ -57,161 +68,48 @@ std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, co
   for (const Plan::Annotation& store : plan.storage)
     asked.storage.push_back(compiler::AnnotationRequest::parse(store.text, store.by, "store"));
   asked.keep_gathered = plan.keep_gathered;
-  asked.recompute = passes::Recompute::parse(plan.recompute);
+  asked.recompute_to_fit = plan.recompute == compiler::kRecomputeToFit;
+  if (!asked.recompute_to_fit) asked.recompute = passes::Recompute::parse(plan.recompute);
   asked.recompute.keep_gathered = plan.keep_gathered;
   asked.ring_attention = passes::parse_ring_attention(plan.ring_attention);
   if (plan.bucket_bytes.value_or(0) < 0)
-    fail("buckets", "a bucket of {} bytes is none; give 0 or more", *plan.bucket_bytes);
+    fail("buckets", "a bucket of {} bytes is invalid; give 0 or more", *plan.bucket_bytes);
   asked.bucket_bytes = plan.bucket_bytes;
+  asked.max_reshard_bytes = plan.max_reshard_bytes;
   asked.shapes = plan.shapes;
   asked.compute = plan.dtype.value_or(DType::float32);
   asked.keep = options.keep;
   asked.observe = options.observe;
   asked.topology = options.topology;
   asked.topology.require_fits(mesh);
-  auto impl = std::make_shared<Program::Impl>();
-  impl->sizing.threads_per_rank = options.run.threads_per_rank;
-  impl->sizing.machine_ranks = options.run.machine_ranks;
-  impl->sizing.overlap = options.run.overlap;
-  impl->sizing.prefetch = options.run.prefetch;
-  impl->sizing.saves = options.run.checkpoints;
-  const bool as_rewritten = asked.annotations.empty() && asked.places.empty() && asked.keep.empty() && !asked.observe &&
-                            !compiler::names_rewritten_state(model.impl().model, model.impl().rewritten(), asked);
-  impl->compiled = as_rewritten ? compiler::compile_rewritten(model.impl().model, model.impl().rewritten(), asked)
-                                : compiler::compile(model.impl().model, asked);
-  impl->program = impl->compiled->program;
-  return impl;
+  asked.memory_limit = options.memory_limit;
+  if (options.sharing) asked.sharing = options.sharing->impl().program.get();
+  asked.sizing.threads_per_rank = options.run.threads_per_rank;
+  asked.sizing.machine_ranks = options.run.machine_ranks;
+  asked.sizing.overlap = options.run.overlap;
+  asked.sizing.prefetch = options.run.prefetch;
+  asked.sizing.saves = options.run.checkpoints;
+  return asked;
 }
 
-// Ranks of a class are equally large, or differ by a unit.
-std::vector<int> ranks_of_classes(const runtime::RankPrograms& programs) {
-  if (programs.program_of.empty()) return {0};
-  std::vector<int> ranks;
-  std::set<int> seen;
-  for (size_t rank = 0; rank < programs.program_of.size(); ++rank)
-    if (seen.insert(programs.program_of[rank]).second) ranks.push_back(static_cast<int>(rank));
-  return ranks;
+Program program_of(compiler::CompiledProgram made, const std::filesystem::path& model, const Plan& plan) {
+  ProgramSummary summary = compiler::summarize(*made.program);
+  summary.notes = made.compiled->notes;
+  summary.warnings = made.compiled->warnings;
+  return Program(std::make_shared<Program::Impl>(std::move(made), std::move(summary), description_of(model, plan)));
 }
 
-// The most that any rank needs at the plan's sizes; a user error if that is more than the limit, unless it is 0.
-size_t peak_bytes_of(const Program::Impl& impl, size_t limit) {
-  runtime::ExecutorOptions sizing = impl.sizing;
-  sizing.memory_limit = limit;
-  const auto& hints = impl.program->hints;
-  const auto programs = runtime::programs_for(impl.programs, hints, impl.for_sizes);
-  size_t most = 0;
-  for (int rank : ranks_of_classes(*programs))
-    most = std::max(most, runtime::memory_of_rank(programs, rank, hints, sizing).peak);
-  return most;
+Program program_of(std::shared_ptr<const runtime::RankPrograms> programs) {
+  compiler::CompiledProgram read;
+  read.program = programs->programs.front();
+  read.programs = std::move(programs);
+  ProgramSummary summary = compiler::summarize(*read.program);
+  return Program(std::make_shared<Program::Impl>(std::move(read), std::move(summary), ""));
 }
 
-// Compiles a model for fixed sizes of some symbols, with the states of the program for all sizes, and keeps the latest
-// results.
-class ForSizes {
- public:
-  ForSizes(Model model, Mesh mesh, Plan plan, CompileOptions options, std::shared_ptr<const spmd::Program> all)
-      : model_(std::move(model)),
-        mesh_(std::move(mesh)),
-        plan_(std::move(plan)),
-        options_(std::move(options)),
-        all_(std::move(all)) {
-    options_.observe = nullptr;
-  }
+}  // namespace api
 
-  std::shared_ptr<const runtime::RankPrograms> operator()(const SymbolSizes& fixed) {
-    std::lock_guard lock(mutex_);
-    auto known = std::find_if(made_.begin(), made_.end(), [&](const auto& made) { return made.first == fixed; });
-    if (known == made_.end()) {
-      if (made_.size() == kMost) made_.pop_back();
-      known = made_.insert(made_.begin(), {fixed, make(fixed)});
-    }
-    std::rotate(made_.begin(), known, known + 1);
-    return made_.front().second;
-  }
-
- private:
-  static constexpr size_t kMost = 8;
-
-  std::shared_ptr<const runtime::RankPrograms> make(const SymbolSizes& fixed) const {
-    Plan plan = plan_;
-    for (const auto& [symbol, size] : fixed) plan.shapes.erase(symbol);
-    try {
-      std::shared_ptr<Program::Impl> impl = compiled(model_.with_sizes(fixed), mesh_, plan, options_, all_.get());
-      compiler::share_data(*impl->compiled->program, *all_);
-      impl->programs = runtime::RankPrograms::same(impl->program, model_.impl().files);
-      Program program(impl);
-      api::require_proof(program, ErrorKind::running);
-      return impl->programs;
-    } catch (const Error& error) {
-      std::string sizes;
-      for (const auto& [symbol, size] : fixed) sizes += fmt::format("{}{}={}", sizes.empty() ? "" : ",", symbol, size);
-      throw Error(error.kind(), "inputs", fmt::format("the model does not run where {}: {}", sizes, error.what()));
-    }
-  }
-
-  const Model model_;
-  const Mesh mesh_;
-  Plan plan_;
-  CompileOptions options_;
-  const std::shared_ptr<const spmd::Program> all_;  ///< for sizes that are not fixed
-  std::mutex mutex_;
-  std::vector<std::pair<SymbolSizes, std::shared_ptr<const runtime::RankPrograms>>> made_;  ///< the last used first
-};
-
-// Buckets need memory of their own, and save little time beside what a plan that lacks memory has to do.
-Plan without_buckets(const Plan& plan) {
-  Plan alone = plan;
-  if (!alone.bucket_bytes) alone.bucket_bytes = 0;
-  return alone;
-}
-
-// The plan with as much recomputation as it takes to fit into the limit. What a choice frees is an estimate, since
-// buffers share memory, so the next one frees as much more as this one lacks; then, less and less more than it takes.
-Plan with_recomputation(const Model& model, const Mesh& mesh, const Plan& plan, const CompileOptions& options) {
-  if (options.memory_limit == 0)
-    fail("recompute", "'auto' computes as much again as fits into a limit; say what may be used, with --memory-limit");
-  CompileOptions trial = options;
-  trial.memory_limit = 0;
-  trial.observe = nullptr;
-  Plan tried = without_buckets(plan);
-  constexpr int kMostTries = 10, kMostRefinements = 5;
-  size_t too_little = 0, to_free = 0;
-  std::optional<size_t> enough;
-  for (int i = 0, refined = 0; i < kMostTries && refined <= kMostRefinements; ++i) {
-    tried.recompute = fmt::format("auto:{}", to_free);
-    const size_t peak = peak_bytes_of(compile(model, mesh, tried, trial).impl(), 0);
-    if (peak <= options.memory_limit) {
-      enough = to_free;
-    } else {
-      too_little = to_free;
-    }
-    if (enough && *enough - too_little <= *enough / 32) break;
-    if (enough) ++refined;
-    to_free =
-        enough ? (too_little + *enough) / 2 : std::max(to_free + (peak - options.memory_limit), to_free + to_free / 4);
-  }
-  tried.bucket_bytes = plan.bucket_bytes;
-  tried.recompute = enough ? fmt::format("auto:{}", *enough) : "full";
-  return tried;
-}
-
-}  // namespace
-
-namespace {
-
-void require_small_reshards(const ProgramSummary& summary, int64_t most) {
-  if (most < 0) fail("reshard", "changes of layout of at most {} bytes are none; give 0 or more", most);
-  for (const ReshardSummary& reshard : summary.reshards)
-    if (reshard.bytes > most)
-      fail(
-          "reshard",
-          "'{}' lies as {}, and {} needs it as {}: in {}, a rank receives {} bytes, more than the {} that are allowed; "
-          "annotate either of the two otherwise, or allow more",
-          reshard.tensor, reshard.from, reshard.consumer, reshard.to, fmt::join(reshard.steps, ", "), reshard.bytes,
-          most);
-}
-
-}  // namespace
+inline namespace v1 {
 
 Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const CompileOptions& options) {
   if (!plan.states.empty()) {
@@ -219,35 +117,9 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const Co
     rest.states.clear();
     return compile(model.with_states(plan.states), mesh, rest, options);
   }
-  if (has_collectives(model))
-    fail(
-        "compile",
-        "'{}' holds collectives, or shares of tensors: it is split already; run or check it as it is, with a --mesh of "
-        "as many ranks as it was split for",
-        model.path().string());
-  if (plan.recompute == "auto") return compile(model, mesh, with_recomputation(model, mesh, plan, options), options);
-  const spmd::Program* sharing = options.sharing ? options.sharing->impl().program.get() : nullptr;
-  if (sharing && sharing->mesh.str() != mesh.str())
-    fail("state", "states are shared with a program for the mesh {}, but this one is for {}; compile both for one mesh",
-         sharing->mesh.str(), mesh.str());
-  std::shared_ptr<Program::Impl> impl = compiled(model, mesh, plan, options, sharing);
-  impl->source = model.path().filename().string();
-  if (!plan.presets.empty()) impl->source += ", presets " + plan.presets;
-  if (!plan.annotations.empty()) impl->source += fmt::format(", {} annotations", plan.annotations.size());
-  if (!plan.places.empty()) impl->source += fmt::format(", {} places", plan.places.size());
-  impl->programs = runtime::RankPrograms::same(impl->program, model.impl().files);
-  impl->for_sizes = [made = std::make_shared<ForSizes>(model, mesh, plan, options, impl->program)](
-                        const SymbolSizes& fixed) { return (*made)(fixed); };
-  impl->summary = compiler::summarize(*impl->program);
-  impl->summary.notes = impl->compiled->notes;
-  impl->summary.warnings = impl->compiled->warnings;
-  if (plan.max_reshard_bytes) require_small_reshards(impl->summary, *plan.max_reshard_bytes);
-  if (options.memory_limit > 0 && peak_bytes_of(*impl, 0) > options.memory_limit) {
-    if (const Plan alone = without_buckets(plan); alone.bucket_bytes != plan.bucket_bytes)
-      return compile(model, mesh, alone, options);
-    peak_bytes_of(*impl, options.memory_limit);
-  }
-  return Program(std::move(impl));
+  const auto source = std::shared_ptr<const compiler::Source>(model.shared_impl());
+  return api::program_of(compiler::compile_program(source, api::program_options(mesh, plan, options)), model.path(),
+                         plan);
 }
 
 const Mesh& Program::mesh() const {
@@ -320,16 +192,12 @@ Explanation Program::explain(const std::string& tensor) const {
 void Program::write(const std::filesystem::path& folder, const WriteOptions& options) const {
   if (!impl_->compiled)
     fail("write", "'{}': a program that was read is already written; copy its folder", folder.string());
-  api::require_proof(*this, ErrorKind::running);
+  impl_->require_proof(ErrorKind::running);
   program_io::write_program(*impl_->program, impl_->source, folder, options);
 }
 
 Program Program::read(const std::filesystem::path& folder, bool changed_models) {
-  auto impl = std::make_shared<Program::Impl>();
-  impl->programs = program_io::read_program(folder, changed_models);
-  impl->program = impl->programs->programs.front();
-  impl->summary = compiler::summarize(*impl->program);
-  return Program(std::move(impl));
+  return api::program_of(program_io::read_program(folder, changed_models));
 }
 
 bool Program::is_written(const std::filesystem::path& path) {
@@ -398,7 +266,7 @@ RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {
 }
 
 std::vector<int64_t> Program::unlike_ranks() const {
-  const std::vector<int> ranks = ranks_of_classes(*OfRank(*impl_, 0, {}).programs);
+  const std::vector<int> ranks = compiler::ranks_of_classes(*OfRank(*impl_, 0, {}).programs);
   return {ranks.begin(), ranks.end()};
 }
 

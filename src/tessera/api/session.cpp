@@ -8,7 +8,6 @@
 #include "tessera/ir/pages.h"
 #include "tessera/launch/engines.h"
 #include "tessera/launch/flight_record.h"
-#include "tessera/launch/handshake.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -21,12 +20,8 @@ namespace {
 
 static_assert(kMostRankThreads == runtime::kMostRanksHere);
 
-runtime::ExecutorOptions executor_options(const SessionOptions& options, const runtime::ProgramsForSizes& for_sizes,
-                                          std::shared_ptr<runtime::StateStore> states,
-                                          std::optional<launch::SameWeights>& weights) {
+runtime::ExecutorOptions executor_options(const SessionOptions& options) {
   runtime::ExecutorOptions result;
-  result.states = std::move(states);
-  result.for_sizes = for_sizes;
   result.threads_per_rank = options.threads_per_rank;
   result.device = options.device;
   result.keep_all = options.keep_all;
@@ -49,86 +44,109 @@ runtime::ExecutorOptions executor_options(const SessionOptions& options, const r
     result.machine_ranks = options.connection->launch().local_size;
     if (result.memory_limit == 0 && result.machine_ranks > 1)
       result.memory_limit = machine_memory() / static_cast<size_t>(result.machine_ranks);
-    result.loaded = [&weights](comm::Communicator& everyone) {
-      if (weights) weights->compare(everyone);
-    };
   }
   return result;
 }
 
-// What we compiled is right by a proof of ours; files may have been changed by anybody.
-const Program& proved(const Program& program) {
-  api::require_proof(program, program.impl().compiled ? ErrorKind::running : ErrorKind::user);
-  return program;
-}
-
-/// What `call` returns; a run that fails leaves a record of what ranks did last.
-template <typename Impl, typename Call>
-auto recorded(const Impl& session, Call call) {
-  try {
-    return call();
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::running) throw;
-    const std::string text = error.what();
-    const size_t end = text.find("] ");  // an Error puts its stage there
-    throw Error(ErrorKind::running, text.substr(1, end - 1),
-                text.substr(end + 2) + launch::record_flights(session.flight_record, text, session.executor.flights()));
-  }
+std::shared_ptr<launch::LoadedProgram> load(const compiler::CompiledProgram& program, const SessionOptions& options,
+                                            std::shared_ptr<runtime::StateStore> states) {
+  // What we compiled is right by a proof of ours; files may have been changed by anybody.
+  program.require_proof(program.compiled ? ErrorKind::running : ErrorKind::user);
+  runtime::ExecutorOptions asked = executor_options(options);
+  asked.states = std::move(states);
+  asked.for_sizes = program.for_sizes;
+  return std::make_shared<launch::LoadedProgram>(program.programs, std::move(asked), options.connection, version(),
+                                                 options.flight_record);
 }
 
 }  // namespace
 
-Session::Impl::Impl(const Program& program, const SessionOptions& options, std::shared_ptr<runtime::StateStore> states)
-    : executor(proved(program).impl().programs,
-               executor_options(options, program.impl().for_sizes, std::move(states), weights)),
-      flight_record(options.flight_record),
-      connection(options.connection) {
-  if (!options.connection) return;
-  const auto& programs = program.impl().programs;
-  const std::vector<uint64_t> copies = launch::shake_hands(*options.connection->impl().everyone, *programs, version());
-  if (std::adjacent_find(copies.begin(), copies.end(), std::not_equal_to<>()) != copies.end())
-    weights.emplace(programs, options.connection->launch().rank, copies);
+std::shared_ptr<launch::LoadedProgram> Session::Impl::loaded(std::string_view what) const {
+  if (program) return program;
+  const parts::Runner::Loaded latest = runner->latest();
+  if (!latest.ranks)
+    fail("session", "'{}' is compiled as runs need it, and has not run, so that there are no {} yet; run it first",
+         model.string(), what);
+  return latest.ranks;
 }
 
-Session::Session(const Program& program, const SessionOptions& options)
-    : impl_(std::make_unique<Impl>(program, options,
-                                   options.share_states ? options.share_states->impl_->executor.store() : nullptr)) {}
+Session::Session(const Program& program, const SessionOptions& options) : impl_(std::make_unique<Impl>()) {
+  std::shared_ptr<runtime::StateStore> states;
+  if (options.share_states) states = api::of(options.share_states->impl_).loaded("states")->executor().store();
+  impl_->program = load(program.impl(), options, std::move(states));
+}
+
+Session::Session(const Model& model, const Mesh& mesh, const Plan& plan, const CompileOptions& compile_options,
+                 const SessionOptions& options)
+    : impl_(std::make_unique<Impl>()) {
+  if (options.share_states)
+    fail("session", "a session of a model cannot share states; compile() the model, and make a session of the program");
+  impl_->model = model.path();
+  impl_->plan = plan;
+  impl_->plan.states.clear();
+  const Model stepping = plan.states.empty() ? model : model.with_states(plan.states);
+  // Keeps what it shares states with.
+  const auto load_program = [options, sharing = compile_options.sharing](const compiler::CompiledProgram& program,
+                                                                         std::shared_ptr<runtime::StateStore> states) {
+    return load(program, options, std::move(states));
+  };
+  impl_->runner =
+      std::make_unique<parts::Runner>(stepping.shared_impl(), api::program_options(mesh, impl_->plan, compile_options),
+                                      load_program, options.connection != nullptr);
+}
+
 Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 
 Tensors Session::run(const Tensors& inputs) {
-  return recorded(*impl_, [&] { return impl_->executor.run(inputs); });
+  Impl& impl = api::of(impl_);
+  if (impl.runner) return impl.runner->run(inputs);
+  return impl.program->recorded([&](runtime::Executor& executor) { return executor.run(inputs); });
+}
+
+std::vector<Program> Session::programs() const {
+  const Impl& impl = api::of(impl_);
+  std::vector<Program> programs;
+  if (impl.runner)
+    for (const parts::Runner::Loaded& ran : impl.runner->ran())
+      programs.push_back(api::program_of(*ran.program, impl.model, impl.plan));
+  return programs;
 }
 
 Tensors Session::states() {
-  return recorded(*impl_, [&] { return impl_->executor.states(); });
+  return api::of(impl_).loaded("states")->recorded([&](runtime::Executor& executor) { return executor.states(); });
 }
 
 Tensors Session::states(const std::vector<std::string>& names) {
-  return recorded(*impl_, [&] { return impl_->executor.states(names); });
+  return api::of(impl_).loaded("states")->recorded([&](runtime::Executor& executor) { return executor.states(names); });
 }
 
 void Session::set_states(const Tensors& states) {
-  recorded(*impl_, [&] { impl_->executor.set_states(states); });
+  api::of(impl_).loaded("states")->recorded([&](runtime::Executor& executor) { executor.set_states(states); });
 }
 
 std::vector<int64_t> Session::peak_bytes(const Tensors& inputs) {
-  auto bytes = recorded(*impl_, [&] { return impl_->executor.peak_bytes(impl_->executor.bind_symbols(inputs)); });
+  const Impl& impl = api::of(impl_);
+  const std::vector<size_t> bytes =
+      impl.runner ? impl.runner->peak_bytes(inputs) : impl.program->recorded([&](runtime::Executor& executor) {
+        return executor.peak_bytes(executor.bind_symbols(inputs));
+      });
   return {bytes.begin(), bytes.end()};
 }
 
 int64_t Session::process_bytes() const {
-  return static_cast<int64_t>(impl_->executor.process_bytes());
+  return static_cast<int64_t>(api::of(impl_).loaded("bytes")->executor().process_bytes());
 }
 
 int Session::threads_per_rank() const {
-  return impl_->executor.threads_per_rank();
+  return api::of(impl_).loaded("ranks")->executor().threads_per_rank();
 }
 
 std::vector<Session::Kept> Session::kept() {
   std::vector<Kept> all;
-  for (auto& kept : impl_->executor.kept()) all.push_back({std::move(kept.name), std::move(kept.value)});
+  for (auto& kept : api::of(impl_).loaded("kept tensors")->executor().kept())
+    all.push_back({std::move(kept.name), std::move(kept.value)});
   return all;
 }
 

@@ -1,26 +1,37 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 
-#include "tessera/launch.h"
-#include "tessera/launch/same_weights.h"
-#include "tessera/runtime/executor.h"
+#include "tessera/base/error.h"
+#include "tessera/launch/loaded_program.h"
+#include "tessera/parts/runner.h"
 #include "tessera/tessera.h"
 
 namespace tessera {
 inline namespace v1 {
 
 struct Session::Impl {
-  runtime::Executor executor;
-  std::string flight_record;
-  std::shared_ptr<Connection> connection;
-  std::optional<launch::SameWeights> weights;  ///< where ranks have read them from more than one file
+  std::shared_ptr<launch::LoadedProgram> program;  ///< of a session of a program
+  std::unique_ptr<parts::Runner> runner;           ///< of a session of a model
+  std::filesystem::path model;                     ///< likewise
+  Plan plan;                                       ///< likewise
 
-  /// `states`: of another session; null: the session has its own.
-  Impl(const Program& program, const SessionOptions& options, std::shared_ptr<runtime::StateStore> states);
+  /// The program that the session has loaded, for a call about `what`. Throws a user error where the model is compiled
+  /// as runs need it, and none has run.
+  std::shared_ptr<launch::LoadedProgram> loaded(std::string_view what) const;
 };
 
 }  // namespace v1
+
+namespace api {
+
+/// What a session runs on. Throws a user error for one that was moved from.
+template <typename Impl>
+Impl& of(const std::unique_ptr<Impl>& session) {
+  if (!session) fail("session", "the session was moved from; use the one that it was moved to");
+  return *session;
+}
+
+}  // namespace api
 }  // namespace tessera

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <limits>
 
-#include "tessera/api/compute_sizes.h"
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
 #include "tessera/onnx/export.h"
+#include "tessera/program_io/compute_sizes.h"
 #include "tessera/rewrite/literal.h"
 #include "tessera/rewrite/passes.h"
 #include "tessera/train/step.h"
@@ -159,7 +159,7 @@ void TrainingStep::write(const std::filesystem::path& path) const {
   }
   rewrite::spell_out(graph);
   train::cast_operands_of_wide_sums(graph);
-  api::compute_sizes(graph);
+  program_io::compute_sizes(graph);
   ExportOptions options;
   if (bytes > api::kMostInline) options.external_threshold = 1024;
   export_model(plain, path, options);

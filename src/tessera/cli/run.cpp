@@ -210,7 +210,7 @@ class Run : public Command {
     plan_.add_sizes(wanted, ports, inputs_.at_step(arrays, ports, 0));
     const Mesh mesh = plan_.mesh(wanted);
     Progress progress(console, "running");
-    ModelSession session(model, mesh, wanted, {{}, nullptr, plan_.topology()}, run_.session(console));
+    Session session(model, mesh, wanted, {{}, nullptr, plan_.topology()}, run_.session(console));
     Tensors outputs;
     StackedOutputs stacked(inputs_.steps, inputs_.memory_limit);
     double best = 0;

@@ -128,9 +128,9 @@ class Verify : public Command {
     if (!inputs_.from_file()) inputs = inputs_.random(model, plan.shapes, console);
     Progress progress(console, "verifying");
     const auto alone_by = [&](const Plan& of) {
-      return ModelSession(model, Mesh(), one_device_plan(of), {}, alone(console)).run(inputs);
+      return Session(model, Mesh(), one_device_plan(of), {}, alone(console)).run(inputs);
     };
-    ModelSession session(model, mesh, plan, {{}, nullptr, plan_.topology()}, run_.session(console));
+    Session session(model, mesh, plan, {{}, nullptr, plan_.topology()}, run_.session(console));
     const Tensors actual = session.run(inputs);
     if (!against_.empty())
       expected = run_onnxruntime(whole, inputs, names_of(model.outputs()));

@@ -102,6 +102,8 @@ void share_data(spmd::Program& program, const spmd::Program& like);
 std::set<std::string> symbols_of(const OnnxModel& model);
 /// Throws a user error for a size of a symbol that no input of the model has, or that is negative.
 void require_symbols(const OnnxModel& model, const spmd::Hints& given);
+/// The model with these numbers in place of symbols. Throws as require_symbols() does.
+OnnxModel with_sizes(const OnnxModel& model, const spmd::Hints& sizes);
 
 /// Sizes of all symbols of a model's inputs at which it runs, if such are found: those given; else 2 for symbols named
 /// like a batch and 16 for others, changed as its operators demand (spmd/layout/sizes.h). `rewritten` is its rewritten

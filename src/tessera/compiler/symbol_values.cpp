@@ -4,6 +4,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/compile.h"
+#include "tessera/ir/set_sizes.h"
 #include "tessera/spmd/layout/sizes.h"
 
 namespace tessera::compiler {
@@ -44,6 +45,13 @@ void require_symbols(const OnnxModel& model, const spmd::Hints& given) {
            known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
     if (value < 0) fail("shapes", "'{}' cannot be {}; give a size of at least 0", name, value);
   }
+}
+
+OnnxModel with_sizes(const OnnxModel& model, const spmd::Hints& sizes) {
+  require_symbols(model, sizes);
+  OnnxModel sized = model.clone();
+  set_sizes(*sized.graph, sizes);
+  return sized;
 }
 
 spmd::Hints symbol_values(const OnnxModel& model, const Graph* rewritten, const spmd::Hints& given,

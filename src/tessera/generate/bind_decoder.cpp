@@ -5,7 +5,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ops/library/node_builder.h"
 
-namespace tessera::rewrite {
+namespace tessera::generate {
 namespace {
 
 Value* decoder_input(const Graph& graph, const std::string& name) {
@@ -72,4 +72,4 @@ void substitute(Graph& graph, const std::string& symbol, const Expr& by) {
   }
 }
 
-}  // namespace tessera::rewrite
+}  // namespace tessera::generate

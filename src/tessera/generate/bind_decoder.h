@@ -5,7 +5,7 @@
 
 #include "tessera/generate/held_decoder.h"
 
-namespace tessera::rewrite {
+namespace tessera::generate {
 
 /// Binds a decoder, before it is rewritten, to what all its runs have in common: the number of texts, a mask of ones,
 /// and the branch that continues caches, which also continues empty ones. Returns the symbols of a run's tokens and,
@@ -15,4 +15,4 @@ std::pair<std::string, std::string> bind_decoder(Graph& graph, const DecoderPort
 /// Replaces a symbol in all extents and contents.
 void substitute(Graph& graph, const std::string& symbol, const Expr& by);
 
-}  // namespace tessera::rewrite
+}  // namespace tessera::generate

@@ -8,7 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
 
-namespace tessera::api {
+namespace tessera::generate {
 namespace {
 
 using Rows = std::vector<std::vector<float>>;
@@ -72,16 +72,15 @@ Tensor integers(DType dtype, Dims dims, const std::vector<int64_t>& elements) {
 /// have them, behind as many others as there is room for.
 Plan for_decoding(const DecoderSource& source, const Model& model) {
   Plan plan = source.plan;
-  const rewrite::DecoderPorts& ports = source.ports;
+  const DecoderPorts& ports = source.ports;
   const std::vector<std::string> symbols = model.symbols();
   const auto suppose = [&](const TensorInfo& input, size_t dim, int64_t size) {
     if (dim < input.shape.size() && std::find(symbols.begin(), symbols.end(), input.shape[dim]) != symbols.end())
       plan.shapes.try_emplace(input.shape[dim], size);
   };
   for (const TensorInfo& input : model.inputs()) {
-    const bool is_cache =
-        std::any_of(ports.caches.begin(), ports.caches.end(),
-                    [&](const rewrite::DecoderPorts::Cache& cache) { return cache.past == input.name; });
+    const bool is_cache = std::any_of(ports.caches.begin(), ports.caches.end(),
+                                      [&](const DecoderPorts::Cache& cache) { return cache.past == input.name; });
     if (is_cache || input.name == ports.ids) suppose(input, 0, source.options.batch);
     if (is_cache) suppose(input, 2, source.options.capacity - 1);
     if (input.name == ports.ids) suppose(input, 1, 1);
@@ -150,7 +149,7 @@ class LoadedDecoder : public Decoder {
     return logits == outputs.end() ? Rows{} : rows_of(logits->second, last);
   }
 
-  rewrite::DecoderPorts ports_;
+  DecoderPorts ports_;
   Tensors inputs_;
   Program program_;
   Session session_;
@@ -158,9 +157,9 @@ class LoadedDecoder : public Decoder {
   bool sees_caches_only_ = false;  // the mask is as long as a cache and the run's tokens together
 };
 
-class HeldDecoder : public LoadedDecoder {
+class HoldingDecoder : public LoadedDecoder {
  public:
-  HeldDecoder(const DecoderSource& source, rewrite::HeldDecoder held)
+  HoldingDecoder(const DecoderSource& source, HeldDecoder held)
       : LoadedDecoder(source, model_of(source.model, std::move(held.model))) {
     ragged = held.ragged;
     capacity_ = source.options.capacity;
@@ -214,8 +213,8 @@ class HeldDecoder : public LoadedDecoder {
   void give_run(const std::vector<int64_t>& ids, const std::vector<int64_t>& held, const std::vector<int64_t>& last) {
     const auto texts = static_cast<int64_t>(held.size());
     give(ports_.ids, {texts, static_cast<int64_t>(ids.size()) / texts}, ids);
-    give(rewrite::kHeld, {texts}, held);
-    give(rewrite::kLast, {texts}, last);
+    give(kHeld, {texts}, held);
+    give(kLast, {texts}, last);
   }
 
   int64_t capacity_ = 0;
@@ -240,7 +239,7 @@ class HandedDecoder : public LoadedDecoder {
  private:
   bool is_past(const std::string& name) const {
     return std::any_of(ports_.caches.begin(), ports_.caches.end(),
-                       [&](const rewrite::DecoderPorts::Cache& cache) { return cache.past == name; });
+                       [&](const DecoderPorts::Cache& cache) { return cache.past == name; });
   }
 
   // A cache [batch, heads, past, width] of no tokens.
@@ -275,7 +274,7 @@ class HandedDecoder : public LoadedDecoder {
 
   Rows run(int64_t sequence) {
     const Tensors outputs = session_.run(inputs_);
-    for (const rewrite::DecoderPorts::Cache& cache : ports_.caches)
+    for (const DecoderPorts::Cache& cache : ports_.caches)
       if (const auto present = outputs.find(cache.present); present != outputs.end())
         inputs_[cache.past] = present->second;
     past_ += sequence;
@@ -306,8 +305,8 @@ class UncachedDecoder : public HandedDecoder {
 
 }  // namespace
 
-std::unique_ptr<Decoder> held_decoder(const DecoderSource& source, rewrite::HeldDecoder held) {
-  return std::make_unique<HeldDecoder>(source, std::move(held));
+std::unique_ptr<Decoder> held_decoder(const DecoderSource& source, HeldDecoder held) {
+  return std::make_unique<HoldingDecoder>(source, std::move(held));
 }
 
 std::unique_ptr<Decoder> handed_decoder(const DecoderSource& source) {
@@ -318,4 +317,4 @@ std::unique_ptr<Decoder> uncached_decoder(const DecoderSource& source) {
   return std::make_unique<UncachedDecoder>(source);
 }
 
-}  // namespace tessera::api
+}  // namespace tessera::generate

@@ -7,7 +7,7 @@
 #include "tessera/generate/held_decoder.h"
 #include "tessera/generation.h"
 
-namespace tessera::api {
+namespace tessera::generate {
 
 /// What held caches have of a batch of texts.
 struct HeldTexts {
@@ -47,14 +47,14 @@ struct DecoderSource {
   const GeneratorOptions& options;
   const CompileOptions& compile;
   const SessionOptions& session;
-  const rewrite::DecoderPorts& ports;
+  const DecoderPorts& ports;
 };
 
 /// Its caches are states, to which each run appends.
-std::unique_ptr<Decoder> held_decoder(const DecoderSource& source, rewrite::HeldDecoder held);
+std::unique_ptr<Decoder> held_decoder(const DecoderSource& source, HeldDecoder held);
 /// Its caches leave each run and enter the next.
 std::unique_ptr<Decoder> handed_decoder(const DecoderSource& source);
 /// It runs the whole text for each token.
 std::unique_ptr<Decoder> uncached_decoder(const DecoderSource& source);
 
-}  // namespace tessera::api
+}  // namespace tessera::generate

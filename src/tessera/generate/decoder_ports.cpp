@@ -6,11 +6,11 @@
 #include <array>
 #include <set>
 
-#include "tessera/api/pairing.h"
 #include "tessera/base/error.h"
+#include "tessera/compiler/pairing.h"
 #include "tessera/ir/glob.h"
 
-namespace tessera::api {
+namespace tessera::generate {
 namespace {
 
 constexpr std::array<std::string_view, 8> kCaches = {
@@ -64,7 +64,7 @@ class PortFinder {
  public:
   explicit PortFinder(const Graph& graph) : graph_(graph) {}
 
-  rewrite::DecoderPorts find(const std::vector<std::string>& caches, const Tensors& constants) {
+  DecoderPorts find(const std::vector<std::string>& caches, const Tensors& constants) {
     for (const std::string& text : caches)
       if (pair(text) == 0)
         fail("generate", "'{}' pairs no input with an output; the inputs are: {}", text, names(graph_.inputs));
@@ -89,7 +89,7 @@ class PortFinder {
 
  private:
   size_t pair(const std::string& text) {
-    const Pairing pairing = Pairing::parse(text);
+    const compiler::Pairing pairing = compiler::Pairing::parse(text);
     if (!pairing.next)
       fail("generate", "'{}' names no output; write INPUT=OUTPUT, as 'past_key_values.*=present.*'", text);
     size_t pairs = 0;
@@ -150,15 +150,14 @@ class PortFinder {
   }
 
   const Graph& graph_;
-  rewrite::DecoderPorts ports_;
+  DecoderPorts ports_;
   std::set<std::string> known_, taken_;
 };
 
 }  // namespace
 
-rewrite::DecoderPorts decoder_ports(const Graph& graph, const std::vector<std::string>& caches,
-                                    const Tensors& constants) {
+DecoderPorts decoder_ports(const Graph& graph, const std::vector<std::string>& caches, const Tensors& constants) {
   return PortFinder(graph).find(caches, constants);
 }
 
-}  // namespace tessera::api
+}  // namespace tessera::generate

@@ -7,12 +7,12 @@
 #include <optional>
 #include <string_view>
 
-#include "tessera/api/compute_sizes.h"
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
 #include "tessera/generate/decoder.h"
 #include "tessera/generate/decoder_ports.h"
 #include "tessera/launch/engines.h"
+#include "tessera/program_io/compute_sizes.h"
 #include "tessera/rewrite/passes.h"
 
 namespace tessera {
@@ -43,10 +43,10 @@ void require_room(const std::vector<std::vector<int64_t>>& prompts, int64_t max_
            options.grows ? " at most; ask for fewer new tokens" : "; give them a larger capacity");
 }
 
-rewrite::HeldDecoder held_in(const Model& model, const rewrite::DecoderPorts& ports, const GeneratorOptions& options,
-                             int64_t capacity) {
-  rewrite::HeldDecoder held = rewrite::hold_caches(model.impl().model, ports, options.batch, capacity);
-  if (options.cache_dtype) rewrite::type_caches(held, *options.cache_dtype);
+generate::HeldDecoder held_in(const Model& model, const generate::DecoderPorts& ports, const GeneratorOptions& options,
+                              int64_t capacity) {
+  generate::HeldDecoder held = generate::hold_caches(model.impl().model, ports, options.batch, capacity);
+  if (options.cache_dtype) generate::type_caches(held, *options.cache_dtype);
   return held;
 }
 
@@ -85,15 +85,15 @@ struct Generator::Impl {
   GeneratorOptions options;
   CompileOptions compile_options;
   SessionOptions session;
-  rewrite::DecoderPorts ports;
+  generate::DecoderPorts ports;
   std::shared_ptr<Connection> connection = session.connection;
-  std::unique_ptr<api::Decoder> decoder;
+  std::unique_ptr<generate::Decoder> decoder;
   CacheForm form = CacheForm::held;
   std::string reason;
   bool given = false;
   int64_t vocabulary = -1, cache_bytes = 0;
 
-  api::DecoderSource source() const { return {model, mesh, plan, options, compile_options, session, ports}; }
+  generate::DecoderSource source() const { return {model, mesh, plan, options, compile_options, session, ports}; }
 
   void make() {
     if (options.best == CacheForm::held)
@@ -107,11 +107,11 @@ struct Generator::Impl {
            "caches that go from run to run are in rank 0's process only; leave ranks threads of one process, or run "
            "over the whole text for each token{}{}",
            reason.empty() ? "" : ". They are not held since: ", reason);
-    decoder = form == CacheForm::none ? api::uncached_decoder(source()) : api::handed_decoder(source());
+    decoder = form == CacheForm::none ? generate::uncached_decoder(source()) : generate::handed_decoder(source());
   }
 
   /// The model with caches of that capacity in them; nullopt, and why, if it is none that can have them.
-  std::optional<rewrite::HeldDecoder> hold(int64_t capacity, std::string& why_not) const {
+  std::optional<generate::HeldDecoder> hold(int64_t capacity, std::string& why_not) const {
     try {
       return held_in(model, ports, options, capacity);
     } catch (const Error& error) {
@@ -123,15 +123,15 @@ struct Generator::Impl {
     }
   }
 
-  void load(rewrite::HeldDecoder held) {
+  void load(generate::HeldDecoder held) {
     given = held.given;
-    decoder = api::held_decoder(source(), std::move(held));
+    decoder = generate::held_decoder(source(), std::move(held));
     cache_bytes = 0;
     for (const StateInfo& state : decoder->program().states())
       if (state.changes) cache_bytes += state.bytes;
   }
 
-  const api::Decoder& loaded() const {
+  const generate::Decoder& loaded() const {
     if (!decoder)
       fail("generate",
            "caches could neither grow nor become what they were; make the generator anew, with more memory");
@@ -175,9 +175,9 @@ struct Generator::Impl {
     if (form != CacheForm::held || tokens <= options.capacity) return;
     const int64_t before = options.capacity, wanted = std::max(tokens, std::min(kMostTokens, 2 * before));
     std::string why_not;
-    std::optional<rewrite::HeldDecoder> larger = hold(wanted, why_not);
+    std::optional<generate::HeldDecoder> larger = hold(wanted, why_not);
     if (!larger) fail("generate", "caches of {} tokens cannot grow: {}", before, why_not);
-    const api::HeldTexts texts = goes_on ? decoder->leave() : api::HeldTexts();
+    const generate::HeldTexts texts = goes_on ? decoder->leave() : generate::HeldTexts();
     decoder.reset();  // its weights go before they come again
     options.capacity = wanted;
     try {
@@ -273,9 +273,9 @@ Generator::Generator(const Model& model, const Mesh& mesh, const Plan& plan, con
          name_of(*plan.dtype));
   if (options.grows && session.connection)
     fail("generate", "caches of ranks that are processes do not grow; give them the capacity that texts may need");
-  impl_ =
-      std::make_unique<Impl>(Impl{model, mesh, plan, options, compile_options, session,
-                                  api::decoder_ports(*model.impl().model.graph, options.caches, options.constants)});
+  impl_ = std::make_unique<Impl>(
+      Impl{model, mesh, plan, options, compile_options, session,
+           generate::decoder_ports(*model.impl().model.graph, options.caches, options.constants)});
   impl_->make();
   for (const TensorInfo& output : program().outputs())
     if (output.name == impl_->ports.logits && !output.shape.empty())
@@ -308,8 +308,9 @@ Generation Generator::generate(const std::vector<std::vector<int64_t>>& prompts,
 
 Model held_decoder(const Model& model, const GeneratorOptions& options) {
   require_options(options);
-  const rewrite::DecoderPorts ports = api::decoder_ports(*model.impl().model.graph, options.caches, options.constants);
-  rewrite::HeldDecoder held = held_in(model, ports, options, options.capacity);
+  const generate::DecoderPorts ports =
+      generate::decoder_ports(*model.impl().model.graph, options.caches, options.constants);
+  generate::HeldDecoder held = held_in(model, ports, options, options.capacity);
   Graph& graph = *held.model.graph;
   for (const std::string& name : held.caches) {
     Value* cache = graph.find(name);
@@ -318,7 +319,7 @@ Model held_decoder(const Model& model, const GeneratorOptions& options) {
     cache->changing = false;
   }
   rewrite::spell_out(graph);
-  api::compute_sizes(graph);
+  program_io::compute_sizes(graph);
   return api::model_of(model, std::move(held.model));
 }
 

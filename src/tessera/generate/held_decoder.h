@@ -6,7 +6,7 @@
 #include "tessera/ir/graph.h"
 
 /// Decoders: models that continue texts, token by token.
-namespace tessera::rewrite {
+namespace tessera::generate {
 
 /// What the inputs and outputs of a decoder mean. "": it has no such input.
 struct DecoderPorts {
@@ -48,4 +48,4 @@ HeldDecoder hold_caches(const OnnxModel& model, const DecoderPorts& ports, int64
 /// works in that type: its queries and its result are rounded, too.
 void type_caches(HeldDecoder& held, DType type);
 
-}  // namespace tessera::rewrite
+}  // namespace tessera::generate

@@ -32,7 +32,7 @@
 // 0 to `sequence` are positions, and begin at `held`, but for those of keys in a mask (longer_mask.h). That is right if
 // nothing else mixes tokens, which the operators' sharding rules say: a dimension of tokens must pass through every
 // other operator.
-namespace tessera::rewrite {
+namespace tessera::generate {
 namespace {
 
 template <typename Expressions>
@@ -54,7 +54,7 @@ class CacheHolder {
   HeldDecoder run() {
     std::tie(sequence_, past_) = bind_decoder(graph(), ports_, batch_);
     // Now it is known which branch is taken, and a mask that hides no token vanishes, or leaves is_causal.
-    rewrite_model(held_.model);
+    rewrite::rewrite_model(held_.model);
     if (!held_.given) keep_all_tokens(graph(), ports_, past_);
     add_inputs();
     if (held_.given)
@@ -105,8 +105,8 @@ class CacheHolder {
            to_string(shape));
     Value* state = graph().add_state(name, Tensor::zeros(fresh->dtype(), *dims));
     state->type = {fresh->dtype(), shape};
-    Value* next = emit(graph(), "TensorScatter", {state, fresh, held_tokens_}, before, {attribute("axis", int64_t{2})},
-                       "next." + name);
+    Value* next = rewrite::emit(graph(), "TensorScatter", {state, fresh, held_tokens_}, before,
+                                {rewrite::attribute("axis", int64_t{2})}, "next." + name);
     graph().set_next(state, next);
     held_.caches.push_back(name);
     return next;
@@ -115,19 +115,19 @@ class CacheHolder {
   // --- A model with caches
 
   void take_caches() {
-    for (Node* node : nodes_of(graph()))
-      if (node->is("Attention") && node->input(ops::kPastKey)) with_heads_apart(graph(), node);
-    const AffineAnalysis analysis(graph());
+    for (Node* node : rewrite::nodes_of(graph()))
+      if (node->is("Attention") && node->input(ops::kPastKey)) rewrite::with_heads_apart(graph(), node);
+    const rewrite::AffineAnalysis analysis(graph());
     const LaterKeys later(analysis, Expr::symbol(past_));
     std::set<const Node*> causal;
     for (const auto& node : graph().nodes())
       if (node->is("Attention") && node->input(ops::kMask) && later.alone_hidden_by(node->input(ops::kMask)))
         causal.insert(node.get());
-    for (Node* node : nodes_of(graph()))
+    for (Node* node : rewrite::nodes_of(graph()))
       if (node->is("Attention") && node->input(ops::kPastKey)) join_past(node);
     for (const DecoderPorts::Cache& cache : ports_.caches) take(cache);
     size_t readers = 0;
-    for (Node* node : nodes_of(graph())) {
+    for (Node* node : rewrite::nodes_of(graph())) {
       if (!node->is("Attention")) continue;
       if (!reads_cache(node->input(ops::kKey))) {
         if (node->get_int("is_causal", 0) == 0) held_.ragged = batch_ == 1;
@@ -151,11 +151,11 @@ class CacheHolder {
   void join_past(Node* node) {
     for (const auto& [fresh, past, present] :
          {std::tuple(ops::kKey, ops::kPastKey, 1), std::tuple(ops::kValue, ops::kPastValue, 2)}) {
-      Value* all =
-          emit(graph(), "Concat", {node->inputs[past], node->inputs[fresh]}, node, {attribute("axis", int64_t{2})});
+      Value* all = rewrite::emit(graph(), "Concat", {node->inputs[past], node->inputs[fresh]}, node,
+                                 {rewrite::attribute("axis", int64_t{2})});
       if (Value* old = node->output(static_cast<size_t>(present));
           old && (!old->uses.empty() || graph().is_output(old))) {
-        if (!replace(graph(), old, all)) fail("generate", "the output '{}' has two names", old->name);
+        if (!rewrite::replace(graph(), old, all)) fail("generate", "the output '{}' has two names", old->name);
       }
       graph().set_input(node, fresh, all);
       graph().set_input(node, past, nullptr);
@@ -164,9 +164,9 @@ class CacheHolder {
 
   void take(const DecoderPorts::Cache& cache) {
     Value* past = find(cache.past);
-    Node* join = made_by(find(cache.present), "Concat");
-    if (!join || join->inputs.size() != 2 || join->inputs[0] != past || axis_of(*join, "axis", 0, past->rank()) != 2 ||
-        past->uses.size() != 1)
+    Node* join = rewrite::made_by(find(cache.present), "Concat");
+    if (!join || join->inputs.size() != 2 || join->inputs[0] != past ||
+        rewrite::axis_of(*join, "axis", 0, past->rank()) != 2 || past->uses.size() != 1)
       fail("generate",
            "the output '{}' is not the cache '{}' with more tokens behind it, or that is read otherwise, too",
            cache.present, cache.past);
@@ -217,7 +217,7 @@ class CacheHolder {
   void give_caches() {
     size_t count = 0;
     const Expr sequence = Expr::symbol(sequence_);
-    for (Node* node : nodes_of(graph())) {
+    for (Node* node : rewrite::nodes_of(graph())) {
       if (!node->is("Attention")) continue;
       if (node->get_int("is_causal", 0) == 0) fail("generate", "{} sees later tokens", node->label());
       if (Value* mask = node->input(ops::kMask)) {
@@ -296,7 +296,8 @@ class CacheHolder {
            to_string(made->shape()));
     const Shape shape = all->shape();
     ops::NodeBuilder b(graph(), "generate", by_weight ? product : nullptr);
-    Value* row = b.emit("GatherND", {all, b.reshape(last_, {batch_, 1})}, {attribute("batch_dims", int64_t{1})});
+    Value* row =
+        b.emit("GatherND", {all, b.reshape(last_, {batch_, 1})}, {rewrite::attribute("batch_dims", int64_t{1})});
     Value* one = b.reshape(row, {batch_, 1, shape[2]});
     if (by_weight) {
       graph().set_input(product, 0, one);
@@ -330,4 +331,4 @@ HeldDecoder hold_caches(const OnnxModel& model, const DecoderPorts& ports, int64
   return CacheHolder(model.clone(), ports, batch, capacity, false).run();
 }
 
-}  // namespace tessera::rewrite
+}  // namespace tessera::generate

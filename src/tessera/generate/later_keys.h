@@ -2,14 +2,14 @@
 
 #include "tessera/rewrite/raise/affine.h"
 
-namespace tessera::rewrite {
+namespace tessera::generate {
 
 /// Recognises masks over [..., queries, keys] that hide what comes after a query, which stands at `past` + its index,
 /// and nothing else, or that hide what comes long before it: bool, or added to scores.
 class LaterKeys {
  public:
   /// The analysis must outlive it.
-  LaterKeys(const AffineAnalysis& analysis, Expr past) : analysis_(analysis), past_(std::move(past)) {}
+  LaterKeys(const rewrite::AffineAnalysis& analysis, Expr past) : analysis_(analysis), past_(std::move(past)) {}
 
   bool alone_hidden_by(const Value* mask) const;
   /// Whether a mask hides from every query at q all keys j < q - `kept`, and which others it hides depends on nothing
@@ -25,8 +25,8 @@ class LaterKeys {
   bool sees_earlier(const Value* condition) const;
   bool counts(const Value* value, size_t from_end, const Expr& offset) const;
 
-  const AffineAnalysis& analysis_;
+  const rewrite::AffineAnalysis& analysis_;
   Expr past_;
 };
 
-}  // namespace tessera::rewrite
+}  // namespace tessera::generate

@@ -6,7 +6,7 @@
 #include "tessera/generate/token_meetings.h"
 #include "tessera/rewrite/edit.h"
 
-namespace tessera::rewrite {
+namespace tessera::generate {
 namespace {
 
 class LongerMask {
@@ -47,15 +47,16 @@ class LongerMask {
     std::vector<Value*> operands;
     if (node->is("Range")) {
       // From a number, in steps of one, for each key.
-      const auto start = contents(node->input(0)), limit = contents(node->input(1)), step = contents(node->input(2));
+      const auto start = rewrite::contents(node->input(0)), limit = rewrite::contents(node->input(1)),
+                 step = rewrite::contents(node->input(2));
       if (!start || !limit || !step || !step->at(0).is(1) || mentions_keys(start->at(0)) ||
           !(limit->at(0) - start->at(0) == Expr::symbol(symbol_)))
         return nullptr;
       operands = {node->inputs[0], list({with_keys(limit->at(0))}, true), node->inputs[2]};
-    } else if (is_elementwise(*node) || node->is("Transpose")) {
+    } else if (rewrite::is_elementwise(*node) || node->is("Transpose")) {
       for (Value* operand : node->inputs) operands.push_back(make(operand));
     } else if (node->is("Reshape") || node->is("Expand") || node->is("Tile")) {
-      const auto shape = contents(node->input(1));
+      const auto shape = rewrite::contents(node->input(1));
       if (!shape || (node->is("Tile") && std::any_of(shape->begin(), shape->end(),
                                                      [&](const Expr& times) { return mentions_keys(times); })))
         return nullptr;
@@ -64,7 +65,7 @@ class LongerMask {
       operands = {make(node->input(0)), list(wanted, false)};
     }
     if (operands.empty() || std::find(operands.begin(), operands.end(), nullptr) != operands.end()) return nullptr;
-    return emit(graph_, node->op_type, operands, before_, node->attributes);
+    return rewrite::emit(graph_, node->op_type, operands, before_, node->attributes);
   }
 
   Value* list(const std::vector<Expr>& elements, bool scalar) {
@@ -88,4 +89,4 @@ Value* longer_mask(Graph& graph, Value* mask, const std::string& symbol, int64_t
   return is_row ? LongerMask(graph, symbol, keys, before).make(mask) : nullptr;
 }
 
-}  // namespace tessera::rewrite
+}  // namespace tessera::generate

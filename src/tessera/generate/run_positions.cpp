@@ -3,7 +3,7 @@
 #include "tessera/base/error.h"
 #include "tessera/rewrite/edit.h"
 
-namespace tessera::rewrite {
+namespace tessera::generate {
 namespace {
 
 const Node* node_behind(const Graph& graph, const Value* value) {
@@ -40,17 +40,17 @@ Value* RunPositions::of_all() {
 
 void RunPositions::replace_input(Value* input, Value* positions) {
   if (input->dtype() != DType::int64)
-    positions = emit(graph_, "Cast", {positions}, node_behind(graph_, positions),
-                     {attribute("to", static_cast<int64_t>(input->dtype()))});
+    positions = rewrite::emit(graph_, "Cast", {positions}, node_behind(graph_, positions),
+                              {rewrite::attribute("to", static_cast<int64_t>(input->dtype()))});
   graph_.replace_uses(input, positions);
   graph_.erase(input);
 }
 
 void RunPositions::replace_ranges(const Expr& first, bool by_rows) {
   graph_.erase_dead();
-  for (Node* node : nodes_of(graph_)) {
+  for (Node* node : rewrite::nodes_of(graph_)) {
     if (!node->is("Range") || made(node->outputs[0])) continue;
-    const auto start = contents(node->input(0)), step = contents(node->input(2));
+    const auto start = rewrite::contents(node->input(0)), step = rewrite::contents(node->input(2));
     if (!start || start->size() != 1 || node->outputs[0]->shape()[0] != Expr::symbol(sequence_) ||
         node->outputs[0]->dtype() != DType::int64 || !step || !step->front().is(1))
       continue;
@@ -79,8 +79,8 @@ void RunPositions::replace_by_rows(Value* range, int64_t shift) {
     Shape shape = viewed;
     shape[0] = batch_;
     graph_.set_input(use.node, 0, shifted(of_rows(), shift, use.node));
-    graph_.set_input(use.node, 1, shape_operand(graph_, shape));
+    graph_.set_input(use.node, 1, rewrite::shape_operand(graph_, shape));
   }
 }
 
-}  // namespace tessera::rewrite
+}  // namespace tessera::generate

@@ -6,7 +6,7 @@
 #include "tessera/ir/graph.h"
 #include "tessera/ops/library/node_builder.h"
 
-namespace tessera::rewrite {
+namespace tessera::generate {
 
 /// The positions of the tokens of a run, which stand behind those that caches hold. They are made where they are used,
 /// since passes drop what nobody uses.
@@ -43,4 +43,4 @@ class RunPositions {
   std::set<const Value*> own_;
 };
 
-}  // namespace tessera::rewrite
+}  // namespace tessera::generate

@@ -5,7 +5,7 @@
 
 #include "tessera/ops/op.h"
 
-namespace tessera::rewrite {
+namespace tessera::generate {
 namespace {
 
 bool passes_tokens(const ops::Rule& rule, const ops::DimFactors& dim, const std::string& symbol) {
@@ -52,4 +52,4 @@ TokenMeeting where_tokens_meet(const Graph& graph, const std::string& symbol) {
   return {};
 }
 
-}  // namespace tessera::rewrite
+}  // namespace tessera::generate

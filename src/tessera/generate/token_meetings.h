@@ -4,7 +4,7 @@
 
 #include "tessera/ir/graph.h"
 
-namespace tessera::rewrite {
+namespace tessera::generate {
 
 /// A node that combines what lies along a dimension.
 struct TokenMeeting {
@@ -20,4 +20,4 @@ TokenMeeting where_tokens_meet(const Graph& graph, const std::string& symbol);
 
 bool mentions(const Expr& expression, const std::string& symbol);
 
-}  // namespace tessera::rewrite
+}  // namespace tessera::generate

@@ -11,7 +11,7 @@
 // that reads caches works in their type, between casts of its queries and its result. So no other form of a cache is
 // ever made. What only moves elements on the way (heads that are repeated) moves them in the caches' type; for whatever
 // else reads a cache, it is cast back.
-namespace tessera::rewrite {
+namespace tessera::generate {
 namespace {
 
 class CacheTypes {
@@ -26,7 +26,7 @@ class CacheTypes {
       cache->data = Tensor::zeros(type_, cache->data.dims);
       cache->type.dtype = type_;
     }
-    for (Node* node : nodes_of(graph_)) visit(*node);
+    for (Node* node : rewrite::nodes_of(graph_)) visit(*node);
     graph_.verify("type_caches");
   }
 
@@ -53,7 +53,7 @@ class CacheTypes {
       Value* y = node.outputs[0];
       const DType before = y->dtype();
       y->type.dtype = type_;
-      Value* cast = cast_to(y, before, node_after(graph_, &node));
+      Value* cast = cast_to(y, before, rewrite::node_after(graph_, &node));
       graph_.replace_uses(y, cast);
       graph_.set_input(cast->producer, 0, y);
     } else {
@@ -73,7 +73,7 @@ class CacheTypes {
   }
 
   Value* cast_to(Value* value, DType type, const Node* before) {
-    return emit(graph_, "Cast", {value}, before, {attribute("to", static_cast<int64_t>(type))});
+    return rewrite::emit(graph_, "Cast", {value}, before, {rewrite::attribute("to", static_cast<int64_t>(type))});
   }
 
   HeldDecoder& held_;
@@ -88,4 +88,4 @@ void type_caches(HeldDecoder& held, DType type) {
   CacheTypes(held, type).run();
 }
 
-}  // namespace tessera::rewrite
+}  // namespace tessera::generate

@@ -18,13 +18,14 @@
 //   y = Attention(query, Concat(…), …, mask)                               the same
 // if the mask hides all keys j ≤ q - k - 1 of a query q, those of which the cache keeps none. A mask compares places of
 // keys with those of queries, and does not change if both are counted from an earlier token on.
-namespace tessera::rewrite {
+namespace tessera::generate {
 namespace {
 
 /// How many tokens the Slice keeps, if it takes the last ones along the third dimension of four.
 std::optional<int64_t> last_tokens(const Node& slice) {
-  const auto start = numbers(slice.input(1)), end = numbers(slice.input(2)), axes = numbers(slice.input(3)),
-             steps = slice.input(4) ? numbers(slice.input(4)) : std::vector<int64_t>{1};
+  const auto start = rewrite::numbers(slice.input(1)), end = rewrite::numbers(slice.input(2)),
+             axes = rewrite::numbers(slice.input(3)),
+             steps = slice.input(4) ? rewrite::numbers(slice.input(4)) : std::vector<int64_t>{1};
   if (slice.inputs[0]->rank() != 4 || !start || !end || !axes || !steps) return std::nullopt;
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   if (start->size() != 1 || start->front() >= 0 || start->front() < -kMost || end->size() != 1 ||
@@ -43,7 +44,7 @@ class WindowOpener {
     for (const DecoderPorts::Cache& cache : ports.caches) any |= is_window(cache);
     if (!any) return;
     require_masks_only();
-    const AffineAnalysis analysis(graph_);
+    const rewrite::AffineAnalysis analysis(graph_);
     const LaterKeys keys(analysis, Expr::symbol(past_));
     for (const DecoderPorts::Cache& cache : ports.caches)
       if (is_window(cache)) open(cache, keys);
@@ -53,8 +54,8 @@ class WindowOpener {
 
  private:
   bool is_window(const DecoderPorts::Cache& cache) const {
-    const Node* slice = made_by(graph_.find(cache.present), "Slice");
-    const Node* join = slice ? made_by(slice->inputs[0], "Concat") : nullptr;
+    const Node* slice = rewrite::made_by(graph_.find(cache.present), "Slice");
+    const Node* join = slice ? rewrite::made_by(slice->inputs[0], "Concat") : nullptr;
     return join && join->inputs.size() == 2 && last_tokens(*slice);
   }
 
@@ -62,13 +63,14 @@ class WindowOpener {
     Value* present = graph_.find(cache.present);
     Node* join = present->producer->inputs[0]->producer;
     int64_t kept = *last_tokens(*present->producer);
-    if (Node* again = made_by(join->inputs[0], "Slice"))
+    if (Node* again = rewrite::made_by(join->inputs[0], "Slice"))
       if (const auto fewer = last_tokens(*again); fewer && again->inputs[0] == graph_.find(cache.past)) {
         kept = std::min(kept, *fewer);
         graph_.set_input(join, 0, again->inputs[0]);
       }
     require_hidden(join->outputs[0], cache, kept, keys);
-    if (!replace(graph_, present, join->outputs[0])) fail("generate", "the output '{}' has two names", cache.present);
+    if (!rewrite::replace(graph_, present, join->outputs[0]))
+      fail("generate", "the output '{}' has two names", cache.present);
   }
 
   /// Whatever reads these keys or values has a mask that hides what the cache drops.
@@ -108,7 +110,8 @@ class WindowOpener {
       const Node* node = next.back();
       next.pop_back();
       if (!seen.insert(node).second) continue;
-      const bool goes_on = node->is("Range") || node->is("Reshape") || node->is("Expand") || is_elementwise(*node);
+      const bool goes_on =
+          node->is("Range") || node->is("Reshape") || node->is("Expand") || rewrite::is_elementwise(*node);
       if (!goes_on)
         fail("generate",
              "{} computes with the number of tokens that caches keep, which is not that of all earlier ones",
@@ -128,4 +131,4 @@ void keep_all_tokens(Graph& graph, const DecoderPorts& ports, const std::string&
   WindowOpener(graph, past).open(ports);
 }
 
-}  // namespace tessera::rewrite
+}  // namespace tessera::generate

@@ -4,7 +4,7 @@
 
 #include "tessera/generate/held_decoder.h"
 
-namespace tessera::rewrite {
+namespace tessera::generate {
 
 /// Lets caches that keep the last tokens only, as those of sliding windows do, keep all of them: where a mask hides the
 /// others from every Attention anyway, the answer is the same, and so `past`, the symbol of the tokens that a cache
@@ -12,4 +12,4 @@ namespace tessera::rewrite {
 /// the model computes more than masks with their number.
 void keep_all_tokens(Graph& graph, const DecoderPorts& ports, const std::string& past);
 
-}  // namespace tessera::rewrite
+}  // namespace tessera::generate

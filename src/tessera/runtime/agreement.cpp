@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <span>
 #include <vector>
 
@@ -14,15 +13,17 @@ namespace tessera::runtime {
 namespace {
 
 struct Record {
-  int32_t kind = 0;             // an ErrorKind; 0: no error
-  int64_t mark = 0;             // of the rank's data; its negative is a number, too
-  std::array<char, 40> what{};  // the rank was given
+  int32_t kind = 0;                   // an ErrorKind; 0: no error
+  int64_t mark = 0;                   // of the rank's data; its negative is a number, too
+  std::array<char, 40> what{};        // the rank was given
+  std::array<char, 40> stage{"run"};  // of the error
   std::array<char, 500> message{};
 };
 
 template <size_t N>
-void put(std::array<char, N>& to, const std::string& text) {
-  std::strncpy(to.data(), text.c_str(), N - 1);
+void put(std::array<char, N>& to, std::string_view text) {
+  to = {};
+  std::copy_n(text.data(), std::min(text.size(), N - 1), to.data());
 }
 
 Record record_of(const std::exception_ptr& error) {
@@ -32,7 +33,8 @@ Record record_of(const std::exception_ptr& error) {
     return record;
   } catch (const Error& known) {
     record.kind = static_cast<int32_t>(known.kind());
-    put(record.message, known.what());
+    put(record.stage, known.stage());
+    put(record.message, known.message());
   } catch (const std::exception& other) {
     record.kind = static_cast<int32_t>(ErrorKind::running);
     put(record.message, other.what());
@@ -42,11 +44,8 @@ Record record_of(const std::exception_ptr& error) {
 
 /// Rank 2's error "[bind] extent" as an Error of the same stage that names the rank.
 std::exception_ptr error_of(int rank, const Record& record) {
-  const std::string text = record.message.data();
-  const size_t end = text.starts_with('[') ? text.find("] ") : std::string::npos;
-  const bool staged = end != std::string::npos;
-  return std::make_exception_ptr(Error(static_cast<ErrorKind>(record.kind), staged ? text.substr(1, end - 1) : "run",
-                                       fmt::format("rank {}: {}", rank, staged ? text.substr(end + 2) : text)));
+  return std::make_exception_ptr(Error(static_cast<ErrorKind>(record.kind), record.stage.data(),
+                                       fmt::format("rank {}: {}", rank, record.message.data())));
 }
 
 /// Rank `rank` has another mark than rank 0.

@@ -54,9 +54,10 @@ std::string words_of(const std::exception_ptr& problem) {
   try {
     if (problem) std::rethrow_exception(problem);
     return "";
+  } catch (const Error& error) {
+    return error.stage() == kStage ? std::string(error.message()) : error.what();
   } catch (const std::exception& error) {
-    const std::string text = error.what(), stage = fmt::format("[{}] ", kStage);
-    return text.starts_with(stage) ? text.substr(stage.size()) : text;
+    return error.what();
   }
 }
 

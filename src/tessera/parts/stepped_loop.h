@@ -5,13 +5,15 @@
 #include <string>
 #include <vector>
 
-#include "tessera/compiler/segments.h"
-#include "tessera/tessera.h"
+#include "tessera/parts/segments.h"
+#include "tessera/tensors.h"
 
-namespace tessera::api {
+namespace tessera::parts {
 
 /// Types of tensors as programs know them: extents that differ between runs are symbols.
 using Types = std::map<std::string, TensorType>;
+
+TensorType exact_type(const Tensor& tensor);
 
 /// A type that fits both: extents that differ become symbols of their own, named after the tensor. If even the element
 /// types or the ranks differ, it is the second.
@@ -25,10 +27,9 @@ TensorType common_type(const std::string& name, const TensorType& before, const 
 /// so that a later run needs no other programs; `result_types` gets those of the results.
 ///
 /// Throws a user error for rows of different extents, and for scan inputs of different lengths.
-std::vector<Tensor> run_stepped(const compiler::SteppedLoop& loop, const Node& node,
-                                const std::vector<Tensor>& operands, const std::vector<TensorType>& operand_types,
-                                const Tensors& known, const Types& types,
+std::vector<Tensor> run_stepped(const SteppedLoop& loop, const Node& node, const std::vector<Tensor>& operands,
+                                const std::vector<TensorType>& operand_types, const Tensors& known, const Types& types,
                                 const std::function<void(Tensors&, Types&)>& run_body, Types& found,
                                 std::vector<TensorType>& result_types);
 
-}  // namespace tessera::api
+}  // namespace tessera::parts

@@ -1,15 +1,15 @@
+#include "tessera/compiler/with_states.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
 
-#include "tessera/api/impl.h"
-#include "tessera/api/pairing.h"
 #include "tessera/base/error.h"
+#include "tessera/compiler/pairing.h"
 #include "tessera/ir/glob.h"
 
-namespace tessera {
-namespace api {
+namespace tessera::compiler {
 namespace {
 
 class StateMaker {
@@ -89,17 +89,13 @@ class StateMaker {
 };
 
 }  // namespace
-}  // namespace api
 
-inline namespace v1 {
-
-Model Model::with_states(const std::vector<std::string>& patterns) const {
-  OnnxModel own = impl_->model.clone();
-  api::StateMaker maker(*own.graph);
+OnnxModel with_states(const OnnxModel& model, const std::vector<std::string>& patterns) {
+  OnnxModel own = model.clone();
+  StateMaker maker(*own.graph);
   for (const std::string& pattern : patterns) maker.make(pattern);
   maker.drop_outputs();
-  return api::model_of(*this, std::move(own));
+  return own;
 }
 
-}  // namespace v1
-}  // namespace tessera
+}  // namespace tessera::compiler

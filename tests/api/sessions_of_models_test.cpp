@@ -8,6 +8,7 @@
 #include "api/in_parts.h"
 #include "tessera/base/error.h"
 #include "tessera/compare.h"
+#include "tessera/profile.h"
 
 namespace tessera {
 namespace {
@@ -24,7 +25,7 @@ using testing::IsEmpty;
 
 constexpr const char* kAxes = R"(g (float[a, b] x, int64[n] axes) => (float[c, d] y) { y = ReduceSum (x, axes) })";
 
-TEST(ModelSession, compiles_for_the_values_of_inputs) {
+TEST(SessionOfModel, compiles_for_the_values_of_inputs) {
   TemporaryFolder folder;
   const Model model = model_of(folder, kAxes);
   EXPECT_THAT(model.value_inputs(), ElementsAre("axes"));
@@ -33,7 +34,7 @@ TEST(ModelSession, compiles_for_the_values_of_inputs) {
   for (const char* mesh : {"tp=1", "tp=2", "tp=3"}) {
     Plan plan;
     plan.annotations = {{"x=[-, tp]"}};
-    ModelSession session(model, Mesh::parse(mesh), plan);
+    Session session(model, Mesh::parse(mesh), plan);
     EXPECT_THAT(elements_of(session.run({{"x", x}, {"axes", ints({1}, {0})}}).at("y")), ElementsAre(5, 7, 9)) << mesh;
     EXPECT_THAT(elements_of(session.run({{"x", x}, {"axes", ints({1}, {-1})}}).at("y")), ElementsAre(6, 15)) << mesh;
     EXPECT_THAT(elements_of(session.run({{"x", x}, {"axes", ints({2}, {0, 1})}}).at("y")), ElementsAre(21)) << mesh;
@@ -41,10 +42,9 @@ TEST(ModelSession, compiles_for_the_values_of_inputs) {
   }
 }
 
-TEST(ModelSession, keeps_the_programs_of_the_latest_values) {
+TEST(SessionOfModel, keeps_the_programs_of_the_latest_values) {
   TemporaryFolder folder;
-  ModelSession session(
-      model_of(folder, "g (float[n] x, int64[1] k) => (float[m] y, int64[m] at) { y, at = TopK (x, k) }"));
+  Session session(model_of(folder, "g (float[n] x, int64[1] k) => (float[m] y, int64[m] at) { y, at = TopK (x, k) }"));
   Tensor x = Tensor::zeros(DType::float32, {20});
   for (int i = 0; i < 20; ++i) reinterpret_cast<float*>(x.mutable_data())[i] = static_cast<float>(i);
   for (int round = 0; round < 2; ++round)
@@ -55,9 +55,9 @@ TEST(ModelSession, keeps_the_programs_of_the_latest_values) {
     }
 }
 
-TEST(ModelSession, names_the_values_that_a_model_does_not_run_with) {
+TEST(SessionOfModel, names_the_values_that_a_model_does_not_run_with) {
   TemporaryFolder folder;
-  ModelSession session(model_of(folder, kAxes));
+  Session session(model_of(folder, kAxes));
   const Tensor x = floats({2, 3}, {1, 2, 3, 4, 5, 6});
   EXPECT_THAT(message_of([&] {
                 session.run({{"x", x}, {"axes", ints({1}, {7})}});
@@ -72,7 +72,7 @@ TEST(ModelSession, names_the_values_that_a_model_does_not_run_with) {
   EXPECT_THAT(elements_of(session.run({{"x", x}, {"axes", ints({1}, {0})}}).at("y")), ElementsAre(5, 7, 9));
 }
 
-TEST(ModelSession, compile_takes_the_model_with_these_values) {
+TEST(SessionOfModel, compile_takes_the_model_with_these_values) {
   TemporaryFolder folder;
   const Model model = model_of(folder, kAxes);
   EXPECT_THAT(message_of([&] { compile(model, Mesh()); }), HasSubstr("'axes'"));
@@ -102,7 +102,7 @@ constexpr const char* kParts =
     places = NonZero (x)
   })";
 
-TEST(ModelSession, runs_in_parts_where_sizes_depend_on_data) {
+TEST(SessionOfModel, runs_in_parts_where_sizes_depend_on_data) {
   TemporaryFolder folder;
   const Model model = model_of(folder, kParts);
   EXPECT_TRUE(model.runs_in_parts());
@@ -112,7 +112,7 @@ TEST(ModelSession, runs_in_parts_where_sizes_depend_on_data) {
   for (const char* mesh : {"tp=1", "tp=2", "tp=3", "dp=2,tp=2"}) {
     Plan plan;
     plan.annotations = {{"w=[-, tp]"}};
-    ModelSession session(model, Mesh::parse(mesh), plan);
+    Session session(model, Mesh::parse(mesh), plan);
     const Tensors outputs = session.run({{"x", x}, {"least", ints({1}, {5})}});
     EXPECT_EQ(outputs.at("rows").dims, (Dims{2, 4})) << mesh;
     EXPECT_THAT(elements_of(outputs.at("rows")), ElementsAre(2, 0, 0, 4, 6, 0, 2, 0)) << mesh;
@@ -127,7 +127,7 @@ TEST(ModelSession, runs_in_parts_where_sizes_depend_on_data) {
 }
 
 // How many dimensions a list of positions has is no matter of data, and each part has the constants that it needs.
-TEST(ModelSession, knows_the_other_extents_of_what_depends_on_data) {
+TEST(SessionOfModel, knows_the_other_extents_of_what_depends_on_data) {
   TemporaryFolder folder;
   const Model model = model_of(folder, R"(g (float[a] x) => (float[c] y) {
     n = NonZero (x)
@@ -136,14 +136,14 @@ TEST(ModelSession, knows_the_other_extents_of_what_depends_on_data) {
     r = Squeeze (t, last)
     y = Gather (x, r)
   })");
-  ModelSession session(model, Mesh::parse("tp=2"));
+  Session session(model, Mesh::parse("tp=2"));
   for (int run = 0; run < 2; ++run)
     EXPECT_THAT(elements_of(session.run({{"x", floats({4}, {0, 3, 0, 4})}}).at("y")), ElementsAre(3, 4));
   EXPECT_THAT(elements_of(session.run({{"x", floats({3}, {1, 2, 3})}}).at("y")), ElementsAre(1, 2, 3));
 }
 
 // A program takes the extents to be one size; where they are two, the model runs in parts.
-TEST(ModelSession, runs_in_parts_where_two_symbols_are_no_one_size) {
+TEST(SessionOfModel, runs_in_parts_where_two_symbols_are_no_one_size) {
   TemporaryFolder folder;
   const Model model =
       model_of(folder, R"(g (bool k, int64 n, float[b, a] x, float[b, c] y) => (float[b, d] z, float[b, e] w) {
@@ -163,7 +163,7 @@ TEST(ModelSession, runs_in_parts_where_two_symbols_are_no_one_size) {
     Plan plan;
     plan.shapes = {{"a", 2}};
     plan.annotations = {{"x=[tp, -]"}};
-    ModelSession session(model, Mesh::parse(mesh), plan);
+    Session session(model, Mesh::parse(mesh), plan);
     for (int round = 0; round < 2; ++round) {
       EXPECT_THAT(elements_of(session.run(alike).at("z")), ElementsAre(1, 2, 3, 4)) << mesh;
       EXPECT_EQ(session.programs().size(), 1u);
@@ -184,7 +184,7 @@ TEST(ModelSession, runs_in_parts_where_two_symbols_are_no_one_size) {
     s = Add (x, y)
     z = If (k) <then_branch = t () => (p) { p = Abs (x) }, else_branch = e () => (q) { q = Neg (s) }>
   })");
-  ModelSession session(sum, Mesh::parse("tp=2"), {});
+  Session session(sum, Mesh::parse("tp=2"), {});
   EXPECT_THAT(message_of([&] {
                 session.run({{"k", yes}, {"x", floats({2}, {1, 2})}, {"y", floats({3}, {1, 2, 3})}});
               }),
@@ -192,7 +192,7 @@ TEST(ModelSession, runs_in_parts_where_two_symbols_are_no_one_size) {
 }
 
 // The same within a loop that runs in parts itself.
-TEST(ModelSession, runs_in_parts_where_symbols_of_a_part_are_no_one_size) {
+TEST(SessionOfModel, runs_in_parts_where_symbols_of_a_part_are_no_one_size) {
   TemporaryFolder folder;
   const Model model = model_of(folder, R"(g (int64 n, float[a] x, float[c] y) => (float[d] z) {
     none = Constant <value = float {0}> ()
@@ -205,7 +205,7 @@ TEST(ModelSession, runs_in_parts_where_symbols_of_a_part_are_no_one_size) {
     }> (n, "", x)
   })");
   EXPECT_TRUE(model.runs_in_parts());
-  ModelSession session(model, Mesh::parse("tp=2"), {});
+  Session session(model, Mesh::parse("tp=2"), {});
   const Tensor x = floats({2}, {1, 2}), y = floats({3}, {1, 2, 3});
   EXPECT_THAT(elements_of(session.run({{"n", ints({}, {1})}, {"x", x}, {"y", y}}).at("z")),
               ElementsAre(-1, -2, -1, -2));
@@ -215,7 +215,7 @@ TEST(ModelSession, runs_in_parts_where_symbols_of_a_part_are_no_one_size) {
 
 // As detectors are exported, which look for boxes only if there are any: within branches, sizes depend on data, too.
 // Inputs whose extents say the sizes go to one part, and one with an expression of these to another.
-TEST(ModelSession, runs_in_parts_that_do_not_say_the_symbols_of_their_inputs) {
+TEST(SessionOfModel, runs_in_parts_that_do_not_say_the_symbols_of_their_inputs) {
   TemporaryFolder folder;
   const Model model = model_of(folder, R"(g (float[past] p, float[s] q, float["past + s"] m) => (float[1, found] y) {
       pq = Concat <axis = 0> (p, q)
@@ -223,7 +223,7 @@ TEST(ModelSession, runs_in_parts_that_do_not_say_the_symbols_of_their_inputs) {
       y = Gather <axis = 0> (m, at)
     })");
   for (const char* mesh : {"tp=1", "tp=2"}) {
-    ModelSession session(model, Mesh::parse(mesh));
+    Session session(model, Mesh::parse(mesh));
     for (const float first : {0.0F, 5.0F}) {
       const Tensors given = {
           {"p", floats({2}, {first, 1})}, {"q", floats({3}, {0, 2, 3})}, {"m", floats({5}, {10, 11, 12, 13, 14})}};
@@ -240,7 +240,7 @@ TEST(ModelSession, runs_in_parts_that_do_not_say_the_symbols_of_their_inputs) {
   }
 }
 
-TEST(ModelSession, takes_branches_in_which_sizes_depend_on_data) {
+TEST(SessionOfModel, takes_branches_in_which_sizes_depend_on_data) {
   TemporaryFolder folder;
   const Model model = model_of(
       folder,
@@ -270,7 +270,7 @@ TEST(ModelSession, takes_branches_in_which_sizes_depend_on_data) {
   })");
   ASSERT_TRUE(model.runs_in_parts());
   for (const char* mesh : {"tp=1", "tp=2"}) {
-    ModelSession session(model, Mesh::parse(mesh));
+    Session session(model, Mesh::parse(mesh));
     const auto run = [&](const std::vector<float>& x) {
       return session.run({{"x", floats({static_cast<int64_t>(x.size())}, x)}, {"least", floats({}, {0})}});
     };
@@ -284,7 +284,7 @@ TEST(ModelSession, takes_branches_in_which_sizes_depend_on_data) {
 }
 
 // The condition follows from constants, so that each part could compute it.
-TEST(ModelSession, takes_such_branches_whose_conditions_are_constants) {
+TEST(SessionOfModel, takes_such_branches_whose_conditions_are_constants) {
   TemporaryFolder folder;
   for (const std::string condition :
        {"c = Constant <value = bool {1}> ()", "c = Equal (two, two)", "c = Identity (yes)"}) {
@@ -300,17 +300,17 @@ TEST(ModelSession, takes_such_branches_whose_conditions_are_constants) {
       >
     })");
     for (const char* mesh : {"tp=1", "tp=2"}) {
-      ModelSession session(model, Mesh::parse(mesh));
+      Session session(model, Mesh::parse(mesh));
       EXPECT_THAT(elements_of(session.run({{"x", floats({4}, {0, 3, 0, 4})}}).at("y")), ElementsAre(3, 4)) << condition;
     }
   }
 }
 
-TEST(ModelSession, refuses_what_it_cannot_run_in_parts) {
+TEST(SessionOfModel, refuses_what_it_cannot_run_in_parts) {
   TemporaryFolder folder;
   Plan placed;
   placed.places = {{"double=pp:0"}};
-  EXPECT_THAT(message_of([&] { ModelSession(model_of(folder, kParts), Mesh::parse("pp=2"), placed); }),
+  EXPECT_THAT(message_of([&] { Session(model_of(folder, kParts), Mesh::parse("pp=2"), placed); }),
               HasSubstr("cannot be placed"));
   Plan stepped;
   stepped.states = {"w=next"};
@@ -318,12 +318,12 @@ TEST(ModelSession, refuses_what_it_cannot_run_in_parts) {
     at = NonZero (x)
     next = Add (w, w)
   })");
-  EXPECT_THAT(message_of([&] { ModelSession(model, Mesh(), stepped); }), HasSubstr("'w' steps"));
+  EXPECT_THAT(message_of([&] { Session(model, Mesh(), stepped); }), HasSubstr("'w' steps"));
 }
 
-TEST(ModelSession, names_nodes_between_parts_that_have_no_name) {
+TEST(SessionOfModel, names_nodes_between_parts_that_have_no_name) {
   TemporaryFolder folder;
-  ModelSession session(
+  Session session(
       model_of(folder, "g (float[a] x, bool[b] some) => (float[c] y) { y = Compress <axis = 0> (x, some) }"));
   EXPECT_THAT(message_of([&] {
                 session.run({{"x", floats({1}, {1})}, {"some", Tensor::of<uint8_t>(DType::boolean, {2}, {1, 1})}});
@@ -331,7 +331,7 @@ TEST(ModelSession, names_nodes_between_parts_that_have_no_name) {
               testing::AllOf(HasSubstr("Compress 'y'"), HasSubstr("2 elements")));
 }
 
-TEST(ModelSession, steps_states_whatever_the_values) {
+TEST(SessionOfModel, steps_states_whatever_the_values) {
   TemporaryFolder folder;
   const Model model = model_of(folder, R"(g (float[2, 3] x, int64[n] axes) => (float[a, b] y, float[2, 3] next)
     <float[2, 3] w = {0, 0, 0, 0, 0, 0}> {
@@ -340,17 +340,62 @@ TEST(ModelSession, steps_states_whatever_the_values) {
     })");
   Plan plan;
   plan.states = {"w=next"};
-  ModelSession session(model, Mesh(), plan);
+  Session session(model, Mesh(), plan);
   const Tensor x = floats({2, 3}, {1, 1, 1, 1, 1, 1});
   EXPECT_THAT(elements_of(session.run({{"x", x}, {"axes", ints({1}, {0})}}).at("y")), ElementsAre(2, 2, 2));
   EXPECT_THAT(elements_of(session.run({{"x", x}, {"axes", ints({1}, {1})}}).at("y")), ElementsAre(6, 6));
   EXPECT_THAT(elements_of(session.run({{"x", x}, {"axes", ints({1}, {0})}}).at("y")), ElementsAre(6, 6, 6));
+  EXPECT_THAT(elements_of(session.states().at("w")), ElementsAre(3, 3, 3, 3, 3, 3));
+  session.set_states({{"w", floats({2, 3}, {0, 0, 0, 0, 0, 0})}});
+  EXPECT_THAT(elements_of(session.run({{"x", x}, {"axes", ints({1}, {1})}}).at("y")), ElementsAre(3, 3));
 }
 
-TEST(ModelSession, finds_distinct_elements_and_boxes) {
+TEST(SessionOfModel, has_no_states_bytes_or_times_before_what_a_run_needs_is_compiled) {
   TemporaryFolder folder;
-  ModelSession unique(
-      model_of(folder, R"(g (float[n] x) => (float[m] y, int64[m] first, int64[n] which, int64[m] counts) {
+  Session session(model_of(folder, kAxes));
+  const Tensors inputs = {{"x", floats({2, 3}, {1, 2, 3, 4, 5, 6})}, {"axes", ints({1}, {0})}};
+  for (const std::string& message :
+       {message_of([&] { session.states(); }), message_of([&] { session.process_bytes(); }),
+        message_of([&] { session.threads_per_rank(); }), message_of([&] { session.profile(); })})
+    EXPECT_THAT(message, HasSubstr("has not run"));
+  EXPECT_THAT(session.programs(), IsEmpty());
+  EXPECT_EQ(session.peak_bytes(inputs).size(), 1u);
+  session.run(inputs);
+  EXPECT_GT(session.process_bytes(), 0);
+  EXPECT_GE(session.threads_per_rank(), 1);
+  EXPECT_THAT(session.states(), IsEmpty());
+}
+
+TEST(SessionOfModel, plans_no_peak_of_parts) {
+  TemporaryFolder folder;
+  Session session(model_of(folder, kParts));
+  EXPECT_THAT(message_of([&] { session.peak_bytes({{"x", floats({1}, {1})}}); }), HasSubstr("runs in parts"));
+}
+
+TEST(SessionOfModel, is_that_of_its_program_where_the_model_is_one) {
+  TemporaryFolder folder;
+  const Model model = model_of(folder, "g (float[n, 4] x) => (float[n, 4] y) { y = Relu (x) }");
+  const Tensors inputs = {{"x", floats({1, 4}, {-1, 2, -3, 4})}};
+  Session session(model, Mesh::parse("tp=2"), {.annotations = {{"x=[-, tp]"}}});
+  EXPECT_EQ(session.threads_per_rank(), Session(compile(model, Mesh::parse("tp=2"))).threads_per_rank());
+  EXPECT_THAT(elements_of(session.run(inputs).at("y")), ElementsAre(0, 2, 0, 4));
+  EXPECT_EQ(session.peak_bytes(inputs).size(), 2u);
+  ASSERT_EQ(session.programs().size(), 1u);
+  EXPECT_EQ(session.programs().front().mesh().size(), 2);
+}
+
+TEST(SessionOfModel, refuses_calls_once_it_was_moved_from) {
+  TemporaryFolder folder;
+  Session session(model_of(folder, "g (float[n] x) => (float[n] y) { y = Relu (x) }"));
+  const Session other = std::move(session);
+  EXPECT_THAT(message_of([&] { session.run({}); }), HasSubstr("moved from"));
+  EXPECT_THAT(message_of([&] { session.states(); }), HasSubstr("moved from"));
+  EXPECT_THAT(message_of([&] { session.profile(); }), HasSubstr("moved from"));
+}
+
+TEST(SessionOfModel, finds_distinct_elements_and_boxes) {
+  TemporaryFolder folder;
+  Session unique(model_of(folder, R"(g (float[n] x) => (float[m] y, int64[m] first, int64[n] which, int64[m] counts) {
     y, first, which, counts = Unique <sorted = 0> (x)
   })"));
   const float nan = std::numeric_limits<float>::quiet_NaN();

@@ -1,4 +1,4 @@
-#include "tessera/compiler/segments.h"
+#include "tessera/parts/segments.h"
 
 #include <algorithm>
 #include <set>
@@ -11,7 +11,7 @@
 #include "tessera/rewrite/regions/lists.h"
 #include "tessera/rewrite/regions/open_regions.h"
 
-namespace tessera::compiler {
+namespace tessera::parts {
 namespace {
 
 // Whether sizes depend on data in one of the node's branches or bodies.
@@ -456,4 +456,4 @@ OnnxModel with_values(const OnnxModel& model, const std::map<std::string, Tensor
   return changed;
 }
 
-}  // namespace tessera::compiler
+}  // namespace tessera::parts

@@ -8,7 +8,7 @@
 
 #include "tessera/ir/graph.h"
 
-namespace tessera::compiler {
+namespace tessera::parts {
 
 struct SteppedLoop;
 
@@ -74,4 +74,4 @@ std::vector<Segment> segments_of(const OnnxModel& model, const Apart& apart = {}
 /// The model with these inputs as constants. Throws a user error for a name that no input has, and for another type.
 OnnxModel with_values(const OnnxModel& model, const std::map<std::string, Tensor>& values);
 
-}  // namespace tessera::compiler
+}  // namespace tessera::parts

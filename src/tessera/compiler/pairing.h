@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-namespace tessera::api {
+namespace tessera::compiler {
 
 /// "w*=next.w*": two names that both hold one '*', or both none.
 struct Pairing {
@@ -17,4 +17,4 @@ struct Pairing {
   std::string next_of(const std::string& name) const;
 };
 
-}  // namespace tessera::api
+}  // namespace tessera::compiler

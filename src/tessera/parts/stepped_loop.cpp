@@ -1,4 +1,4 @@
-#include "tessera/api/stepped_loop.h"
+#include "tessera/parts/stepped_loop.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ops/library/infer.h"
 
-namespace tessera::api {
+namespace tessera::parts {
 namespace {
 
 // A tensor as rows along one dimension: `lines` times, each index has `bytes` bytes.
@@ -49,13 +49,9 @@ Tensor stacked(const Node& node, const std::vector<Tensor>& items, size_t axis) 
   return all;
 }
 
-TensorType exact_type(const Tensor& tensor) {
-  return {tensor.dtype, Shape(tensor.dims.begin(), tensor.dims.end())};
-}
-
 class Stepping {
  public:
-  Stepping(const compiler::SteppedLoop& loop, const Node& node, const std::vector<Tensor>& operands,
+  Stepping(const SteppedLoop& loop, const Node& node, const std::vector<Tensor>& operands,
            const std::vector<TensorType>& operand_types, Types& found)
       : loop_(loop), node_(node), operands_(operands), operand_types_(operand_types), found_(found) {}
 
@@ -193,7 +189,7 @@ class Stepping {
     return Tensor::zeros(type.dtype, dims);
   }
 
-  const compiler::SteppedLoop& loop_;
+  const SteppedLoop& loop_;
   const Node& node_;
   const std::vector<Tensor>& operands_;
   const std::vector<TensorType>& operand_types_;
@@ -203,6 +199,10 @@ class Stepping {
 
 }  // namespace
 
+TensorType exact_type(const Tensor& tensor) {
+  return {tensor.dtype, Shape(tensor.dims.begin(), tensor.dims.end())};
+}
+
 TensorType common_type(const std::string& name, const TensorType& before, const TensorType& now) {
   if (before.dtype != now.dtype || before.shape->size() != now.shape->size()) return now;
   TensorType common = now;
@@ -211,12 +211,11 @@ TensorType common_type(const std::string& name, const TensorType& before, const 
   return common;
 }
 
-std::vector<Tensor> run_stepped(const compiler::SteppedLoop& loop, const Node& node,
-                                const std::vector<Tensor>& operands, const std::vector<TensorType>& operand_types,
-                                const Tensors& known, const Types& types,
+std::vector<Tensor> run_stepped(const SteppedLoop& loop, const Node& node, const std::vector<Tensor>& operands,
+                                const std::vector<TensorType>& operand_types, const Tensors& known, const Types& types,
                                 const std::function<void(Tensors&, Types&)>& run_body, Types& found,
                                 std::vector<TensorType>& result_types) {
   return Stepping(loop, node, operands, operand_types, found).run(known, types, run_body, result_types);
 }
 
-}  // namespace tessera::api
+}  // namespace tessera::parts

@@ -2,10 +2,10 @@
 
 #include "tessera/ir/graph.h"
 
-namespace tessera::api {
+namespace tessera::program_io {
 
 /// Turns values of kind expression into nodes that read sizes off the inputs' shapes, so that a file can hold the
 /// graph.
 void compute_sizes(Graph& graph);
 
-}  // namespace tessera::api
+}  // namespace tessera::program_io

@@ -1,4 +1,4 @@
-#include "tessera/api/compute_sizes.h"
+#include "tessera/program_io/compute_sizes.h"
 
 #include <algorithm>
 #include <string>
@@ -7,11 +7,11 @@
 #include "tessera/base/error.h"
 #include "tessera/program_io/expression_nodes.h"
 
-namespace tessera::api {
+namespace tessera::program_io {
 
 void compute_sizes(Graph& graph) {
   const std::vector<Value*> inputs = graph.inputs;
-  program_io::ExpressionNodes nodes(graph, [](const std::string& axis) -> Value* {
+  ExpressionNodes nodes(graph, [](const std::string& axis) -> Value* {
     fail("write", "the model reads its place on the axis '{}'", axis);
   });
   for (Value* expression : graph.values_of(ValueKind::expression)) {
@@ -21,8 +21,8 @@ void compute_sizes(Graph& graph) {
   }
   const std::vector<Value*> all = graph.inputs;
   for (Value* symbol : all) {
-    if (!symbol->name.starts_with(program_io::kSymbolPrefix)) continue;
-    const std::string name = symbol->name.substr(program_io::kSymbolPrefix.size());
+    if (!symbol->name.starts_with(kSymbolPrefix)) continue;
+    const std::string name = symbol->name.substr(kSymbolPrefix.size());
     for (Value* input : inputs) {
       const Shape& shape = input->shape();
       const auto found = std::find_if(shape.begin(), shape.end(), [&](const Expr& e) { return e.str() == name; });
@@ -44,4 +44,4 @@ void compute_sizes(Graph& graph) {
   graph.sort();
 }
 
-}  // namespace tessera::api
+}  // namespace tessera::program_io

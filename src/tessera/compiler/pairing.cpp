@@ -1,10 +1,10 @@
-#include "tessera/api/pairing.h"
+#include "tessera/compiler/pairing.h"
 
 #include <algorithm>
 
 #include "tessera/base/error.h"
 
-namespace tessera::api {
+namespace tessera::compiler {
 
 Pairing Pairing::parse(const std::string& text) {
   const size_t equals = text.find('=');
@@ -28,4 +28,4 @@ std::string Pairing::next_of(const std::string& name) const {
   return found.replace(found.find('*'), 1, same);
 }
 
-}  // namespace tessera::api
+}  // namespace tessera::compiler

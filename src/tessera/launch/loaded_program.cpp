@@ -1,0 +1,32 @@
+#include "tessera/launch/loaded_program.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "tessera/launch/engines.h"
+#include "tessera/launch/flight_record.h"
+#include "tessera/launch/handshake.h"
+
+namespace tessera::launch {
+
+LoadedProgram::LoadedProgram(const std::shared_ptr<const runtime::RankPrograms>& programs,
+                             runtime::ExecutorOptions options, std::shared_ptr<Connection> connection,
+                             std::string_view version, std::string flight_record)
+    : connection_(std::move(connection)), flight_record_(std::move(flight_record)) {
+  if (connection_)
+    options.loaded = [this](comm::Communicator& everyone) {
+      if (weights_) weights_->compare(everyone);
+    };
+  executor_.emplace(programs, options);
+  if (!connection_) return;
+  const std::vector<uint64_t> copies = shake_hands(*connection_->impl().everyone, *programs, version);
+  if (std::adjacent_find(copies.begin(), copies.end(), std::not_equal_to<>()) != copies.end())
+    weights_.emplace(programs, connection_->launch().rank, copies);
+}
+
+Error LoadedProgram::with_record(const Error& error) const {
+  return Error(error.kind(), error.stage(),
+               std::string(error.message()) + record_flights(flight_record_, error.what(), executor_->flights()));
+}
+
+}  // namespace tessera::launch

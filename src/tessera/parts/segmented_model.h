@@ -1,0 +1,47 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tessera/compiler/source.h"
+#include "tessera/parts/segments.h"
+#include "tessera/tensors.h"
+
+namespace tessera::parts {
+
+/// A model and its parts: one where a program can hold it. Immutable.
+struct SegmentedModel : compiler::Source {
+  using Source::Source;
+
+  /// Its parts, found once. Throws what segments_of() throws.
+  const std::vector<Segment>& segments() const;
+  /// What was found only when the model was rewritten and is the reason for more than one part; else empty.
+  const std::string& why_in_parts() const;
+
+  bool runs_in_parts() const { return segments().size() > 1; }
+  /// The same for inputs of these shapes: two symbols that a branch or loop takes for one size may differ there.
+  bool runs_in_parts(const Tensors& inputs) const;
+  /// Inputs of the model whose elements must be known before it, or one of its parts, is compiled.
+  std::vector<std::string> value_inputs() const;
+  /// Symbols whose sizes must be known before it is compiled.
+  const std::set<std::string>& size_symbols() const { return segments().front().sizes; }
+  /// Whether a program of it runs with any inputs.
+  bool is_one_program() const;
+
+  /// Another model in its place, read from the same files.
+  std::shared_ptr<const SegmentedModel> with(OnnxModel changed) const;
+  /// Throws as compiler::require_symbols() does.
+  std::shared_ptr<const SegmentedModel> with_sizes(const Symbols& sizes) const;
+  /// Throws as parts::with_values() does.
+  std::shared_ptr<const SegmentedModel> with_values(const Tensors& values) const;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::vector<Segment> segments_;
+  mutable std::string why_in_parts_;
+};
+
+}  // namespace tessera::parts
