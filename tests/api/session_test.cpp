@@ -2,6 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <functional>
+#include <future>
+#include <iterator>
 #include <optional>
 #include <thread>
 
@@ -97,6 +101,64 @@ TEST(Session, refuses_wrong_inputs_and_can_be_used_again) {
 }
 
 // The sum over classes needs no row of zeros, but the label must be a class all the same.
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::user) << error.what();
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Session, refuses_tensors_whose_bytes_do_not_fit_their_dimensions) {
+  TemporaryFolder folder;
+  const Model model = Model::load(write_model(folder, kPair));
+  Tensor cut = row(1);
+  cut.bytes -= 4;
+  Tensor empty = row(1);
+  empty.data = nullptr;
+  Session of_program(compile(model, Mesh::parse("tp=2"))), of_model(model, Mesh::parse("tp=2"));
+  for (Session* session : {&of_program, &of_model})
+    for (const Tensor& wrong : {cut, empty})
+      EXPECT_THAT(message_of([&] { session->run({{"x", wrong}}); }), HasSubstr("'x' is float32 [3, 8]"));
+  EXPECT_THAT(message_of([&] { write_tensors(folder / "x.npz", {{"x", cut}}); }), HasSubstr("'x' is float32"));
+  EXPECT_THAT(message_of([&] { model.with_values({{"x", cut}}); }), HasSubstr("'x' is float32"));
+}
+
+TEST(Session, runs_beside_the_caller) {
+  TemporaryFolder folder;
+  const Model model = Model::load(write_model(folder, kPair));
+  std::vector<std::future<Tensors>> made;
+  Tensors expected;
+  {
+    Session session(model, Mesh::parse("tp=2"));
+    expected = session.run({{"x", row(1)}});
+    for (int i = 0; i < 3; ++i) made.push_back(session.run_async({{"x", row(1)}}));
+    made.push_back(session.run_async({}));
+  }
+  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(compare("y", expected.at("y"), made[i].get().at("y"), {0.0, 0.0}).pass);
+  EXPECT_THAT(message_of([&] { made[3].get(); }), HasSubstr("input 'x'"));
+}
+
+TEST(Model, is_read_from_memory) {
+  TemporaryFolder folder;
+  Model::load(write_model(folder, kPair)).write(folder / "pair.onnx");
+  std::ifstream file(folder / "pair.onnx", std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+  const Tensors expected = Session(Model::load(folder / "pair.onnx"), Mesh()).run({{"x", row(1)}});
+  const Tensors actual = Session(Model::parse(bytes, folder.path()), Mesh::parse("tp=2")).run({{"x", row(1)}});
+  EXPECT_TRUE(compare("y", expected.at("y"), actual.at("y"), {0.0, 0.0}).pass);
+  EXPECT_THAT(message_of([&] { Model::parse(bytes.substr(0, bytes.size() / 2)); }), HasSubstr("model in memory"));
+}
+
+TEST(Model, that_is_empty_refuses_its_calls) {
+  const Model none;
+  EXPECT_THAT(message_of([&] { none.inputs(); }), HasSubstr("the model is empty"));
+  EXPECT_THAT(message_of([&] { compile(none, Mesh()); }), HasSubstr("the model is empty"));
+  EXPECT_THAT(message_of([&] { Session session(none); }), HasSubstr("the model is empty"));
+}
+
 TEST(Session, refuses_an_index_that_is_out_of_range_where_only_a_sum_over_the_scatter_is_read) {
   TemporaryFolder folder;
   const Model model = Model::load(write_model(folder, R"(<ir_version: 10, opset_import: ["" : 18]>

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "tessera/base/error.h"
 
 namespace tessera {
@@ -55,6 +57,52 @@ TEST(dtype, kinds) {
   EXPECT_TRUE(is_integer(DType::uint4));
   EXPECT_FALSE(is_integer(DType::boolean));
   EXPECT_FALSE(is_float(DType::string));
+}
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::user) << error.what();
+    return error.what();
+  }
+  return "";
+}
+
+TEST(tensor, has_the_bytes_of_its_dimensions) {
+  const std::vector<float> values = {1, 2, 3};
+  EXPECT_THAT(message_of([&] { Tensor::of({2, 2}, values); }), testing::HasSubstr("16 bytes, but 12 were given"));
+  EXPECT_THAT(message_of([&] { Tensor::borrow(DType::float32, {4}, values.data(), 12); }),
+              testing::HasSubstr("takes 16 bytes, but it has 12"));
+  EXPECT_THAT(message_of([&] { Tensor::borrow(DType::float32, {-1}, values.data(), 12); }),
+              testing::HasSubstr("0 or more"));
+  EXPECT_THAT(message_of([&] { Tensor::borrow(DType::float32, {1}, nullptr, 4); }), testing::HasSubstr("has 0"));
+  Tensor cut = Tensor::of({3}, values);
+  cut.dims = {30};
+  EXPECT_THAT(message_of([&] { cut.require_whole("x"); }), testing::HasSubstr("'x' is float32 [30]"));
+}
+
+TEST(tensor, borrows_without_a_copy_and_keeps_the_owner) {
+  auto owner = std::make_shared<std::vector<int64_t>>(std::vector<int64_t>{5, 6});
+  const std::weak_ptr<const void> alive = owner;
+  {
+    const Tensor tensor = Tensor::borrow(DType::int64, {2}, owner->data(), 16, owner);
+    EXPECT_EQ(tensor.elements<int64_t>().data(), owner->data());
+    owner.reset();
+    EXPECT_FALSE(alive.expired());
+    EXPECT_THAT(tensor.elements<int64_t>(), ElementsAre(5, 6));
+  }
+  EXPECT_TRUE(alive.expired());
+}
+
+TEST(tensor, elements_are_read_as_what_they_are) {
+  EXPECT_THAT(Tensor::of<float>({2}, {1, 2}).elements<float>(), ElementsAre(1, 2));
+  EXPECT_THAT(message_of([] {
+                Tensor::of<float>({2}, {1, 2}).elements<int32_t>();
+              }),
+              testing::HasSubstr("a tensor of float32 are read as int32"));
+  EXPECT_THAT(message_of([] { Tensor::of<int64_t>({2}, {1, 2}).elements<double>(); }), testing::HasSubstr("int64"));
+  EXPECT_THAT(Tensor::of<uint8_t>(DType::boolean, {2}, {1, 0}).elements<uint8_t>(), ElementsAre(1, 0));
 }
 
 TEST(tensor, zeros_are_zero_and_aligned) {

@@ -15,8 +15,8 @@ constexpr std::string_view kAnnotationKey = "tessera.annotation";  // of values,
 }  // namespace
 
 Plan Model::plan() const {
-  const auto text = get_metadata(impl_->model, kPlanKey);
-  return text ? Plan::from_json(*text, "the plan in '" + impl_->path.string() + "'") : Plan();
+  const auto text = get_metadata(impl().model, kPlanKey);
+  return text ? Plan::from_json(*text, "the plan in '" + impl().path.string() + "'") : Plan();
 }
 
 void Model::write_annotated(const std::filesystem::path& path, const Plan& plan) const {
@@ -25,7 +25,7 @@ void Model::write_annotated(const std::filesystem::path& path, const Plan& plan)
   for (const Plan::Annotation& place : plan.places)
     places.push_back(compiler::PlaceRequest::parse(place.text, place.by));
   compile(*this, compiler::close_sizes(plan.mesh, compiler::size_with_places(plan.mesh, places)), plan);
-  OnnxModel annotated = impl_->model.clone();
+  OnnxModel annotated = impl().model.clone();
   set_metadata(annotated, kPlanKey, plan.to_json());
   for (auto entry = plan.annotations.rbegin(); entry != plan.annotations.rend(); ++entry) {  // the first one wins
     const auto request = compiler::AnnotationRequest::parse(entry->text, entry->by);

@@ -61,7 +61,7 @@ std::vector<std::string> results_of(const OnnxModel& model) {
 
 std::vector<std::string> Model::configurations() const {
   std::vector<std::string> names;
-  for (const DeviceConfiguration& configuration : device_configurations(impl_->model))
+  for (const DeviceConfiguration& configuration : device_configurations(impl().model))
     names.push_back(configuration.name);
   return names;
 }
@@ -71,14 +71,14 @@ ConfiguredModel Model::configured(const std::string& configuration) const {
 }
 
 ConfiguredModel Model::configured(const std::string& configuration, const Plan& before) const {
-  compiler::DevicePlan followed = compiler::device_plan(impl_->model, configuration, named_in(before, impl_->model));
+  compiler::DevicePlan followed = compiler::device_plan(impl().model, configuration, named_in(before, impl().model));
   return configured_by(*this, followed);
 }
 
 Model Model::annotated(const Mesh& mesh, const Plan& plan, const std::string& configuration) const {
   if (configuration.empty()) fail("devices", "a device configuration needs a name; give one");
   const Program program = compile(*this, mesh, plan);
-  OnnxModel model = impl_->model.clone();
+  OnnxModel model = impl().model.clone();
   std::vector<DeviceConfiguration> configurations = device_configurations(model);
   std::erase_if(configurations, [&](const DeviceConfiguration& known) { return known.name == configuration; });
   configurations.push_back({configuration, mesh.size(), {}});
@@ -92,8 +92,8 @@ Model Model::annotated(const Mesh& mesh, const Plan& plan, const std::string& co
 }
 
 Model Model::completed(const std::string& configuration) const {
-  compiler::refuse_faults(impl_->model, configuration);
-  OnnxModel labelled = impl_->model.clone();
+  compiler::refuse_faults(impl().model, configuration);
+  OnnxModel labelled = impl().model.clone();
   CompileOptions options;
   options.keep = compiler::label_inner_tensors(labelled);
   const std::vector<std::string> results = results_of(labelled);  // nothing is merged
@@ -101,20 +101,20 @@ Model Model::completed(const std::string& configuration) const {
   for (std::string& name : results_of(followed.model)) options.keep.push_back(std::move(name));
   const ConfiguredModel configured = configured_by(*this, followed);
   const Program program = compile(configured.model, Mesh::parse(configured.plan.mesh), configured.plan, options);
-  OnnxModel model = impl_->model.clone();
+  OnnxModel model = impl().model.clone();
   compiler::write_devices(model, *program.impl().compiled, configured.devices, configuration, followed.copies);
   return api::model_of(*this, std::move(model));
 }
 
 void Model::write(const std::filesystem::path& path) const {
-  for (const auto& value : impl_->model.graph->values())
+  for (const auto& value : impl().model.graph->values())
     if (value->changing)
       fail("write", "the state '{}' changes, which a model's file cannot say; say it in the plan (Plan::states)",
            value->name);
   constexpr size_t kInline = 1024;
   ExportOptions options;
   options.external_threshold = kInline;
-  export_model(impl_->model, path, options);
+  export_model(impl().model, path, options);
 }
 
 std::vector<CheckFinding> check_annotations(const Model& model, const std::string& configuration) {

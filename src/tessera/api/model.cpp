@@ -37,58 +37,77 @@ Model Model::load(const std::filesystem::path& path) {
   return Model(std::make_shared<Impl>(path, std::move(read), std::move(files)));
 }
 
+Model Model::parse(std::string_view bytes, const std::filesystem::path& folder) {
+  return Model(std::make_shared<Impl>("model in memory", import_model_bytes(bytes, folder), std::vector<uint64_t>()));
+}
+
+const Model::Impl& Model::impl() const {
+  if (!impl_) fail("model", "the model is empty; load() or parse() one");
+  return *impl_;
+}
+
+const std::shared_ptr<const Model::Impl>& Model::shared_impl() const {
+  impl();
+  return impl_;
+}
+
+const Program::Impl& Program::impl() const {
+  if (!impl_) fail("program", "the program was moved from; use the one that it was moved to");
+  return *impl_;
+}
+
 const std::filesystem::path& Model::path() const {
-  return impl_->path;
+  return impl().path;
 }
 
 std::vector<TensorInfo> Model::inputs() const {
   std::vector<TensorInfo> all;
-  for (const Value* value : impl_->model.graph->inputs) all.push_back(compiler::info_of(*value));
+  for (const Value* value : impl().model.graph->inputs) all.push_back(compiler::info_of(*value));
   return all;
 }
 
 std::vector<TensorInfo> Model::outputs() const {
   std::vector<TensorInfo> all;
-  for (const Value* value : impl_->model.graph->outputs) all.push_back(compiler::info_of(*value));
+  for (const Value* value : impl().model.graph->outputs) all.push_back(compiler::info_of(*value));
   return all;
 }
 
 std::vector<std::string> Model::symbols() const {
-  const std::set<std::string> symbols = compiler::symbols_of(impl_->model);
+  const std::set<std::string> symbols = compiler::symbols_of(impl().model);
   return {symbols.begin(), symbols.end()};
 }
 
 SymbolSizes Model::complete(const SymbolSizes& sizes, std::string* note) const {
   const Graph* rewritten = nullptr;
   try {
-    rewritten = impl_->rewritten().graph.get();
+    rewritten = impl().rewritten().graph.get();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::user) throw;  // a model that cannot be run has no sizes at which it runs
   }
   std::vector<std::string> notes;
-  SymbolSizes all = compiler::symbol_values(impl_->model, rewritten, sizes, &notes);
+  SymbolSizes all = compiler::symbol_values(impl().model, rewritten, sizes, &notes);
   if (note) *note = fmt::format("{}", fmt::join(notes, "; "));
   return all;
 }
 
 Model Model::with_sizes(const SymbolSizes& sizes) const {
-  return api::model_of(*this, compiler::with_sizes(impl_->model, sizes));
+  return api::model_of(*this, compiler::with_sizes(impl().model, sizes));
 }
 
 Model Model::with_states(const std::vector<std::string>& patterns) const {
-  return api::model_of(*this, compiler::with_states(impl_->model, patterns));
+  return api::model_of(*this, compiler::with_states(impl().model, patterns));
 }
 
 Model Model::with_values(const Tensors& values) const {
-  return api::model_of(*this, parts::with_values(impl_->model, values));
+  return api::model_of(*this, parts::with_values(impl().model, values));
 }
 
 std::vector<std::string> Model::value_inputs() const {
-  return impl_->value_inputs();
+  return impl().value_inputs();
 }
 
 std::vector<std::string> Model::size_symbols() const {
-  const std::set<std::string>& sizes = impl_->size_symbols();
+  const std::set<std::string>& sizes = impl().size_symbols();
   return {sizes.begin(), sizes.end()};
 }
 
@@ -103,15 +122,15 @@ Model Model::with_needed_sizes(const SymbolSizes& sizes) const {
 }
 
 bool Model::runs_in_parts() const {
-  return impl_->runs_in_parts();
+  return impl().runs_in_parts();
 }
 
 bool Model::runs_in_parts(const Tensors& inputs) const {
-  return impl_->runs_in_parts(inputs);
+  return impl().runs_in_parts(inputs);
 }
 
 std::string Model::why_in_parts() const {
-  return impl_->why_in_parts();
+  return impl().why_in_parts();
 }
 
 bool makes(const Model& model, std::string_view tensor) {
@@ -120,7 +139,7 @@ bool makes(const Model& model, std::string_view tensor) {
 }
 
 Model Model::with_outputs(const std::vector<std::string>& names) const {
-  OnnxModel own = impl_->model.clone();
+  OnnxModel own = impl().model.clone();
   Graph& graph = *own.graph;
   graph.outputs.clear();
   for (const std::string& name : names) {

@@ -123,18 +123,18 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const Co
 }
 
 const Mesh& Program::mesh() const {
-  return impl_->program->mesh;
+  return impl().program->mesh;
 }
 std::vector<TensorInfo> Program::inputs() const {
   std::vector<TensorInfo> all;
-  for (const spmd::Port& port : impl_->program->inputs)
-    all.push_back(compiler::info_of(port.name, impl_->program->placement(port.value).global));
+  for (const spmd::Port& port : impl().program->inputs)
+    all.push_back(compiler::info_of(port.name, impl().program->placement(port.value).global));
   return all;
 }
 std::vector<TensorInfo> Program::outputs() const {
   std::vector<TensorInfo> all;
-  for (size_t i = 0; i < impl_->program->outputs.size(); ++i)
-    all.push_back(compiler::info_of(impl_->program->outputs[i].name, impl_->programs->output(i).placement->global));
+  for (size_t i = 0; i < impl().program->outputs.size(); ++i)
+    all.push_back(compiler::info_of(impl().program->outputs[i].name, impl().programs->output(i).placement->global));
   return all;
 }
 std::vector<StateInfo> Program::states() const {
@@ -152,7 +152,7 @@ std::vector<StateInfo> Program::states() const {
     piece.begin = origin.begin;
     return piece;
   };
-  for (const auto& program : impl_->programs->programs) {
+  for (const auto& program : impl().programs->programs) {
     const auto layouts = spmd::layouts_in_use(*program);
     for (const Value* value : program->graph->values_of(ValueKind::state)) {
       if (program->derived.contains(value)) continue;
@@ -173,27 +173,27 @@ std::vector<StateInfo> Program::states() const {
   return all;
 }
 const ProgramSummary& Program::summary() const {
-  return impl_->summary;
+  return impl().summary;
 }
 std::string Program::text() const {
-  return spmd::print_program(*impl_->program);
+  return spmd::print_program(*impl().program);
 }
 
 bool Program::can_explain(const std::string& tensor) const {
-  return impl_->compiled && compiler::can_explain(*impl_->compiled, tensor);
+  return impl().compiled && compiler::can_explain(*impl().compiled, tensor);
 }
 
 Explanation Program::explain(const std::string& tensor) const {
-  if (!impl_->compiled)
+  if (!impl().compiled)
     fail("explain", "'{}': a written program does not record why its layouts were chosen; explain the model", tensor);
-  return compiler::explain(*impl_->compiled, tensor);
+  return compiler::explain(*impl().compiled, tensor);
 }
 
 void Program::write(const std::filesystem::path& folder, const WriteOptions& options) const {
-  if (!impl_->compiled)
+  if (!impl().compiled)
     fail("write", "'{}': a program that was read is already written; copy its folder", folder.string());
-  impl_->require_proof(ErrorKind::running);
-  program_io::write_program(*impl_->program, impl_->source, folder, options);
+  impl().require_proof(ErrorKind::running);
+  program_io::write_program(*impl().program, impl().source, folder, options);
 }
 
 Program Program::read(const std::filesystem::path& folder, bool changed_models) {
@@ -251,18 +251,18 @@ struct OfRank {
 }  // namespace
 
 RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {
-  std::lock_guard lock(impl_->known);
-  if (const auto known = impl_->figures.find({rank, sizes}); known != impl_->figures.end()) return known->second;
+  std::lock_guard lock(impl().known);
+  if (const auto known = impl().figures.find({rank, sizes}); known != impl().figures.end()) return known->second;
   const OfRank of(*impl_, rank, sizes);
   double flops = 0;
   const Graph& graph = *of.program().graph;
   const flow::Flow flow = flow::flow_of(graph);
   for (const auto& node : graph.nodes()) flops += of.at(flow::runs_of(flow, node.get())) * of.at(ops::flops_of(*node));
-  const runtime::MemoryUse use = runtime::memory_of_rank(of.programs, of.rank, of.sizes, impl_->sizing);
+  const runtime::MemoryUse use = runtime::memory_of_rank(of.programs, of.rank, of.sizes, impl().sizing);
   const RankFigures made{static_cast<int64_t>(use.peak),        of.state_bytes(),
                          static_cast<int64_t>(use.activations), static_cast<int64_t>(use.gradients),
                          static_cast<int64_t>(use.copies),      saturated(flops)};
-  return impl_->figures.emplace(std::pair(rank, sizes), made).first->second;
+  return impl().figures.emplace(std::pair(rank, sizes), made).first->second;
 }
 
 std::vector<int64_t> Program::unlike_ranks() const {
@@ -285,7 +285,7 @@ std::vector<MemoryMoment> Program::memory_over_time(int64_t rank, const SymbolSi
   const OfRank of(*impl_, rank, sizes);
   const int64_t states = of.state_bytes();
   std::vector<MemoryMoment> moments;
-  for (const runtime::MemoryMoment& moment : runtime::memory_over_time(of.programs, of.rank, of.sizes, impl_->sizing)) {
+  for (const runtime::MemoryMoment& moment : runtime::memory_over_time(of.programs, of.rank, of.sizes, impl().sizing)) {
     const auto activations = static_cast<int64_t>(moment.use.activations),
                gradients = static_cast<int64_t>(moment.use.gradients);
     moments.push_back({moment.operation, states, activations, gradients,

@@ -70,7 +70,7 @@ std::shared_ptr<launch::LoadedProgram> Session::Impl::loaded(std::string_view wh
   return latest.ranks;
 }
 
-Session::Session(const Program& program, const SessionOptions& options) : impl_(std::make_unique<Impl>()) {
+Session::Session(const Program& program, const SessionOptions& options) : impl_(std::make_shared<Impl>()) {
   std::shared_ptr<runtime::StateStore> states;
   if (options.share_states) states = api::of(options.share_states->impl_).loaded("states")->executor().store();
   impl_->program = load(program.impl(), options, std::move(states));
@@ -78,7 +78,7 @@ Session::Session(const Program& program, const SessionOptions& options) : impl_(
 
 Session::Session(const Model& model, const Mesh& mesh, const Plan& plan, const CompileOptions& compile_options,
                  const SessionOptions& options)
-    : impl_(std::make_unique<Impl>()) {
+    : impl_(std::make_shared<Impl>()) {
   if (options.share_states)
     fail("session", "a session of a model cannot share states; compile() the model, and make a session of the program");
   impl_->model = model.path();
@@ -99,10 +99,19 @@ Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 
+Tensors Session::Impl::run(const Tensors& inputs) const {
+  if (runner) return runner->run(inputs);
+  return program->recorded([&](runtime::Executor& executor) { return executor.run(inputs); });
+}
+
 Tensors Session::run(const Tensors& inputs) {
-  Impl& impl = api::of(impl_);
-  if (impl.runner) return impl.runner->run(inputs);
-  return impl.program->recorded([&](runtime::Executor& executor) { return executor.run(inputs); });
+  return api::of(impl_).run(inputs);
+}
+
+std::future<Tensors> Session::run_async(Tensors inputs) {
+  api::of(impl_);
+  return std::async(std::launch::async,
+                    [impl = impl_, inputs = std::move(inputs)]() -> Tensors { return impl->run(inputs); });
 }
 
 std::vector<Program> Session::programs() const {

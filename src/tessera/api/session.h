@@ -20,6 +20,7 @@ struct Session::Impl {
   /// The program that the session has loaded, for a call about `what`. Throws a user error where the model is compiled
   /// as runs need it, and none has run.
   std::shared_ptr<launch::LoadedProgram> loaded(std::string_view what) const;
+  Tensors run(const Tensors& inputs) const;
 };
 
 }  // namespace v1
@@ -28,7 +29,7 @@ namespace api {
 
 /// What a session runs on. Throws a user error for one that was moved from.
 template <typename Impl>
-Impl& of(const std::unique_ptr<Impl>& session) {
+Impl& of(const std::shared_ptr<Impl>& session) {
   if (!session) fail("session", "the session was moved from; use the one that it was moved to");
   return *session;
 }

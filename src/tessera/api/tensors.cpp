@@ -104,6 +104,7 @@ Tensors read_tensors(const fs::path& path, const std::string& prefix, const std:
 }
 
 void write_tensors(const fs::path& path, const Tensors& tensors) {
+  for (const auto& [name, tensor] : tensors) tensor.require_whole(name);
   write_npz(path, {tensors.begin(), tensors.end()});
 }
 

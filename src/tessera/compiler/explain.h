@@ -3,7 +3,7 @@
 #include <string>
 
 #include "tessera/compiler/compile.h"
-#include "tessera/tessera.h"
+#include "tessera/explain.h"
 
 namespace tessera::compiler {
 

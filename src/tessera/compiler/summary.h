@@ -1,7 +1,7 @@
 #pragma once
 
+#include "tessera/explain.h"
 #include "tessera/spmd/program.h"
-#include "tessera/tessera.h"
 
 namespace tessera::compiler {
 

@@ -39,6 +39,12 @@ Tensor allocated(DType dtype, Dims dims, Pages allocate(size_t, const char*)) {
   return tensor;
 }
 
+void require_bytes(const Tensor& tensor, size_t given) {
+  if (given != tensor.bytes)
+    fail("tensor", "a tensor of {} [{}] has {} bytes, but {} were given", name_of(tensor.dtype),
+         fmt::join(tensor.dims, ", "), tensor.bytes, given);
+}
+
 // Several elements lie in a byte, the first in the lowest bits.
 std::vector<int64_t> unpacked(const Tensor& tensor) {
   const int bits = bits_of(tensor.dtype), per_byte = 8 / bits;
@@ -64,9 +70,32 @@ Tensor Tensor::zeros(DType dtype, Dims dims) {
 
 Tensor Tensor::copy_of(DType dtype, Dims dims, const void* source, size_t bytes) {
   Tensor tensor = uninitialized(dtype, std::move(dims));
-  check(bytes == tensor.bytes, "the bytes given match the tensor's type and extents");
+  require_bytes(tensor, bytes);
   if (bytes) std::memcpy(tensor.mutable_data(), source, bytes);
   return tensor;
+}
+
+Tensor Tensor::borrow(DType dtype, Dims dims, const void* data, size_t bytes, std::shared_ptr<const void> owner) {
+  Tensor tensor{dtype, std::move(dims), std::move(owner), static_cast<const std::byte*>(data), bytes};
+  tensor.require_whole("");
+  return tensor;
+}
+
+void Tensor::require_whole(std::string_view name) const {
+  const std::string called = name.empty() ? "a tensor" : fmt::format("'{}'", name);
+  if (std::any_of(dims.begin(), dims.end(), [](int64_t extent) { return extent < 0; }))
+    fail("tensor", "{} has the dimensions [{}], which must be 0 or more", called, fmt::join(dims, ", "));
+  if (dtype == DType::undefined || dtype == DType::string) return;
+  const size_t needed = bytes_of(dtype, count_of(dims));
+  if (bytes != needed || (needed > 0 && !data))
+    fail("tensor", "{} is {} [{}], which takes {} bytes, but it has {}; give data that fit its dimensions", called,
+         name_of(dtype), fmt::join(dims, ", "), needed, data ? bytes : 0);
+}
+
+void Tensor::require_elements(DType wanted) const {
+  if (dtype == wanted || (dtype == DType::boolean && wanted == DType::uint8)) return;
+  fail("tensor", "the elements of a tensor of {} are read as {}; read them as what they are", name_of(dtype),
+       name_of(wanted));
 }
 
 namespace {

@@ -211,6 +211,7 @@ void Runner::require_inputs(const Tensors& inputs) const {
         (input->has_shape() && given->second.dims.size() != input->shape().size()))
       fail("inputs", "input '{}' is {} with {} dimensions, but the model wants {}", input->name,
            name_of(given->second.dtype), given->second.dims.size(), type);
+    given->second.require_whole(input->name);
     if (input->has_shape()) sizes.add(input->name, input->shape(), given->second.dims);
   }
   for (const auto& given : inputs)

@@ -439,6 +439,7 @@ OnnxModel with_values(const OnnxModel& model, const std::map<std::string, Tensor
     if (input->dtype() != data.dtype)
       fail("inputs", "input '{}' has dtype {}, but the model wants {}", name, name_of(data.dtype),
            name_of(input->dtype()));
+    data.require_whole(name);
     graph.rename(input, name + ".given");
     Value* known = graph.add_constant(name, data);
     if (graph.is_output(input)) {

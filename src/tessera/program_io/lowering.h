@@ -6,7 +6,7 @@
 
 #include "tessera/dialect/library.h"
 #include "tessera/program_io/expression_nodes.h"
-#include "tessera/tessera.h"
+#include "tessera/write.h"
 
 namespace tessera::program_io {
 

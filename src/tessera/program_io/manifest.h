@@ -9,7 +9,7 @@
 #include "tessera/program_io/file_stamp.h"
 #include "tessera/proof/meaning.h"
 #include "tessera/spmd/program.h"
-#include "tessera/tessera.h"
+#include "tessera/write.h"
 
 namespace tessera::program_io {
 

@@ -9,7 +9,7 @@
 #include "tessera/program_io/expression_nodes.h"
 #include "tessera/program_io/manifest.h"
 #include "tessera/program_io/weights_file.h"
-#include "tessera/tessera.h"
+#include "tessera/write.h"
 
 namespace tessera::program_io {
 

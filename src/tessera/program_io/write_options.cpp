@@ -2,7 +2,7 @@
 #include <array>
 
 #include "tessera/base/error.h"
-#include "tessera/tessera.h"
+#include "tessera/write.h"
 
 namespace tessera {
 inline namespace v1 {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "tessera/ir/graph.h"
-#include "tessera/tessera.h"
+#include "tessera/write.h"
 
 namespace tessera::program_io {
 

@@ -7,7 +7,7 @@
 
 #include "tessera/runtime/rank_programs.h"
 #include "tessera/spmd/program.h"
-#include "tessera/tessera.h"
+#include "tessera/write.h"
 
 /// A program as a folder:
 ///

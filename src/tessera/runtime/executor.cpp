@@ -122,6 +122,7 @@ Symbols Executor::bind_symbols(const Tensors& inputs) const {
     if (tensor.dims.size() != type.shape->size())
       fail("inputs", "input '{}' has {} dimensions ({}), but the model wants {}: {}", port.name, tensor.dims.size(),
            fmt::join(tensor.dims, "x"), type.shape->size(), to_string(*type.shape));
+    tensor.require_whole(port.name);
     sizes.add(port.name, *type.shape, tensor.dims);
   }
   const Symbols symbols = sizes.solved();

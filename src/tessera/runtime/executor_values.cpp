@@ -122,6 +122,7 @@ void Executor::set_states(const Tensors& wholes) {
       if (tensor.dtype != dtype || tensor.dims != dims)
         fail("state", "the state '{}' is {} [{}], but the array is {} [{}]; give one of the state's type", name,
              name_of(dtype), fmt::join(dims, ", "), name_of(tensor.dtype), fmt::join(tensor.dims, ", "));
+      tensor.require_whole(name);
     }
     return {};
   });

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/tensors.h"
+
+namespace tessera {
+inline namespace v1 {
+
+/// Communication of one step of a program, in order of first use.
+struct CollectiveSummary {
+  std::string kind;               ///< "all_reduce", "all_gather", "reduce_scatter", "all_to_all", …
+  std::vector<std::string> axes;  ///< the group: ranks that differ only along these
+  int64_t count = 0;              ///< operations of a run; in a loop, as often as its trip count says, if that is known
+  int64_t starts = 0;             ///< those of a bucket start as one
+  int64_t bytes = 0;              ///< that rank 0 receives, all operations together
+};
+
+/// A change of layout that the compiler had to insert.
+struct ReshardSummary {
+  std::string tensor;              ///< of the model
+  std::string consumer;            ///< the node or output that needs it
+  std::string from, to;            ///< shardings, as annotations are written
+  std::vector<std::string> steps;  ///< "AllGather tp"; a Slice moves nothing
+  int64_t bytes = 0;               ///< that rank 0 receives
+  std::string reason;              ///< why the consumer takes it whole where it was split; "" if it does not
+};
+
+struct ProgramSummary {
+  std::vector<CollectiveSummary> collectives;
+  std::vector<ReshardSummary> reshards;
+  std::vector<std::string> notes;     ///< what was assumed or implied
+  std::vector<std::string> warnings;  ///< what the caller may not have meant
+  SymbolSizes shapes;                 ///< that the bytes are for
+  /// What the program takes to be equal of sizes: "total = past + sequence (Add 'masked')". A session compiles a model
+  /// anew where one of them is 1 in a broadcast and the other is not; a written program is for such sizes only if it
+  /// was made from the model with_sizes() of them.
+  std::vector<std::string> equal_sizes;
+};
+
+/// How one tensor of the model came to its layout.
+struct Explanation {
+  struct Axis {
+    int dim = 0;       ///< of the tensor
+    std::string part;  ///< the part of the dimension that it splits, as "6" of 6·32
+    std::string axis;
+    std::string by;  ///< an annotation, a preset, or the operator that passed it on and from where
+    int round = 0;   ///< of propagation; 0: annotated
+  };
+  struct Lost {
+    int dim = 0;
+    std::string axis, reason;
+  };
+  /// A place where the tensor occurs: its producer, then each consumer.
+  struct Place {
+    std::string where;   ///< "stored", "produced by MatMul 'q'", "used by Add 'r'", "output"
+    std::string layout;  ///< the sharding there, partial axes included
+    std::vector<Axis> axes;
+    std::vector<Lost> lost;
+  };
+  TensorInfo tensor;           ///< the stack, if the tensor is a parameter that rewriting has stacked with others
+  std::optional<int64_t> row;  ///< of the stack
+  std::vector<Place> places;
+  std::vector<ReshardSummary> reshards;  ///< of this tensor
+};
+
+/// A parameter or other state of a program.
+struct StateInfo {
+  TensorInfo tensor;                 ///< whole
+  bool changes = false;              ///< from run to run; see Model::with_states
+  int64_t bytes = 0;                 ///< of the largest shard that a rank stores
+  std::string storage;               ///< the layout between runs, as annotations are written
+  std::vector<std::string> compute;  ///< the layouts in which its uses take it, in order of first use
+  /// If the program holds it as several tensors with layouts of their own: these, and the index of the first element of
+  /// each in the whole one. `bytes` is their sum, and `storage` and `compute` are empty.
+  std::vector<StateInfo> pieces;
+  std::vector<int64_t> begin;  ///< of a piece
+};
+
+/// What one rank holds and does in a step.
+struct RankFigures {
+  int64_t peak_bytes = 0;       ///< at its peak, weights included
+  int64_t parameter_bytes = 0;  ///< of the weights, and all other states, that it holds
+  /// At the peak, of results that the first output (a training step's loss) is computed by, and of what is computed
+  /// again of these.
+  int64_t activation_bytes = 0;
+  int64_t gradient_bytes = 0;  ///< at the peak, of all other results
+  int64_t copy_bytes = 0;      ///< of states, to write them from (RunSettings::checkpoints); a part of the peak
+  int64_t flops = 0;           ///< of one step
+};
+
+/// What a rank holds during one operation of a run, in bytes.
+struct MemoryMoment {
+  std::string operation;                   ///< "MatMul 'h.0'", "wait for AllReduce 'h.0'"
+  int64_t states = 0;                      ///< parameters and all others
+  int64_t activations = 0, gradients = 0;  ///< as RankFigures counts them
+  int64_t buffers = 0;                     ///< inputs, scratch memory, packed forms and second buffers of states
+};
+
+}  // namespace v1
+}  // namespace tessera

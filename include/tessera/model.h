@@ -1,0 +1,125 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/mesh/mesh.h"
+#include "tessera/plan.h"
+#include "tessera/tensors.h"
+
+namespace tessera {
+inline namespace v1 {
+
+/// An ONNX model (IR ≤ 14, opsets 1 to 28). Large weights are mapped, not read: the file must not be changed in place
+/// while the model lives. Immutable; copies share.
+class Model {
+ public:
+  /// Reads protobuf, or ONNX's text syntax if the name ends with ".onnxtxt". Throws a user error if the file is
+  /// missing, damaged or not supported.
+  static Model load(const std::filesystem::path& path);
+  /// The same of a protobuf in memory, which is copied. Files with data of its tensors are looked for in `folder`.
+  static Model parse(std::string_view bytes, const std::filesystem::path& folder = {});
+
+  struct Impl;
+  /// An empty model: each of its calls is a user error.
+  Model() = default;
+  explicit Model(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+
+  const std::filesystem::path& path() const;
+  std::vector<TensorInfo> inputs() const;
+  std::vector<TensorInfo> outputs() const;
+  /// Names of the symbolic dimensions of the inputs.
+  std::vector<std::string> symbols() const;
+  /// `sizes` completed by defaults at which the model runs: 2 for symbols named like a batch and 16 for others, changed
+  /// where its operators want others (a total is past + sequence, an image is as large as its windows need). `note`, if
+  /// given, receives a line that names the defaults, and why the model does not run at these sizes if none were found;
+  /// "" if there were none. Throws a user error for a symbol that the model does not have.
+  SymbolSizes complete(const SymbolSizes& sizes, std::string* note = nullptr) const;
+
+  /// This model for these sizes only: its symbolic dimensions of those names become numbers. Throws as complete() does.
+  Model with_sizes(const SymbolSizes& sizes) const;
+
+  /// This model with these tensors for outputs, in that order: outputs of the model, or any others that its nodes make.
+  /// What none of them needs is not computed. Throws a user error for a name that no node's result has.
+  Model with_outputs(const std::vector<std::string>& names) const;
+
+  /// The plan that the file carries, if write_annotated wrote it; else an empty one. To follow it:
+  /// compile(model, mesh, plan.over(model.plan())).
+  Plan plan() const;
+  /// Writes the model with a plan in its metadata, to be split where it is loaded. The plan's mesh may leave sizes
+  /// open, as "dp=2,tp=?". Each annotation also stands in the metadata_props of the values that it means, as
+  /// "tessera.annotation". Throws a user error for a plan that cannot be followed, or a path that cannot be written.
+  void write_annotated(const std::filesystem::path& path, const Plan& plan) const;
+
+  /// The device configurations for which the file says how it is split: ONNX's multi-device annotations (IR version
+  /// 11). See docs/annotations.md.
+  std::vector<std::string> configurations() const;
+  /// This model as its annotations for a configuration say. Throws a user error that names the first fault in them.
+  struct ConfiguredModel configured(const std::string& configuration) const;
+  /// The same where `before` comes before what the annotations say: its annotations, states and stored layouts name
+  /// tensors that stay as they are, though they might be stacked with others.
+  struct ConfiguredModel configured(const std::string& configuration, const Plan& before) const;
+  /// This model with what the plan makes of it over the mesh as annotations for a configuration, in place of what it
+  /// says for that: how each node that compilation leaves under its results' names takes its operands and gives its
+  /// results. Device i is rank i. Throws a user error for a plan that cannot be followed.
+  Model annotated(const Mesh& mesh, const Plan& plan, const std::string& configuration) const;
+  /// This model with what follows from its annotations for a configuration as further annotations for it, so that every
+  /// operand and result which carries data has one. Throws as configured() and compile() do.
+  Model completed(const std::string& configuration) const;
+  /// Writes the model; its larger weights go into a file beside it. Throws a user error for a path that cannot be
+  /// written.
+  void write(const std::filesystem::path& path) const;
+
+  /// This model with states that change from run to run. "w=next.w": the initializer w takes the value of the output
+  /// next.w after each run, and next.w is an output no longer. "*=next.*" pairs all initializers with outputs of such
+  /// names, '*' being the same text in both; those without a partner stay as they are. "w*", without "=": another
+  /// program that shares the states changes these (SessionOptions::share_states). Throws a user error for a pattern
+  /// that pairs nothing, and for a pair of unequal types.
+  Model with_states(const std::vector<std::string>& patterns) const;
+
+  /// Inputs whose elements decide shapes, or must be known for another reason before the model is compiled: axes, the
+  /// shape of a Reshape. compile() takes the model with_values() of these; a Session of the model compiles it as runs
+  /// need it.
+  std::vector<std::string> value_inputs() const;
+  /// This model with these inputs as constants; they are inputs no longer. Throws a user error for a name that no input
+  /// has, and for another dtype than the input's.
+  Model with_values(const Tensors& values) const;
+  /// Symbols whose sizes must be known before the model is compiled, because they decide how many tensors a sequence
+  /// has: a loop fills one in as many iterations. compile() takes the model with_sizes() of these, which may ask for
+  /// others in turn; a Session of the model compiles it as runs need it.
+  std::vector<std::string> size_symbols() const;
+  /// This model with_sizes() of its size_symbols(), and of those for which it then asks, until it asks for none.
+  /// `sizes` may leave symbols out, as for complete().
+  Model with_needed_sizes(const SymbolSizes& sizes) const;
+  /// Whether shapes depend on what the model computes, so that no program can hold it, and only a Session of the model
+  /// runs it.
+  bool runs_in_parts() const;
+  /// The same for inputs of these shapes: two symbols that a branch or loop takes for one size may differ there.
+  bool runs_in_parts(const Tensors& inputs) const;
+  /// If a branch, a loop or an operator was found to be the reason for this only when the model was rewritten: what was
+  /// found. Else empty.
+  std::string why_in_parts() const;
+
+  const Impl& impl() const;
+  const std::shared_ptr<const Impl>& shared_impl() const;
+
+ private:
+  std::shared_ptr<const Impl> impl_;
+};
+
+/// A model as its annotations for a device configuration say: compile(model, Mesh::parse(plan.mesh), plan).
+struct ConfiguredModel {
+  /// The model without annotations. Where a node wants an operand in another layout than others do, or a result at
+  /// another place than it runs, an Identity node stands between.
+  Model model;
+  Plan plan;                          ///< mesh, annotations and places
+  std::vector<int64_t> devices;       ///< of the configuration, by rank
+  std::vector<std::string> warnings;  ///< what is done otherwise than the annotations say
+};
+
+}  // namespace v1
+}  // namespace tessera

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/explain.h"
+#include "tessera/mesh/topology.h"
+#include "tessera/model.h"
+#include "tessera/write.h"
+
+namespace tessera {
+inline namespace v1 {
+
+/// Called after each stage of compilation with its name; `text` makes the text form.
+using StageObserver = std::function<void(std::string_view stage, const std::function<std::string()>& text)>;
+
+/// The names of all stages, in order. lower_precision runs only if a plan asks for another dtype.
+std::vector<std::string> stages();
+
+struct SessionOptions;
+
+/// One program for all ranks of a mesh, communication included. Immutable; copies share.
+class Program {
+ public:
+  const Mesh& mesh() const;
+  std::vector<TensorInfo> inputs() const;
+  std::vector<TensorInfo> outputs() const;
+  /// Parameters and other states as the model names them.
+  std::vector<StateInfo> states() const;
+  const ProgramSummary& summary() const;
+  /// The text form: ONNX text syntax, with each value's sharding as a comment.
+  std::string text() const;
+  /// Throws a user error for a tensor that the model does not have, or that a larger operator took up: name it in
+  /// CompileOptions::keep. can_explain() tells beforehand.
+  bool can_explain(const std::string& tensor) const;
+  Explanation explain(const std::string& tensor) const;
+  /// Bytes that `rank` needs at its peak, weights included, at those sizes. For a mesh of any size.
+  int64_t peak_bytes(int64_t rank, const SymbolSizes& sizes) const { return figures(rank, sizes).peak_bytes; }
+  /// The same and more; sizes that are not given are those that choices by cost assumed.
+  RankFigures figures(int64_t rank, const SymbolSizes& sizes = {}) const;
+  /// One rank of each class of ranks that run alike: figures of others are theirs, or differ by a unit of a dimension.
+  std::vector<int64_t> unlike_ranks() const;
+  /// Bytes of this program's states on `rank` that its sessions share with those of `other` (share_states): of states
+  /// that change, and of others that both store alike.
+  int64_t shared_bytes(int64_t rank, const Program& other) const;
+  /// What `rank` holds during each operation of a run, in order.
+  std::vector<MemoryMoment> memory_over_time(int64_t rank, const SymbolSizes& sizes = {}) const;
+  /// The machine program of `rank` at those sizes, as text (docs/devices.md): every step with places, queues and costs,
+  /// and every buffer, as a session with these options has them on a host of its own. Nothing is loaded.
+  std::string machine(int64_t rank, const SymbolSizes& sizes, const SessionOptions& options) const;
+
+  /// Writes the program as a folder of ONNX models, whole or not at all. An older program there is replaced; anything
+  /// else there is a user error, and so is a program that was itself read.
+  void write(const std::filesystem::path& folder, const WriteOptions& options = {}) const;
+  /// Reads what write() wrote. Files that have changed since are a user error; models may have with `changed_models`,
+  /// as an ONNX tool saves them anew: then check_program says whether what they are now fits (check.h).
+  static Program read(const std::filesystem::path& folder, bool changed_models = false);
+  /// Whether `path` looks like a folder that write() wrote.
+  static bool is_written(const std::filesystem::path& path);
+
+  struct Impl;
+  explicit Program(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+  const Impl& impl() const;
+
+ private:
+  std::shared_ptr<const Impl> impl_;
+};
+
+/// How ranks will run a program, as far as it decides what memory that takes (SessionOptions).
+struct RunSettings {
+  int threads_per_rank = 1;  ///< 0: the cores divided among `machine_ranks`
+  int machine_ranks = 0;     ///< ranks on one machine; 0: all
+  bool overlap = true;
+  int prefetch = 4;
+  bool checkpoints = false;
+};
+
+struct CompileOptions {
+  std::vector<std::string> keep;  ///< tensors that must survive by name, because a question will be about them
+  StageObserver observe;
+  /// The mesh's links. Where an axis runs over several kinds, collectives over it go level by level if that pays.
+  Topology topology;
+  /// Bytes that a rank may need at its peak, weights included, at the plan's sizes; more is a user error that names the
+  /// largest tensors. 0: any.
+  size_t memory_limit = 0;
+  RunSettings run;  ///< what the program's figures, the limit, and recomputation under a limit are for
+  /// A program compiled before, for sessions that share states with its sessions (SessionOptions::share_states): those
+  /// that change lie here as they lie there, whatever this model computes. A training step comes first, its evaluation
+  /// after it. States that cannot lie alike are a user error; requests of Plan::storage for states that only the other
+  /// program has are none.
+  std::optional<Program> sharing = std::nullopt;
+};
+
+/// Throws user errors that name the operator, annotation, preset, axis or link that is wrong.
+Program compile(const Model& model, const Mesh& mesh, const Plan& plan = {}, const CompileOptions& options = {});
+
+}  // namespace v1
+}  // namespace tessera

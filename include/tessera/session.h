@@ -1,0 +1,129 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/program.h"
+
+namespace tessera {
+inline namespace v1 {
+
+class Connection;
+
+/// The names of devices that ranks can compute on (SessionOptions::device).
+const std::vector<std::string>& devices();
+
+/// A process runs so many ranks as threads, at most.
+inline constexpr int64_t kMostRankThreads = 256;
+
+struct SessionOptions {
+  int threads_per_rank = 0;  ///< 0: the cores divided among the machine's ranks, at least 1
+  /// What each rank computes on: "cpu", or "simulated", a CPU that behaves like an accelerator, for tests,
+  /// with as much memory as "simulated:512M" says (docs/devices.md).
+  std::string device = "cpu";
+  /// This process is one rank of several, which all make the same sessions and calls in the same order; see launch.h.
+  /// Null: all ranks are threads of this process.
+  std::shared_ptr<Connection> connection;
+  std::chrono::milliseconds timeout{60'000};  ///< longest wait of one rank for another, where there is no connection
+  /// A file for what ranks did last, written when a run fails; the error names it. "": none.
+  std::string flight_record;
+  /// Called with the error if a rank has failed and a rank of this process hangs: a thread cannot be ended, and run()
+  /// does not return. For who would rather end the process.
+  std::function<void(const std::string& message)> abandoned;
+  /// Bytes that this process may hold for all of its ranks: buffers, outputs (those of earlier runs that somebody still
+  /// has, too), and weights but where they stay mapped from files. A run that needs more is a user error that names its
+  /// largest tensors, before they are allocated. 0: what the machine has, or the control group that the process is in.
+  size_t memory_limit = 0;
+  /// A session on the same mesh and connection whose states that change are this one's, too: what one steps or sets,
+  /// the other sees. Runs of the two take turns. The programs store these alike (CompileOptions::sharing). Null: the
+  /// session has its own.
+  const class Session* share_states = nullptr;
+  bool checkpoints = false;  ///< peak and limit count the copies of states that Checkpoints writes (training.h)
+  bool overlap = true;       ///< run what does not depend on a communication while it is under way
+  /// Communications that a rank starts before it needs their results, at most. A stored state (Plan::storage) is so
+  /// fetched that many uses ahead; its gathered form is let go of after the use.
+  int prefetch = 4;
+  bool profile = false;   ///< note the times of each operator; see profile.h
+  bool keep_all = false;  ///< keep every intermediate tensor of a run, for comparisons
+};
+
+struct Profile;
+
+class Checkpoints;
+
+/// A model or a program on its ranks: threads of this process, or the processes of a connection. run() may be called
+/// from several threads where there is no connection; calls queue.
+class Session {
+ public:
+  explicit Session(const Program& program, const SessionOptions& options = {});
+  /// Runs any model over a mesh: also one whose shapes depend on the elements of its inputs (Model::value_inputs), that
+  /// must be compiled for certain sizes (Model::size_symbols), or whose shapes depend on what it computes (the count of
+  /// NonZero's results, a computed k of TopK, what an iteration of a Loop appends). Such a model is compiled as runs
+  /// need it: for the values that decide its shapes, on the first run with these, and again once eight other sets of
+  /// values came after. Where shapes depend on computed data it runs in parts, one after the other; what a part hands
+  /// to the next is whole, in memory of the host.
+  ///
+  /// Compiles what can be compiled before a run. Throws as compile() does; and a user error for a model that runs in
+  /// parts where it has states that step, or `session` has a connection. What a model that is compiled as runs need it
+  /// holds (states, bytes, times) is a user error before its first run; after that it is that of the last program.
+  explicit Session(const Model& model, const Mesh& mesh = {}, const Plan& plan = {}, const CompileOptions& options = {},
+                   const SessionOptions& session = {});
+  ~Session();
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+
+  /// Whole inputs to whole outputs; then all states step on all ranks, or, if a rank fails, on none. (If it fails while
+  /// ranks write over states, set_states() has to give all of them values before the next run.) Throws a user error for
+  /// an input that is missing, unknown, or of the wrong dtype or shape, and a running error if a rank fails; the
+  /// session can be used again after both. With a connection, all processes give the same inputs; outputs are in that
+  /// of rank 0, and there are none in the others; and a rank that fails ends the connection.
+  Tensors run(const Tensors& inputs);
+  /// The same on another thread, behind runs that began before. The future has what run() returns or throws; the
+  /// session may end before. Inputs that borrow the caller's memory need it until then.
+  std::future<Tensors> run_async(Tensors inputs);
+
+  /// Of a session of a model: the programs that the last run ran, in order: one for each iteration, where a loop's body
+  /// is a part. Else empty.
+  std::vector<Program> programs() const;
+
+  /// The states that change (Model::with_states), whole, by name, as the last run left them. With a connection, all
+  /// processes call it; the states are in that of rank 0, and there are none in the others.
+  Tensors states();
+  /// The same of these states only; the others are not gathered. Throws a user error for a name that no such state has.
+  Tensors states(const std::vector<std::string>& names);
+  /// Gives states that change these whole values; with a connection, all processes give the same. Throws a user error
+  /// for a name that no such state has, or another dtype or shape; no state has changed then.
+  void set_states(const Tensors& states);
+
+  /// Bytes of each rank at its peak, weights included, for inputs of these shapes. Loads what a run would load.
+  std::vector<int64_t> peak_bytes(const Tensors& inputs);
+  /// Bytes that this process needs for all of its ranks, which is what SessionOptions::memory_limit counts, at the peak
+  /// of the runs so far and of those that peak_bytes() was asked for. Weights that ranks share count once; weights that
+  /// stay mapped from files do not count.
+  int64_t process_bytes() const;
+  int threads_per_rank() const;
+
+  /// With SessionOptions::profile: where the time of the last run went, on all ranks. With a connection,
+  /// all processes call it.
+  Profile profile() const;
+
+  struct Kept {
+    std::string name;
+    Tensor value;
+  };
+  /// With keep_all: the intermediate tensors of the last run, in running order; whole where the outputs are.
+  std::vector<Kept> kept();
+
+ private:
+  friend class Checkpoints;
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace v1
+}  // namespace tessera

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+namespace tessera {
+inline namespace v1 {
+
+/// How many models a written program is: one per class of like ranks, each rank's weights cut out in files of their own
+/// (mpmd); one that every rank runs, which cuts its part out of whole weights (spmd); or one whose only node, a
+/// ParallelFor, holds what every rank runs, with whole inputs, weights and outputs (parallel_for).
+enum class Form { mpmd, spmd, parallel_for };
+/// What a written program's collectives are: nodes of domain tessera.comm, or calls of ONNX functions in the model that
+/// are made of Send, Recv and ONNX's own operators.
+enum class Lower { collectives, primitives };
+/// What orders communication in a written model: a token threaded through it, or the place of the nodes.
+enum class Order { tokens, position };
+/// How a written model learns the number of the rank that runs it: from an input "tessera.rank", from RankId and
+/// AxisIndex nodes, or it is folded in, which makes one model per rank.
+enum class RankIdentity { input, op, constant };
+/// What a rank's number is in a written model: an int64 scalar, or a handle (ONNX's opaque type Rank of domain
+/// tessera.comm) that only the dialect's operators read. A handle cannot be folded in.
+enum class RankType { integer, opaque };
+
+/// Whose operators collectives are written as; docs/dialects.md says what each can express. Only ours has tokens, and
+/// operators that give the rank: the others' models are ordered by position, one per rank where they depend on it.
+enum class Dialect { tessera, ort, tensorrt };
+
+/// The form of a written program. All forms run with the same bits but where primitives add in another order.
+struct WriteOptions {
+  Lower lower = Lower::collectives;
+  Order order = Order::tokens;
+  RankIdentity rank_id = RankIdentity::op;
+  RankType rank_type = RankType::integer;
+  Form form = Form::mpmd;
+  Dialect dialect = Dialect::tessera;  ///< others: by position, the rank folded in, of collectives only: their programs
+                                       ///< are compiled with Plan::ring_attention "never"
+
+  /// {"lower": "primitives", "rank_id": "op"}, as the command line and manifests have it; what is left out keeps its
+  /// default. Throws a user error for a word that is none.
+  static WriteOptions from_words(const std::map<std::string, std::string>& words);
+  std::map<std::string, std::string> words() const;
+};
+
+}  // namespace v1
+}  // namespace tessera
