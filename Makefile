@@ -1,14 +1,18 @@
 # The front door. Needs make and a Debian 12 (root or sudo); everything else is installed from apt.txt.
 #   make run       build, verify the example model on five meshes, let it continue a text
 #   make test      build, run every test
-# More: build, bench, fuzz, property, memory, conformance, sanitize, sanitize-short, format, install PREFIX=DIR, clean.
+#   make test-all  the same, and all of what these tests take samples of: property, memory, training
+# More: build, bench, fuzz, property, memory, training, conformance, sanitize, sanitize-short, format, install PREFIX=DIR,
+# clean.
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 FUZZERS ?= run model text values
 
-.PHONY: build run test bench fuzz property memory conformance sanitize sanitize-short format install clean packages
+.PHONY: build run test test-all bench fuzz property memory training conformance sanitize sanitize-short format install clean \
+  packages
+.NOTPARALLEL:
 
 # The targets for users: the command with its engines, and the examples. Tests are the larger half; `make test` builds them.
 build: packages
@@ -23,6 +27,8 @@ test: packages
 	@cmake --build --preset release -j $(JOBS)
 	@ctest --preset release
 
+test-all: test property memory training
+
 # Every legal sharding of every operator's operands, where the tests take a sample.
 property: packages
 	@cmake --preset release --log-level=WARNING
@@ -35,6 +41,13 @@ memory: packages
 	@cmake --preset release --log-level=WARNING
 	@cmake --build --preset release -j $(JOBS) --target cli_test
 	@TESSERA_MEMORY=all build/tests/cli_test --gtest_filter='Memory.*'
+
+# Training on every product of presets, evaluated each step, at the end and never, on every engine, where the tests take
+# a sample.
+training: packages
+	@cmake --preset release --log-level=WARNING
+	@cmake --build --preset release -j $(JOBS) --target cli_test
+	@TESSERA_TRAINING=all ctest --preset release -R TrainCube --timeout 3600
 
 bench: packages
 	@cmake --preset release --log-level=WARNING -DTESSERA_BENCH=ON
