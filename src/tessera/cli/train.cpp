@@ -188,7 +188,7 @@ class Train : public Command {
     const Program& program = programs.step;
     const int64_t ranks = run_.ranks_of_process(console, program.mesh());
     Progress progress(console, "planning memory");
-    const int64_t rank = largest_rank(program);
+    const int64_t rank = trainer::largest_rank(program);
     const MemoryClasses memory(step, program, {program.figures(rank).peak_bytes}, programs.evaluation_bytes, ranks,
                                rank);
     progress.end();

@@ -15,7 +15,7 @@ std::string text_of(int64_t bytes) {
 
 /// The step beside so many bytes of an evaluation; a rank's share of the limit holds both.
 Program step_within(const Console& console, const TrainingSet& set, int64_t beside) {
-  Fitting fitting = set.fitting;
+  trainer::Fitting fitting = set.fitting;
   CompileOptions& options = fitting.options;
   if (set.process_limit > 0) {
     const size_t rank_limit = set.process_limit / static_cast<size_t>(set.process_ranks);
@@ -33,7 +33,7 @@ Program step_within(const Console& console, const TrainingSet& set, int64_t besi
              " for its " + std::to_string(set.process_ranks) + " ranks";
     if (beside > 0) why += ", since evaluations take " + text_of(beside) + " beside it";
     Progress progress(console, "looking for a change that fits");
-    throw Error(error.kind(), "memory", why + change_that_fits(fitting));
+    throw Error(error.kind(), "memory", why + trainer::change_that_fits(fitting));
   }
 }
 
@@ -72,7 +72,7 @@ TrainingPrograms compile_all(const Console& console, const TrainingSet& set) {
   const Program step = step_within(console, any, 0);
   TrainingPrograms made{step, evaluation_of(console, set, step)};
   made.evaluation_bytes = bytes_beside(*made.evaluation, step);
-  const auto needed = static_cast<size_t>(step.figures(largest_rank(step)).peak_bytes + made.evaluation_bytes);
+  const auto needed = static_cast<size_t>(step.figures(trainer::largest_rank(step)).peak_bytes + made.evaluation_bytes);
   const bool fits = set.process_limit == 0 || needed <= set.process_limit / static_cast<size_t>(set.process_ranks);
   if (asks || !fits) made.step = step_within(console, set, made.evaluation_bytes);
   return made;

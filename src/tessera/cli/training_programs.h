@@ -4,7 +4,7 @@
 #include <string>
 
 #include "tessera/cli/console.h"
-#include "tessera/cli/fitting.h"
+#include "tessera/trainer/fitting.h"
 #include "tessera/training.h"
 
 namespace tessera::cli {
@@ -18,7 +18,7 @@ struct TrainingPrograms {
 
 /// What they are compiled from.
 struct TrainingSet {
-  Fitting fitting;  ///< the step's model, plan and options, without a limit
+  trainer::Fitting fitting;  ///< the step's model, plan and options, without a limit
   const TrainingStep& step;
   std::optional<Training> evaluation;  ///< as the step, at the sizes of the data that are evaluated
   size_t process_limit = 0;            ///< bytes of a process for all of its ranks; 0: any

@@ -1,4 +1,4 @@
-#include "tessera/cli/fitting.h"
+#include "tessera/trainer/fitting.h"
 
 #include <algorithm>
 #include <optional>
@@ -6,7 +6,7 @@
 #include "tessera/base/bytes_text.h"
 #include "tessera/error.h"
 
-namespace tessera::cli {
+namespace tessera::trainer {
 namespace {
 
 struct Change {
@@ -98,4 +98,4 @@ std::string change_that_fits(const Fitting& fitting) {
          ": take more ranks, a smaller batch or --dtype=bf16";
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::trainer

@@ -6,7 +6,7 @@
 
 #include "tessera/training.h"
 
-namespace tessera::cli {
+namespace tessera::trainer {
 
 /// A training run that is to fit into memory.
 struct Fitting {
@@ -25,4 +25,4 @@ std::string change_that_fits(const Fitting& fitting);
 /// A rank that needs as much as any; with stages, it need not be the first.
 int64_t largest_rank(const Program& program);
 
-}  // namespace tessera::cli
+}  // namespace tessera::trainer
