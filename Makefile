@@ -17,7 +17,8 @@ FUZZERS ?= run model text values
 # The targets for users: the command with its engines, and the examples. Tests are the larger half; `make test` builds them.
 build: packages
 	@cmake --preset release --log-level=WARNING
-	@cmake --build --preset release -j $(JOBS) --target tessera_cli continue_text hello padded_batches tensor_parallel_mlp
+	@cmake --build --preset release -j $(JOBS) --target tessera_cli continue_text hello padded_batches \
+	  tensor_parallel_mlp train_tiny
 
 run: build
 	@examples/tiny/run.sh

@@ -27,6 +27,10 @@ known=$(wc -l <examples/train_tiny/curve.jsonl)
 head -n "$known" "$work/dp.jsonl" >"$work/first.jsonl"
 awk -v within=1e-4 -f examples/same_curves.awk now="$work/first.jsonl" then=examples/train_tiny/curve.jsonl
 echo
+echo "The same steps from C++:"
+"$build/examples/train_tiny" "$work/llama.onnxtxt" "$text" dp=2 "$(wc -l <"$work/first.jsonl")" "$work/cpp.jsonl"
+awk -v within=1e-6 -f examples/same_curves.awk command="$work/first.jsonl" cpp="$work/cpp.jsonl"
+echo
 # Each sample of 128 bytes begins where it began in the epoch before, so the model knows the text from there best: a
 # sample begins with these words.
 echo "The text that the trained model continues:"

@@ -142,6 +142,7 @@ class Checkpoints {
   /// processes, every process makes one, with its connection; that of rank 0 holds the folder.
   Checkpoints(std::filesystem::path folder, int64_t keep, const std::shared_ptr<Connection>& connection = nullptr);
   ~Checkpoints();  ///< waits for what is being written
+  const std::filesystem::path& folder() const;
   /// Why other runs are not kept out of the folder (its file system has no locks); "": they are.
   std::string lock_problem() const;
 

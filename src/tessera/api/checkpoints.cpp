@@ -142,6 +142,10 @@ std::optional<int64_t> Checkpoints::saved() const {
   return step == Impl::kNone ? std::nullopt : std::optional(step);
 }
 
+const std::filesystem::path& Checkpoints::folder() const {
+  return impl_->folder;
+}
+
 std::string Checkpoints::lock_problem() const {
   return impl_->lock ? impl_->lock->problem() : "";
 }

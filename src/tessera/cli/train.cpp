@@ -13,12 +13,12 @@
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
 #include "tessera/cli/selection_report.h"
+#include "tessera/cli/stop_signal.h"
 #include "tessera/cli/train_options.h"
-#include "tessera/cli/training_data.h"
 #include "tessera/cli/training_figures.h"
-#include "tessera/cli/training_programs.h"
-#include "tessera/cli/training_run.h"
+#include "tessera/cli/training_report.h"
 #include "tessera/ir/pages.h"
+#include "tessera/trainer.h"
 
 namespace tessera::cli {
 namespace {
@@ -44,7 +44,7 @@ class Train : public Command {
     require_outputs(console);
     const Model whole = load_model(console, model_);
     require_outputs(console);  // its tensors may be in files that are known now
-    Model model = TrainingData::feeds(whole, options_);
+    Model model = options_.data.empty() ? whole : Batches::fed(whole, options_.data);
     const bool feeds_initializers = model.inputs().size() > whole.inputs().size();
     Plan plan = plan_.plan(model, console, true);
     written_ = feeds_initializers ? whole : model;
@@ -59,14 +59,17 @@ class Train : public Command {
     if (options_.resume && options_.checkpoints.empty())
       wrong_training("--resume needs the folder of checkpoints; give --checkpoints DIR");
     const bool evaluates = !options_.eval_data.empty() || options_.held_out > 0;
-    std::optional<TrainingData> data;
+    std::optional<Batches> data;
     if (trains || (options_.dry_run && !options_.data.empty())) {
       const Progress progress(console, "reading data");
-      data.emplace(options_, model, training, run_.memory.bytes());
+      if (options_.data.empty())
+        wrong_training(
+            "there is no data; give --data x.npz, whose arrays have one slice for each step, or --data corpus.txt");
+      data = Batches::open(options_.data, model, training, options_.batches(false, run_.memory.bytes()));
       if (trains) steps_ = data->steps(options_.steps);
-      evaluated_ = TrainingData::for_evaluation(options_, model, training, run_.memory.bytes());
+      evaluated_ = batches_to_evaluate(model, training);
       plan_.add_sizes(plan, model.inputs(), data->extents());
-      training.label_dims = data->given_label_dims();
+      training.label_dims = data->label_dims();
     } else if (options_.dry_run) {
       if (options_.batch || options_.sequence)
         wrong_training(
@@ -77,7 +80,7 @@ class Train : public Command {
     }
     training.sizes = plan.shapes;
     plan.shapes.clear();  // the step has these sizes only
-    if (trains) checkpoints_ = open_checkpoints(console, options_);
+    if (trains) checkpoints_ = open_checkpoints(console);
     if (evaluates) evaluation_ = evaluation_of(model, training);
     const TrainingStep step = [&] {
       Progress progress(console, "differentiating");
@@ -85,10 +88,8 @@ class Train : public Command {
     }();
     for (const std::string* path : {&options_.save_final, &options_.save_average})
       if (path->ends_with(".onnx")) require_can_hold(written_, step);
-    for (std::optional<TrainingData>* fed : {&data, &evaluated_})
-      if (*fed) (*fed)->prepare_for(step);
     if (options_.dry_run) return show_plan(console, model, training, step, plan);
-    if (trains) return train(console, model, training, step, plan, *data);
+    if (trains) return train(console, model, training, step, plan, std::move(*data));
     emit(console, step);
     tell_selection(console, step);
     return kGood;
@@ -111,6 +112,30 @@ class Train : public Command {
     return run_.begin(console, "train");
   }
 
+  // What evaluations take, each sample once; nullopt if nothing is kept for them.
+  std::optional<Batches> batches_to_evaluate(const Model& model, const Training& training) const {
+    if (options_.eval_data.empty() && options_.held_out == 0) {
+      if (options_.eval_every)
+        wrong_training("--eval-every needs data to evaluate; give --eval-data or --held-out 0.05");
+      return std::nullopt;
+    }
+    return Batches::open(options_.eval_data.empty() ? options_.data : options_.eval_data, model, training,
+                         options_.batches(true, run_.memory.bytes()));
+  }
+
+  // The folder of --checkpoints, held for this run; null if there is none. All ranks call it, before anything is
+  // written.
+  std::unique_ptr<Checkpoints> open_checkpoints(const Console& console) const {
+    if (options_.checkpoints.empty()) return nullptr;
+    auto checkpoints = std::make_unique<Checkpoints>(options_.checkpoints, options_.keep, console.connection);
+    if (const std::string why = checkpoints->lock_problem(); !why.empty()) console.warn(why);
+    if (console.speaks() && !options_.resume)
+      if (const std::vector<int64_t> there = Checkpoints::steps(options_.checkpoints); !there.empty())
+        wrong_training(options_.checkpoints + " has checkpoints of another run, the last one of step " +
+                       std::to_string(there.back()) + "; give --resume to go on from it, or another folder");
+    return checkpoints;
+  }
+
   void emit(const Console& console, const TrainingStep& step) const {
     if (options_.emit.empty() || !console.speaks()) return;
     step.write(options_.emit);
@@ -120,7 +145,7 @@ class Train : public Command {
   // Reads all data, which may take long, and so comes after whatever else refuses the run. One process of each machine
   // does it. The others exchange a word with it meanwhile, since no wait may be longer than the timeout. Returns
   // whether it came to the end: not if somebody was told to stop.
-  bool check_data(const Console& console, const TrainingData& data, const StopSignal& stop) const {
+  bool check_data(const Console& console, const Batches& data, const StopSignal& stop) const {
     enum Word : int64_t { stops, goes_on, done };
     const auto& connection = console.connection;
     const Progress progress(console, "checking data");
@@ -161,34 +186,40 @@ class Train : public Command {
     Plan sized;
     PlanOptions().add_sizes(sized, model.inputs(), evaluated_->extents());
     for (const auto& [symbol, size] : sized.shapes) evaluation.sizes[symbol] = size;
-    evaluation.label_dims = evaluated_->given_label_dims();
+    evaluation.label_dims = evaluated_->label_dims();
     return evaluation;
   }
 
   TrainingPrograms compiled(Console& console, const Model& model, const Training& training, const TrainingStep& step,
-                            const Plan& plan) {
-    const Mesh mesh = plan_.mesh(plan);
-    CompileOptions options{{}, dump_.observer(console), plan_.topology()};
-    options.run = run_.planned(console, !options_.dry_run);
-    options.run.checkpoints = !options_.checkpoints.empty();
-    TrainingSet set{{model, training, mesh, plan, options}, step, evaluation_};
-    set.process_limit = run_.memory.bytes();
-    set.process_ranks = run_.ranks_of_process(console, mesh);
-    if (set.process_limit == 0 && !options_.dry_run) {
+                            const Plan& plan, TrainingObserver& observer) {
+    TrainingSetup setup;
+    setup.mesh = plan_.mesh(plan);
+    setup.plan = plan;
+    setup.compile.observe = dump_.observer(console);
+    setup.compile.topology = plan_.topology();
+    setup.compile.run = run_.planned(console, !options_.dry_run);
+    setup.compile.run.checkpoints = !options_.checkpoints.empty();
+    setup.evaluation = evaluation_;
+    setup.process_limit = run_.memory.bytes();
+    setup.process_ranks = run_.ranks_of_process(console, setup.mesh);
+    if (setup.process_limit == 0 && !options_.dry_run) {
       const int here = console.connection ? console.connection->launch().local_size : 1;  // processes
-      set.process_limit = machine_memory() / static_cast<size_t>(here);
+      setup.process_limit = machine_memory() / static_cast<size_t>(here);
     }
-    return compile_all(console, set);
+    setup.observer = &observer;
+    setup.name = option_of_setting;
+    return compile_training(model, training, step, setup);
   }
 
   // What the rank holds that needs most, and what ranks communicate.
   int show_plan(Console& console, const Model& model, const Training& training, const TrainingStep& step,
                 const Plan& plan) {
-    const TrainingPrograms programs = compiled(console, model, training, step, plan);
-    const Program& program = programs.step;
+    TrainingReport report(console, options_);
+    const TrainingPrograms programs = compiled(console, model, training, step, plan, report);
+    const Program& program = programs.program;
     const int64_t ranks = run_.ranks_of_process(console, program.mesh());
     Progress progress(console, "planning memory");
-    const int64_t rank = trainer::largest_rank(program);
+    const int64_t rank = largest_rank(program);
     const MemoryClasses memory(step, program, {program.figures(rank).peak_bytes}, programs.evaluation_bytes, ranks,
                                rank);
     progress.end();
@@ -208,47 +239,89 @@ class Train : public Command {
   }
 
   int train(Console& console, const Model& model, const Training& training, const TrainingStep& step, const Plan& plan,
-            TrainingData& data) {
+            Batches data) {
     const StopSignal stop(StopSignal::Of::this_process);
-    const TrainingPrograms programs = compiled(console, model, training, step, plan);
-    const Program& program = programs.step;
+    TrainingReport report(console, options_);
+    TrainingPrograms programs = compiled(console, model, training, step, plan, report);
+    const Program program = programs.program;
+    const int64_t evaluation_bytes = programs.evaluation_bytes;
     if (!check_data(console, data, stop)) {
       if (console.json) console.emit({{"model", model_}, {"steps", 0}});
       return stopped(console, "before the first step");
     }
     emit(console, step);
-    const Tensors inputs = data.at(data.cursor()).tensors;
-    SessionOptions session_options = run_.session(console);
-    session_options.profile = !options_.profile.empty();
-    session_options.checkpoints = !options_.checkpoints.empty();
+    TrainerOptions options = trainer_options(console, report);
+    const SessionOptions session_options = options.session;
+    Trainer trainer(written_, std::move(programs), std::move(data), std::move(options));
     const int64_t ranks = run_.ranks_of_process(console, program.mesh());
-    Progress progress(console, "loading weights");
-    Session session(program, session_options);
-    const MemoryClasses memory(step, program, session.peak_bytes(inputs), programs.evaluation_bytes, ranks);
-    progress.end();
-    std::optional<Evaluator> evaluator;
-    if (programs.evaluation) evaluator = evaluator_of(console, session, *programs.evaluation);
+    const MemoryClasses memory(step, program, trainer.peak_bytes(), evaluation_bytes, ranks);
     tell_selection(console, step);
     console.note(program.summary());
-    console.note(memory_line(step, program, memory, session.threads_per_rank()));
+    console.note(memory_line(step, program, memory, trainer.session().threads_per_rank()));
     dump_.machine(console, program, {}, session_options);
     if (!options_.memory_plan.empty() && console.speaks()) write_memory_plan(program, 0, options_.memory_plan);
 
-    TrainingRun run({console, options_, written_, training, step, program, run_.session(console), session, data, memory,
-                     steps_, std::move(checkpoints_)});
-    run.begin();
-    run.train(stop, evaluator);
-    run.save_results();
+    if (options_.resume) resume(console, trainer);
+    report.begin(trainer, memory, steps_);
+    const bool ended = trainer.train({steps_, options_.eval_every, options_.save_every, [&] { return stop.asked(); }});
+    if (!options_.profile.empty() && trainer.steps_made() == trainer.first_step())
+      console.note("no step was left to trace for --profile");
+    write_results(console, trainer);
     if (console.speaks() && console.json) {
       console.known = plan_json(model_, step, program, memory);
-      run.add_to(console.known);
+      report.add_to(console.known);
       dump_.add_to(console.known);
     }
-    run.require_saved();
+    require_saved(console, trainer, ended);
     if (console.json) console.emit(console.known);
-    if (!run.was_stopped()) return all_left(console, kGood);
-    return stopped(console, "after step " + std::to_string(run.steps_made()) +
+    if (ended) return all_left(console, kGood);
+    return stopped(console, "after step " + std::to_string(trainer.steps_made()) +
                                 (options_.checkpoints.empty() ? "" : "; --resume goes on from there"));
+  }
+
+  TrainerOptions trainer_options(const Console& console, TrainingReport& report) {
+    TrainerOptions options;
+    options.session = run_.session(console);
+    options.session.profile = !options_.profile.empty();
+    options.session.checkpoints = checkpoints_ != nullptr;
+    options.checkpoints = std::move(checkpoints_);
+    options.evaluated = std::move(evaluated_);
+    options.evaluated_batches = options_.eval_steps;
+    options.observer = &report;
+    options.name = option_of_setting;
+    return options;
+  }
+
+  void resume(const Console& console, Trainer& trainer) const {
+    const std::optional<int64_t> step = trainer.resume(steps_, options_.other_data);
+    if (!step)
+      return console.note("there is no checkpoint in " + options_.checkpoints + " yet; training begins at step 0");
+    const std::string path = Checkpoints::at(options_.checkpoints, *step).string();
+    console.note(*step < steps_ ? "goes on from " + path
+                                : path + " has made all " + std::to_string(steps_) +
+                                      " steps; what is still to be written follows");
+  }
+
+  // --save-final and --save-average
+  void write_results(const Console& console, Trainer& trainer) const {
+    for (const auto& [path, averaged] :
+         {std::pair(options_.save_final, false), std::pair(options_.save_average, true)}) {
+      if (path.empty()) continue;
+      trainer.write_parameters(path, averaged);
+      console.note("wrote " + path);
+    }
+  }
+
+  // After that: throws a running error if the last step's states are in no checkpoint although they should be, and a
+  // run to its end has not written its parameters either.
+  void require_saved(const Console& console, const Trainer& trainer, bool ended) const {
+    const int64_t made = trainer.steps_made();
+    if (options_.checkpoints.empty() || !console.speaks() || made == trainer.first_step()) return;
+    if (trainer.saved_step() == made || (ended && !options_.save_final.empty())) return;
+    throw Error(
+        ErrorKind::running, "train",
+        "the states after step " + std::to_string(made) + " are saved nowhere: " + trainer.checkpoint_problem() +
+            "; make room, then run the command again with --resume, which goes on from the last good checkpoint");
   }
 
   static int stopped(const Console& console, const std::string& when) {
@@ -262,28 +335,11 @@ class Train : public Command {
     return code;
   }
 
-  // All that an evaluation does but its runs is done here, before the first step, so that it cannot fail at the end.
-  Evaluator evaluator_of(const Console& console, const Session& session, const Program& program) {
-    SessionOptions options = run_.session(console);
-    options.share_states = &session;
-    const int64_t there = evaluated_->count().value_or(0);
-    const int64_t batches = options_.eval_steps ? std::min<int64_t>(options_.eval_steps, there) : there;
-    Evaluator evaluator{std::make_unique<Session>(program, options), std::move(*evaluated_), batches};
-    Progress progress(console, "preparing evaluations");
-    int64_t cursor = 0;
-    for (int64_t i = 0; i < batches; ++i) {
-      const data::Batch batch = evaluator.data.at(cursor);
-      if (i == 0) evaluator.session->peak_bytes(batch.tensors);
-      cursor = batch.next;
-    }
-    return evaluator;
-  }
-
   std::string model_;
   Model written_;  // with trained parameters; has all initializers
   int steps_ = 0;
   std::unique_ptr<Checkpoints> checkpoints_;  // until the run takes it
-  std::optional<TrainingData> evaluated_;     // until the evaluation takes it
+  std::optional<Batches> evaluated_;          // until the run takes them
   std::optional<Training> evaluation_;        // if there is one
   TrainOptions options_;
   PlanOptions plan_;

@@ -7,7 +7,6 @@
 #include "tessera/cli/help.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/path_options.h"
-#include "tessera/data/source_spec.h"
 #include "tessera/error.h"
 #include "tessera/io/npz.h"
 
@@ -35,7 +34,7 @@ CLI::Validator form_of_parameters() {
 std::vector<std::string> paths_of_sources(const std::string& text) {
   std::vector<std::string> paths;
   try {
-    for (const data::SourceSpec& source : data::parse_sources(text)) paths.push_back(source.path.string());
+    for (const std::filesystem::path& path : Batches::files(text)) paths.push_back(path.string());
   } catch (const Error&) {
     return {};  // whoever reads the data says what is wrong
   }
@@ -69,6 +68,10 @@ std::vector<float> rates_of(const std::string& path) {
 
 void wrong_training(const std::string& message) {
   throw Error(ErrorKind::user, "train", message);
+}
+
+std::string option_of_setting(std::string_view setting) {
+  return "--" + std::string(setting);
 }
 
 void TrainOptions::declare(CLI::App& app) {
@@ -236,6 +239,19 @@ void TrainOptions::read_config() const {
     }
   }
   require_paths_apart(*app_);
+}
+
+BatchOptions TrainOptions::batches(bool evaluates, size_t memory_limit) const {
+  BatchOptions options;
+  options.batch = batch;
+  options.sequence = sequence;
+  options.document_separator = separator;
+  options.held_out = evaluates && !eval_data.empty() ? 0 : held_out;
+  options.evaluates = evaluates;
+  options.seed = seed;
+  options.memory_limit = memory_limit;
+  options.name = option_of_setting;
+  return options;
 }
 
 const Bounds kFactors = Bounds::at_least(0);

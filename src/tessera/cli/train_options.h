@@ -2,14 +2,19 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "tessera/batches.h"
 #include "tessera/training.h"
 
 namespace tessera::cli {
 
 /// Throws a user error, stage "train".
 [[noreturn]] void wrong_training(const std::string& message);
+
+/// "--held-out", as messages of a run call a setting.
+std::string option_of_setting(std::string_view setting);
 
 /// What a training step is made of, and what feeds it: --loss, --optimizer, --lr, --data, …, and --config.
 struct TrainOptions {
@@ -19,6 +24,8 @@ struct TrainOptions {
   void read_config() const;
   /// What `training_step` takes, without sizes.
   Training training(const std::string& dtype) const;
+  /// How --data becomes batches; with `evaluates`, the samples that evaluations take of --eval-data or --held-out.
+  BatchOptions batches(bool evaluates, size_t memory_limit) const;
 
   Training step;  ///< the words as they were given
   std::string config, data, eval_data, separator, metrics, tensorboard, profile, memory_plan, save_final, save_average,

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <numeric>
 #include <thread>
@@ -13,7 +12,6 @@
 #include "tessera/cli/options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/selection_report.h"
-#include "tessera/io/atomic_file.h"
 #include "tessera/profile.h"
 
 namespace tessera::cli {
@@ -30,20 +28,6 @@ std::string duration_text(double seconds) {
   if (whole >= kHour) return text(whole / kHour, "h", whole % kHour / kMinute, "min");
   if (whole >= kMinute) return std::to_string(whole / kMinute) + " min";
   return std::to_string(whole) + " s";
-}
-
-// Takes the lines of steps out that the run makes again.
-void keep_lines_before(const std::string& path, int64_t step) {
-  std::ifstream file(path);
-  if (!file) return;
-  std::string kept;
-  for (std::string line; std::getline(file, line);) {
-    const Json object = Json::parse(line, nullptr, false);
-    if (object.is_object() && object.contains("step") && object["step"].is_number_integer() &&
-        object["step"].get<int64_t>() < step)
-      kept += line + "\n";
-  }
-  write_file(path, kept);
 }
 
 // The columns of standard error, less one for the cursor.
@@ -70,63 +54,6 @@ Speed Speed::measured(const Console& console, const Program& program, DType dtyp
   return speed;
 }
 
-FigureFiles::FigureFiles(const Console& console, const TrainOptions& options, int64_t first) : console_(console) {
-  const std::string &metrics = options.metrics, &tensorboard = options.tensorboard;
-  if (!console.speaks()) return;
-  if (!metrics.empty()) {
-    if (first > 0) keep_lines_before(metrics, first);
-    metrics_ = std::fopen(metrics.c_str(), first > 0 ? "a" : "w");
-    if (!metrics_) wrong_training("'" + metrics + "' cannot be written");
-  }
-  if (tensorboard.empty()) return;
-  events_.emplace(tensorboard);
-  if (options.resume) events_->begin_at(first);
-}
-
-FigureFiles::~FigureFiles() {
-  if (metrics_) std::fclose(metrics_);
-}
-
-void FigureFiles::add(const StepFigures& figures, int64_t peak_bytes) {
-  if (metrics_) {
-    Json line = {{"step", figures.step - 1},
-                 {"loss", figures.loss},
-                 {"grad_norm", figures.norm},
-                 {"lr", figures.rate},
-                 {"tokens_per_s", figures.tokens_per_second},
-                 {"mfu", figures.utilization},
-                 {"peak_bytes", peak_bytes}};
-    for (const auto& [label, value] : figures.terms) line["terms"][label] = value;
-    if (figures.loss_scale) line.update({{"loss_scale", *figures.loss_scale}, {"skipped", figures.skipped}});
-    const std::string text = line.dump() + "\n";
-    warn_once(std::fputs(text.c_str(), metrics_) >= 0 && std::fflush(metrics_) == 0, "the metrics");
-  }
-  if (!events_) return;
-  std::vector<std::pair<std::string, double>> scalars = {
-      {"train/loss", figures.loss},          {"train/grad_norm", figures.norm},
-      {"train/learning_rate", figures.rate}, {"speed/tokens_per_s", figures.tokens_per_second},
-      {"speed/seconds", figures.seconds},    {"speed/mfu", figures.utilization}};
-  for (const auto& [label, value] : figures.terms) scalars.emplace_back("loss/" + label, value);
-  if (figures.loss_scale) {
-    scalars.emplace_back("train/loss_scale", *figures.loss_scale);
-    scalars.emplace_back("train/skipped", figures.skipped ? 1 : 0);
-  }
-  events_->add(figures.step - 1, scalars);  // as in the metrics
-  warn_once(events_->good(), "the events");
-}
-
-void FigureFiles::add_evaluation(int64_t step, double loss) {
-  if (!events_) return;
-  events_->add(step, {{"evaluation/loss", loss}});
-  warn_once(events_->good(), "the events");
-}
-
-void FigureFiles::warn_once(bool good, const char* what) {
-  if (good || warned_) return;
-  warned_ = true;
-  console_.warn(std::string(what) + " cannot be written any more; is the disk full? Training goes on");
-}
-
 StepLines::StepLines(const Console& console, int64_t first, int64_t steps, int64_t peak_bytes)
     : console_(console),
       first_(first),
@@ -135,7 +62,7 @@ StepLines::StepLines(const Console& console, int64_t first, int64_t steps, int64
       is_live_(!console.quiet && console.speaks() && isatty(STDERR_FILENO)),
       logs_(!is_live_ || !isatty(STDOUT_FILENO)) {}
 
-void StepLines::show(const StepFigures& figures) {
+void StepLines::show(const StepFigures& figures, double utilization) {
   constexpr double kWeight = 0.1;  // of the last step in the usual time
   usual_seconds_ =
       usual_seconds_ == 0 ? figures.seconds : usual_seconds_ + kWeight * (figures.seconds - usual_seconds_);
@@ -151,11 +78,11 @@ void StepLines::show(const StepFigures& figures) {
   if (is_last || is_early || (logs_ && is_due(logged_, std::chrono::seconds(10)))) {
     logged_ = now;
     clear();
-    console_.note(line_of(figures));
+    console_.note(line_of(figures, utilization));
     std::fflush(stdout);  // a log is read while the run goes on
   }
   if (!is_live_ || is_last || !is_due(shown_, std::chrono::milliseconds(100))) return;
-  std::fprintf(stderr, "\r\033[K%s", line_of(figures).substr(0, columns_of_terminal()).c_str());
+  std::fprintf(stderr, "\r\033[K%s", line_of(figures, utilization).substr(0, columns_of_terminal()).c_str());
   std::fflush(stderr);
   is_shown_ = true;
 }
@@ -165,19 +92,20 @@ void StepLines::clear() {
   is_shown_ = false;
 }
 
-std::string StepLines::line_of(const StepFigures& figures) const {
+std::string StepLines::line_of(const StepFigures& figures, double utilization) const {
   char text[160];
   std::snprintf(text, sizeof text, "step %lld/%lld  loss %.4f  gradient %.3g  rate %.3g",
-                static_cast<long long>(figures.step), static_cast<long long>(steps_), figures.loss, figures.norm,
-                figures.rate);
+                static_cast<long long>(figures.step), static_cast<long long>(steps_), figures.loss, figures.grad_norm,
+                figures.learning_rate);
   std::string line = text;
   if (figures.loss_scale) {
     std::snprintf(text, sizeof text, "  scale %g%s", *figures.loss_scale, figures.skipped ? " (skipped)" : "");
     line += text;
   }
-  line += "  " + count_text(figures.tokens_per_second) + " tokens/s  " + time_text(figures.seconds);
-  if (figures.utilization > 0) {
-    std::snprintf(text, sizeof text, "  MFU %.0f %%", 100 * figures.utilization);
+  line += "  " + count_text(static_cast<double>(figures.labels) / figures.seconds) + " tokens/s  " +
+          time_text(figures.seconds);
+  if (utilization > 0) {
+    std::snprintf(text, sizeof text, "  MFU %.0f %%", 100 * utilization);
     line += text;
   }
   line += "  " + bytes_text(static_cast<double>(peak_bytes_));

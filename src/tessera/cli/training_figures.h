@@ -1,28 +1,15 @@
 #pragma once
 
-#include <cstdio>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "tessera/cli/console.h"
 #include "tessera/cli/latency.h"
-#include "tessera/cli/train_options.h"
-#include "tessera/io/event_file.h"
-#include "tessera/training.h"
+#include "tessera/trainer.h"
 
-/// What a training run shows of its steps: on the terminal, in files, and at the end.
+/// What a training run shows of its steps on the terminal, and what it plans.
 namespace tessera::cli {
-
-/// What one step has shown.
-struct StepFigures {
-  int64_t step = 0;  ///< steps made, this one included
-  double loss = 0, norm = 0, rate = 0, seconds = 0;
-  double tokens_per_second = 0, utilization = 0;
-  std::vector<std::pair<std::string, double>> terms;  ///< of a loss that has several, before they are weighted
-  std::optional<double> loss_scale;                   ///< in the step, if it is dynamic
-  bool skipped = false;                               ///< gradients were not finite, and no parameter has changed
-};
 
 /// What matrix products could do in the time of a step, on all machines together, and what a step does.
 class Speed {
@@ -37,29 +24,6 @@ class Speed {
   double flops_ = 0, peak_ = 0;
 };
 
-/// Files that take each step's figures: --metrics and --tensorboard. Written by rank 0 only.
-class FigureFiles {
- public:
-  /// `first`: the steps that were made before. A run that resumes removes the lines of later steps from the metrics,
-  /// and makes TensorBoard drop later events and the evaluation at `first`. Throws user errors for paths that cannot be
-  /// written.
-  FigureFiles(const Console& console, const TrainOptions& options, int64_t first);
-  ~FigureFiles();
-  FigureFiles(const FigureFiles&) = delete;
-  FigureFiles& operator=(const FigureFiles&) = delete;
-
-  void add(const StepFigures& figures, int64_t peak_bytes);
-  void add_evaluation(int64_t step, double loss);
-
- private:
-  void warn_once(bool good, const char* what);
-
-  const Console& console_;
-  std::FILE* metrics_ = nullptr;
-  std::optional<EventFile> events_;
-  bool warned_ = false;
-};
-
 /// The steps as lines: on standard error, one that changes, if that is a terminal; on standard output, if either is
 /// none, one for each of the first steps, then one in ten seconds. The last step always has its line.
 class StepLines {
@@ -69,12 +33,13 @@ class StepLines {
   StepLines(const StepLines&) = delete;
   StepLines& operator=(const StepLines&) = delete;
 
-  void show(const StepFigures& figures);
+  /// `utilization`: Speed's.
+  void show(const StepFigures& figures, double utilization);
   /// Before anything else is printed.
   void clear();
 
  private:
-  std::string line_of(const StepFigures& figures) const;
+  std::string line_of(const StepFigures& figures, double utilization) const;
 
   const Console& console_;
   int64_t first_, steps_, peak_bytes_;

@@ -95,26 +95,20 @@ class TokenBatches : public Batches::Maker {
 /// Steps that somebody has prepared: slice k of every array is step k.
 class ArrayBatches : public Batches::Maker {
  public:
-  explicit ArrayBatches(const SampleOptions& options)
-      : path_(options.sources[0].path.string()), arrays_(options.sources[0].path) {
-    if (options.separator || options.held_out != 0)
-      fail(
-          "data",
-          "{}: the steps of a .npz file are taken as they are; a document separator or a held-out part needs a file of "
-          "tokens",
-          path_);
+  ArrayBatches(std::string what, const std::map<std::string, Dims>& dims) : what_(std::move(what)) {
     const std::string* first = nullptr;
-    for (const auto& [name, dims] : arrays_.dims()) {
-      if (dims.empty())
-        fail("data", "{}: '{}' is a scalar; give it a first dimension with an element for each step", path_, name);
-      if (first && dims[0] != steps_)
+    for (const auto& [name, extents] : dims) {
+      if (extents.empty())
+        fail("data", "{}: '{}' is a scalar; give it a first dimension with an element for each step", what_, name);
+      if (first && extents[0] != steps_)
         fail("data",
              "{}: '{}' has {} steps, but '{}' has {}; the first dimension of every array must be the number of steps",
-             path_, *first, steps_, name, dims[0]);
+             what_, *first, steps_, name, extents[0]);
       first = &name;
-      steps_ = dims[0];
+      steps_ = extents[0];
+      dims_.emplace(name, Dims(extents.begin() + 1, extents.end()));
     }
-    if (steps_ == 0) fail("data", "{}: has no steps; give arrays whose first dimension is the number of steps", path_);
+    if (steps_ == 0) fail("data", "{}: has no steps; give arrays whose first dimension is the number of steps", what_);
   }
 
   Batch make(int64_t step) const override {
@@ -122,25 +116,110 @@ class ArrayBatches : public Batches::Maker {
     if (step >= steps_)
       fail("data",
            "{}: has {} steps, but step {} is asked for (the first is 0); ask for fewer steps, or add to the file",
-           path_, steps_, step);
+           what_, steps_, step);
     Batch batch{step, step + 1, 0, {}};
-    for (const auto& [name, dims] : arrays_.dims()) batch.tensors.emplace(name, arrays_.read(name, step));
+    for (const auto& [name, dims] : dims_) batch.tensors.emplace(name, slice(name, step));
     return batch;
   }
 
-  std::map<std::string, Dims> dims() const override {
+  std::map<std::string, Dims> dims() const override { return dims_; }
+  std::optional<int64_t> count() const override { return steps_; }
+
+ protected:
+  virtual Tensor slice(const std::string& name, int64_t step) const = 0;
+
+ private:
+  std::string what_;
+  std::map<std::string, Dims> dims_;  // of a step
+  int64_t steps_ = 0;
+};
+
+/// Those of a .npz file.
+class FileBatches : public ArrayBatches {
+ public:
+  explicit FileBatches(const SampleOptions& options) : FileBatches(options.sources[0].path.string(), options) {}
+
+  void verify(const std::function<bool()>& stops) const override { arrays_->verify(stops); }
+
+ private:
+  FileBatches(const std::string& path, const SampleOptions& options)
+      : FileBatches(path, std::make_unique<NpzSlices>(path)) {
+    if (options.separator || options.held_out != 0)
+      fail(
+          "data",
+          "{}: the steps of a .npz file are taken as they are; a document separator or a held-out part needs a file of "
+          "tokens",
+          path);
+  }
+  FileBatches(const std::string& path, std::unique_ptr<NpzSlices> arrays)
+      : ArrayBatches(path, arrays->dims()), arrays_(std::move(arrays)) {}
+
+  Tensor slice(const std::string& name, int64_t step) const override { return arrays_->read(name, step); }
+
+  std::unique_ptr<NpzSlices> arrays_;
+};
+
+/// Those that are in memory.
+class HeldBatches : public ArrayBatches {
+ public:
+  HeldBatches(const std::string& what, std::map<std::string, Tensor> arrays)
+      : ArrayBatches(what, dims_of(arrays)), arrays_(std::move(arrays)) {
+    for (const auto& [name, array] : arrays_)
+      if (bits_of(array.dtype) % 8 != 0 || array.dtype == DType::string)
+        fail("data", "{}: '{}' has elements of a type that cannot be cut into steps; give whole bytes", what, name);
+  }
+
+ private:
+  static std::map<std::string, Dims> dims_of(const std::map<std::string, Tensor>& arrays) {
     std::map<std::string, Dims> all;
-    for (const auto& [name, dims] : arrays_.dims()) all.emplace(name, Dims(dims.begin() + 1, dims.end()));
+    for (const auto& [name, array] : arrays) all.emplace(name, array.dims);
     return all;
   }
 
-  std::optional<int64_t> count() const override { return steps_; }
-  void verify(const std::function<bool()>& stops) const override { arrays_.verify(stops); }
+  Tensor slice(const std::string& name, int64_t step) const override {
+    const Tensor& all = arrays_.at(name);
+    const size_t bytes = all.bytes / static_cast<size_t>(all.dims[0]);
+    return {all.dtype, Dims(all.dims.begin() + 1, all.dims.end()), all.owner,
+            bytes > 0 ? all.data + bytes * static_cast<size_t>(step) : all.data, bytes};
+  }
+
+  std::map<std::string, Tensor> arrays_;
+};
+
+/// Those that a function makes.
+class MadeBatches : public Batches::Maker {
+ public:
+  MadeBatches(std::string what, MakeArrays make, std::optional<int64_t> count)
+      : what_(std::move(what)), make_(std::move(make)), count_(count) {
+    if (count_ && *count_ < 1) fail("data", "{}: has no steps; say how many there are", what_);
+    for (const auto& [name, array] : make_(0)) dims_.emplace(name, array.dims);
+    if (dims_.empty()) fail("data", "{}: gives no arrays; give one for each input of the model", what_);
+  }
+
+  Batch make(int64_t step) const override {
+    check(step >= 0, "steps count from 0");
+    if (count_ && step >= *count_)
+      fail("data", "{}: has {} steps, but step {} is asked for (the first is 0); ask for fewer steps", what_, *count_,
+           step);
+    Batch batch{step, step + 1, 0, make_(step)};
+    for (const auto& [name, array] : batch.tensors)
+      if (const auto first = dims_.find(name); first == dims_.end() || first->second != array.dims)
+        fail("data", "{}: '{}' of step {} has other extents than that of step 0; make all steps alike", what_, name,
+             step);
+    if (batch.tensors.size() != dims_.size())
+      fail("data", "{}: step {} has {} arrays, but step 0 has {}; make all steps alike", what_, step,
+           batch.tensors.size(), dims_.size());
+    return batch;
+  }
+
+  std::map<std::string, Dims> dims() const override { return dims_; }
+  std::optional<int64_t> count() const override { return count_; }
 
  private:
-  std::string path_;
-  mutable NpzSlices arrays_;  // reading moves positions within the file
-  int64_t steps_ = 0;
+  std::string what_;
+  MakeArrays make_;
+  std::optional<int64_t> count_;
+  std::map<std::string, Dims> dims_;
 };
 
 std::unique_ptr<const Batches::Maker> maker_of(const BatchOptions& options) {
@@ -151,13 +230,19 @@ std::unique_ptr<const Batches::Maker> maker_of(const BatchOptions& options) {
   if (sources.size() > 1)
     fail("data", "{}: a .npz file has whole steps, which do not mix with other data; give it alone",
          npz->path.string());
-  return std::make_unique<ArrayBatches>(options.samples);
+  return std::make_unique<FileBatches>(options.samples);
 }
 
 }  // namespace
 
 Batches::Batches(const BatchOptions& options, int64_t cursor)
     : prefetch_(options.prefetch), cursor_(cursor), maker_(maker_of(options)) {}
+
+Batches::Batches(std::map<std::string, Tensor> arrays, const std::string& what)
+    : prefetch_(false), cursor_(0), maker_(std::make_unique<HeldBatches>(what, std::move(arrays))) {}
+
+Batches::Batches(MakeArrays make, std::optional<int64_t> count, const std::string& what)
+    : prefetch_(false), cursor_(0), maker_(std::make_unique<MadeBatches>(what, std::move(make), count)) {}
 
 Batches::~Batches() = default;
 

@@ -32,6 +32,9 @@ struct BatchOptions {
   bool prefetch = true;     ///< a thread prepares the next batch while the caller uses this one
 };
 
+/// Gives the arrays of a step, by name.
+using MakeArrays = std::function<std::map<std::string, Tensor>(int64_t step)>;
+
 /// The batches of a training run, in order or at any place.
 ///
 /// The cursor is the global index of the next sample, or the next step of a .npz file. It is all that a run has to
@@ -42,6 +45,11 @@ class Batches {
   /// Opens the files. Throws user errors "[data] …" for what is wrong with them, and for a batch that memory does not
   /// hold.
   explicit Batches(const BatchOptions& options, int64_t cursor = 0);
+  /// Slices of arrays whose first dimension counts steps, as of a .npz file; `what` names them in errors.
+  Batches(std::map<std::string, Tensor> arrays, const std::string& what);
+  /// Batches whose arrays `make` gives for each step, 0, 1, …: the same extents for all, or a user error. `count`: how
+  /// many steps there are; nullopt: any number. It is called in next() and at() only, and once here, for step 0.
+  Batches(MakeArrays make, std::optional<int64_t> count, const std::string& what);
   ~Batches();
 
   /// The batch at the cursor, which it then moves. An error of the preparing thread is thrown here, and the cursor

@@ -5,15 +5,28 @@
 
 #include "tessera/base/bytes_text.h"
 #include "tessera/error.h"
+#include "tessera/trainer.h"
+#include "tessera/trainer/words.h"
 
 namespace tessera::trainer {
 namespace {
 
 struct Change {
-  std::string words;
-  std::string recompute, presets;  ///< empty: as they were
+  std::string recompute, presets;  ///< empty: as they were; recompute "auto" counts as the most of it, "full"
   int micro_batches = 0;           ///< 0: as they were
 };
+
+/// "--preset=fsdp --recompute=auto"
+std::string words_of_change(const Change& change, SettingName name) {
+  std::string words;
+  const auto say = [&](const char* setting, const std::string& value) {
+    if (!value.empty()) words += (words.empty() ? "" : " ") + called(name, setting) + "=" + value;
+  };
+  say("preset", change.presets);
+  say("recompute", change.recompute);
+  say("micro-batches", change.micro_batches > 0 ? std::to_string(change.micro_batches) : "");
+  return words;
+}
 
 /// The presets of a run with data parallelism by `by` instead of whole copies; "" if there is none to replace.
 std::string with_stored_states(const Mesh& mesh, const std::string& presets, const std::string& by) {
@@ -37,19 +50,17 @@ std::string with_stored_states(const Mesh& mesh, const std::string& presets, con
 std::vector<Change> changes(const Fitting& fitting) {
   const bool holds = fitting.plan.recompute != "full" && fitting.plan.recompute != "auto";
   std::vector<Change> all;
-  if (holds) all.push_back({"--recompute=auto", "full", "", 0});
+  if (holds) all.push_back({"auto", "", 0});
   constexpr int kMostParts = 16;
   std::vector<int> parts;
   for (int more = 2; more <= kMostParts; more *= 2) parts.push_back(fitting.training.micro_batches * more);
-  for (int count : parts) all.push_back({"--micro-batches=" + std::to_string(count), "", "", count});
+  for (int count : parts) all.push_back({"", "", count});
   for (const char* preset : {"zero2", "fsdp"}) {
     const std::string presets = with_stored_states(fitting.mesh, fitting.plan.presets, preset);
     if (presets.empty()) continue;
-    all.push_back({"--preset=" + presets, "", presets, 0});
-    if (holds) all.push_back({"--preset=" + presets + " --recompute=auto", "full", presets, 0});
-    for (int count : parts)
-      all.push_back({"--preset=" + presets + " --recompute=full --micro-batches=" + std::to_string(count), "full",
-                     presets, count});
+    all.push_back({"", presets, 0});
+    if (holds) all.push_back({"auto", presets, 0});
+    for (int count : parts) all.push_back({"full", presets, count});
   }
   return all;
 }
@@ -76,13 +87,6 @@ std::optional<int64_t> peak_with(const Fitting& fitting, const Change& change) {
 
 }  // namespace
 
-int64_t largest_rank(const Program& program) {
-  const std::vector<int64_t> ranks = program.unlike_ranks();
-  return *std::max_element(ranks.begin(), ranks.end(), [&](int64_t a, int64_t b) {
-    return program.figures(a).peak_bytes < program.figures(b).peak_bytes;
-  });
-}
-
 std::string change_that_fits(const Fitting& fitting) {
   std::optional<int64_t> least;
   std::string words;
@@ -90,12 +94,12 @@ std::string change_that_fits(const Fitting& fitting) {
     const std::optional<int64_t> peak = peak_with(fitting, change);
     if (!peak || (least && *peak >= *least)) continue;
     least = peak;
-    words = change.words;
+    words = words_of_change(change, fitting.name);
     if (static_cast<size_t>(*least) <= fitting.options.memory_limit) return "; it fits with " + words;
   }
   if (!least) return "";
   return "; " + words + " needs least of what was tried, " + bytes_text(static_cast<double>(*least)) +
-         ": take more ranks, a smaller batch or --dtype=bf16";
+         ": take more ranks, a smaller batch or " + called(fitting.name, "dtype") + "=bf16";
 }
 
 }  // namespace tessera::trainer

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/batches.h"
 #include "tessera/training.h"
 
 namespace tessera::trainer {
@@ -14,15 +15,13 @@ struct Fitting {
   Training training;
   Mesh mesh;
   Plan plan;
-  CompileOptions options;  ///< whose limit is that of a rank
+  CompileOptions options;      ///< whose limit is that of a rank
+  SettingName name = nullptr;  ///< for the advice
 };
 
 /// What a person may change so that a rank needs less, the smallest change first: activations that are computed again,
 /// micro-batches, states that are stored split, and these together. Returns "; it fits with --recompute=auto" for the
 /// first that fits; if none does, which of them needs least.
 std::string change_that_fits(const Fitting& fitting);
-
-/// A rank that needs as much as any; with stages, it need not be the first.
-int64_t largest_rank(const Program& program);
 
 }  // namespace tessera::trainer

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/training.h"
+
+/// What a training run is fed: named arrays for each step, in an order that depends on nothing but the data.
+namespace tessera {
+inline namespace v1 {
+
+/// How messages name a setting, as "held-out"; a command line answers "--held-out". Null: 'held_out', the field's name.
+using SettingName = std::string (*)(std::string_view setting);
+
+/// What one step takes.
+struct Batch {
+  int64_t first = 0;  ///< the position that it was made at
+  int64_t next = 0;   ///< the position after it
+  Tensors tensors;    ///< whole arrays, by the names of the model's inputs and of labels
+};
+
+/// How files become batches (docs/data.md).
+struct BatchOptions {
+  int64_t batch = 0;               ///< samples of a step, of files of tokens; 0: 8
+  int64_t sequence = 0;            ///< tokens of a sample, of files of tokens; at least 1
+  std::string document_separator;  ///< what ends a document, as "\n\n" or "token:0"; nothing is predicted across it
+  double held_out = 0;             ///< the fraction of each file of tokens that is kept for evaluations, 0 to 0.9
+  /// Each sample of files of tokens once, in order, as evaluations take them: those held out, if there are any.
+  bool evaluates = false;
+  uint64_t seed = 0;        ///< of the order of samples
+  size_t memory_limit = 0;  ///< bytes that batches may take; 0: what the machine has
+  SettingName name = nullptr;
+};
+
+/// The batches of a training run, in order or at any position. What a batch holds follows from its position alone,
+/// which is what a checkpoint keeps. All makers throw a user error for an input of the model that has no array, and for
+/// an array that is neither an input nor what the loss compares with. In a run of several processes, all make the same.
+class Batches {
+ public:
+  /// Reads files: "x.npz", whose arrays have one slice for each step along their first dimension; or files of tokens,
+  /// as "corpus.txt" or "a.bin:uint16:0.7,b.txt:0.3" (mixed by weights), from which samples are drawn. Tokens go to the
+  /// model's first int64 input, [batch, sequence]. Throws user errors for files that cannot be read, and for options
+  /// that do not fit them.
+  static Batches open(const std::string& data, const Model& model, const Training& training,
+                      const BatchOptions& options = {});
+  /// Reads .npy files, by the names of their arrays, which have one slice for each step along their first dimension.
+  static Batches read(const std::map<std::string, std::filesystem::path>& arrays, const Model& model,
+                      const Training& training);
+  /// Takes arrays that have one slice for each step along their first dimension.
+  static Batches of(const Tensors& arrays, const Model& model, const Training& training);
+  /// Asks `make` for the arrays of each step, by its position 0, 1, …: it must give the same for the same position, and
+  /// arrays of the same extents for all. `count`: how many steps there are; nullopt: any number. Position 0 is asked
+  /// for at once. Calls come from the thread that asks for a batch. `what` names the data in checkpoints, which a run
+  /// with data of another name does not go on from.
+  static Batches made_by(std::function<Tensors(int64_t position)> make, std::optional<int64_t> count,
+                         const Model& model, const Training& training, const std::string& what = "a function");
+  /// The files that open() reads. Throws a user error for text that names none.
+  static std::vector<std::filesystem::path> files(const std::string& data);
+  /// The model with those of its default_inputs() as inputs for which the files have arrays (default_inputs.h): what
+  /// open() then takes.
+  static Model fed(const Model& model, const std::string& data);
+  ~Batches();
+  Batches(Batches&&) noexcept;
+  Batches& operator=(Batches&&) noexcept;
+
+  /// The batch at the position, which then moves on.
+  Batch next();
+  /// The batch at any position. Throws a user error for a value that is out of range (prepare_for).
+  Batch at(int64_t position) const;
+  /// Of the next batch: samples, of files of tokens, or steps that came before it.
+  int64_t position() const;
+  void seek(int64_t position);
+  /// Batches from position 0 to the end; nullopt: they go on for ever.
+  std::optional<int64_t> count() const;
+  /// The steps to train: `asked` or, if that is 0, all that there are. Throws a user error if there are fewer, and for
+  /// 0 if they go on for ever.
+  int64_t steps(int64_t asked) const;
+
+  /// Arrays of a batch without elements: their extents alone.
+  Tensors extents() const;
+  /// Extents of the arrays that are labels and no inputs, where the model does not say which of their dimensions is
+  /// which: Training::label_dims.
+  const std::map<std::string, Dims>& label_dims() const;
+  /// Labels in a batch, those that are ignored included; samples if there are no labels.
+  int64_t labels_per_batch() const;
+  /// `training` for these batches: with the sizes and label_dims that follow from them. Sizes that it says stay.
+  Training complete(const Training& training) const;
+
+  /// From now on, batches are those of a step: arrays of other types become its inputs' where no element changes, and
+  /// labels and tokens have ranges.
+  void prepare_for(const TrainingStep& step);
+  /// What is out of range in a batch, with its array, position and place; empty: nothing.
+  std::string range_problem(const Batch& batch) const;
+  /// Reads all of a .npz file and compares its checksums, which batches are made without; leaves off once `stops`
+  /// returns true. Throws a user error that names the array.
+  void verify(const std::function<bool()>& stops = [] { return false; }) const;
+  /// What the order of samples follows from, by the settings that say it: "data" (names, types, weights and bytes of
+  /// files, not their folders), "sequence", "seed", …
+  const std::map<std::string, std::string>& identity() const;
+
+ private:
+  struct Impl;
+  explicit Batches(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace v1
+}  // namespace tessera

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/cli/console.h"
+#include "tessera/cli/trace.h"
+#include "tessera/cli/train_options.h"
+#include "tessera/cli/training_figures.h"
+#include "tessera/trainer.h"
+
+namespace tessera::cli {
+
+/// A trace of a few early steps, for --profile.
+class ProfiledSteps {
+ public:
+  explicit ProfiledSteps(std::string path) : path_(std::move(path)) {}
+
+  /// After each step; every rank calls it.
+  void add(const Console& console, const Session& session, bool is_last);
+
+ private:
+  std::string path_;
+  Trace trace_;
+  double at_ = 0;
+  int seen_ = 0;
+  bool done_ = false;
+};
+
+/// What a training run shows: on the terminal, in files, and in the answer. All ranks make the same calls.
+class TrainingReport : public TrainingObserver {
+ public:
+  TrainingReport(const Console& console, const TrainOptions& options)
+      : console_(console), options_(options), profiled_(options.profile) {}
+
+  /// Before the first step, and after a run has gone on: opens the files. Both outlive the report.
+  void begin(Trainer& trainer, const MemoryClasses& memory, int64_t steps);
+  /// Adds what the run has shown to an answer.
+  void add_to(Json& object) const;
+
+  void on_step(const StepFigures& figures) override;
+  void after_step(int64_t step, bool ends) override;
+  void on_evaluation(int64_t step, double loss) override;
+  void on_warning(const std::string& what) override;
+  std::shared_ptr<void> on_phase(const std::string& what) override;
+
+ private:
+  void warn_of_files();
+
+  const Console& console_;
+  const TrainOptions& options_;
+  Trainer* trainer_ = nullptr;
+  const MemoryClasses* memory_ = nullptr;
+  Speed speed_;
+  ProfiledSteps profiled_;
+  std::optional<TrainingLog> files_;  // of rank 0
+  std::unique_ptr<StepLines> lines_;
+  std::vector<StepFigures> all_;
+  std::vector<std::pair<int64_t, double>> evaluations_;
+};
+
+}  // namespace tessera::cli

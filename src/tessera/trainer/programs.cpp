@@ -1,0 +1,107 @@
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "tessera/base/bytes_text.h"
+#include "tessera/trainer.h"
+#include "tessera/trainer/fitting.h"
+
+namespace tessera {
+inline namespace v1 {
+namespace {
+
+std::shared_ptr<void> phase_of(const TrainingSetup& setup, const std::string& what) {
+  return setup.observer ? setup.observer->on_phase(what) : nullptr;
+}
+
+std::string text_of(int64_t bytes) {
+  return bytes_text(static_cast<double>(bytes));
+}
+
+/// What is compiled, whatever the setup's limit.
+struct Compilation {
+  const Model& model;
+  const Training& training;
+  const TrainingStep& step;
+  TrainingSetup setup;
+};
+
+/// The step beside so many bytes of an evaluation; a rank's share of the limit holds both.
+Program step_within(const Compilation& of, int64_t beside) {
+  const TrainingSetup& setup = of.setup;
+  trainer::Fitting fitting{of.model, of.training, setup.mesh, setup.plan, setup.compile, setup.name};
+  if (setup.process_limit > 0) {
+    const size_t rank_limit = setup.process_limit / static_cast<size_t>(setup.process_ranks);
+    fitting.options.memory_limit =
+        rank_limit > static_cast<size_t>(beside) ? rank_limit - static_cast<size_t>(beside) : 1;
+  }
+  try {
+    const auto phase = phase_of(setup, "compiling");
+    return compile(of.step.model, setup.mesh, setup.plan, fitting.options);
+  } catch (const Error& error) {
+    constexpr std::string_view kStage = "[memory] ";
+    if (!std::string_view(error.what()).starts_with(kStage)) throw;
+    std::string why = error.what() + kStage.size();
+    if (setup.process_ranks > 1)
+      why += "; that is of each rank, since a process may hold " + text_of(static_cast<int64_t>(setup.process_limit)) +
+             " for its " + std::to_string(setup.process_ranks) + " ranks";
+    if (beside > 0) why += ", since evaluations take " + text_of(beside) + " beside it";
+    const auto phase = phase_of(setup, "looking for a change that fits");
+    throw Error(error.kind(), "memory", why + trainer::change_that_fits(fitting));
+  }
+}
+
+/// The evaluation's plan is the step's, as far as it is about what an evaluation has.
+Program evaluation_of(const Compilation& of, const Program& step) {
+  Plan plan = of.setup.plan;
+  plan.recompute.clear();
+  plan.keep_gathered.clear();
+  for (Plan::Annotation& annotation : plan.annotations) annotation.optional = true;
+  CompileOptions options = of.setup.compile;
+  options.observe = nullptr;
+  options.run.checkpoints = false;
+  options.sharing = step;
+  const auto phase = phase_of(of.setup, "compiling the evaluation");
+  return compile(evaluation(of.model, *of.setup.evaluation), of.setup.mesh, plan, options);
+}
+
+int64_t bytes_beside(const Program& evaluation, const Program& step) {
+  int64_t most = 0;
+  for (const int64_t rank : evaluation.unlike_ranks())
+    most = std::max(most, evaluation.figures(rank).peak_bytes - evaluation.shared_bytes(rank, step));
+  return most;
+}
+
+}  // namespace
+
+TrainingPrograms compile_training(const Model& model, const Training& training, const TrainingStep& step,
+                                  const TrainingSetup& setup) {
+  const Compilation of{model, training, step, setup};
+  if (!setup.evaluation) return {training, step, step_within(of, 0), std::nullopt, 0};
+  // The step decides how states are stored, which does not depend on a limit; how much it may take itself is known only
+  // with the evaluation.
+  const bool asks = setup.plan.recompute == "auto" || setup.compile.observe;
+  Compilation any = of;
+  any.setup.process_limit = 0;
+  any.setup.compile.observe = nullptr;
+  if (any.setup.plan.recompute == "auto") any.setup.plan.recompute.clear();
+  const Program unlimited = step_within(any, 0);
+  TrainingPrograms made{training, step, unlimited, evaluation_of(of, unlimited), 0};
+  made.evaluation_bytes = bytes_beside(*made.evaluation, unlimited);
+  const auto needed =
+      static_cast<size_t>(unlimited.figures(largest_rank(unlimited)).peak_bytes + made.evaluation_bytes);
+  const bool fits =
+      setup.process_limit == 0 || needed <= setup.process_limit / static_cast<size_t>(setup.process_ranks);
+  if (asks || !fits) made.program = step_within(of, made.evaluation_bytes);
+  return made;
+}
+
+int64_t largest_rank(const Program& program) {
+  const std::vector<int64_t> ranks = program.unlike_ranks();
+  return *std::max_element(ranks.begin(), ranks.end(), [&](int64_t a, int64_t b) {
+    return program.figures(a).peak_bytes < program.figures(b).peak_bytes;
+  });
+}
+
+}  // namespace v1
+}  // namespace tessera

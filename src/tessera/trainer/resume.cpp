@@ -1,0 +1,118 @@
+// Checkpoints of a run: what they say beside the states, and what a run that goes on from one must have in common with
+// it.
+#include <algorithm>
+#include <cstdio>
+#include <set>
+
+#include "tessera/trainer/impl.h"
+#include "tessera/trainer/words.h"
+
+namespace tessera {
+inline namespace v1 {
+
+using trainer::called;
+using trainer::refuse;
+
+// Rank 0 chooses, since folders may look different to others: files arrive late on a file system that is shared.
+std::optional<int64_t> Trainer::resume(int64_t most, bool other_data) {
+  Impl& run = *impl_;
+  if (!run.checkpoints) refuse("there is no folder of checkpoints to go on from; give one");
+  if (run.made > 0) refuse("the run has made " + std::to_string(run.made) + " steps; go on before the first one");
+  const std::filesystem::path folder = run.checkpoints->folder();
+  const auto& connection = run.session_options.connection;
+  std::optional<int64_t> latest;
+  if (run.speaks()) {
+    std::vector<std::string> passed_over;
+    if (const auto found = Checkpoints::latest(folder, &passed_over)) latest = Checkpoints::facts(*found).step;
+    for (const std::string& why : passed_over) run.warn(why);
+  }
+  constexpr int64_t kNone = -1;
+  const int64_t step = connection ? connection->from_first(latest.value_or(kNone)) : latest.value_or(kNone);
+  if (step == kNone) return std::nullopt;
+  const std::string path = Checkpoints::at(folder, step).string();
+  if (most > 0 && step > most)
+    refuse(path + " has made more than the " + std::to_string(most) + " steps of this run; give a larger " +
+           called(run.name, "steps") + ", or another folder");
+  run.compare_optimizer(path);
+  const CheckpointFacts facts = [&] {
+    const auto reading = run.phase("reading " + path);
+    return Checkpoints::load(*run.session, path);
+  }();
+  if (connection) connection->require_same(path, facts.run);
+  run.first = run.made = facts.step;
+  if (const auto cursor = facts.numbers.find("cursor"); cursor != facts.numbers.end()) run.data.seek(cursor->second);
+  run.compare_data(facts, path, other_data);
+  run.warn_of_checkpoint(run.checkpoints->tidy(step));
+  return step;
+}
+
+// The same parameters, beside which another optimizer keeps other states. Whatever else differs, loading tells.
+void Trainer::Impl::compare_optimizer(const std::string& checkpoint) const {
+  const std::vector<std::string> tensors = Checkpoints::tensors(checkpoint);
+  const std::set<std::string> saved(tensors.begin(), tensors.end());
+  const TrainingStep& step = programs.step;
+  const auto is_saved = [&](const std::string& state) { return saved.contains(state); };
+  if (!std::all_of(step.parameters.begin(), step.parameters.end(), is_saved)) return;
+  const auto missing = std::find_if_not(step.optimizer.begin(), step.optimizer.end(), is_saved);
+  std::set<std::string> known;
+  for (const auto* names : {&step.parameters, &step.optimizer, &step.statistics})
+    known.insert(names->begin(), names->end());
+  const auto other = std::find_if(saved.begin(), saved.end(), [&](const std::string& state) {
+    return !known.contains(state) && std::any_of(step.parameters.begin(), step.parameters.end(),
+                                                 [&](const auto& owner) { return state.starts_with(owner + "."); });
+  });
+  if (missing == step.optimizer.end() && other == saved.end()) return;
+  const std::map<std::string, std::string> texts = Checkpoints::facts(checkpoint).texts;
+  std::string differences;
+  for (const auto& [setting, own] : settings_of_states()) {
+    const auto found = texts.find(setting);
+    if (found != texts.end() && found->second != own)
+      differences += called(name, setting) + " is " + own + " and was " + found->second + "; ";
+  }
+  refuse(checkpoint + " was made with another optimizer: " + differences +
+         (missing == step.optimizer.end() ? "" : "it has no '" + *missing + "', which this one keeps; ") +
+         (other == saved.end() ? "" : "it has '" + *other + "', which this one does not keep; ") + "give the same " +
+         called(name, "optimizer") + " and " + called(name, "average") + ", or begin in another folder");
+}
+
+// What the states beside the parameters follow from, by the settings that say it.
+std::map<std::string, std::string> Trainer::Impl::settings_of_states() const {
+  char average[32];
+  std::snprintf(average, sizeof average, "%g", programs.training.average);
+  return {{"optimizer", programs.training.optimizer}, {"average", average}};
+}
+
+void Trainer::Impl::compare_data(const CheckpointFacts& facts, const std::string& checkpoint, bool other_data) {
+  std::string differences;
+  for (const auto& [setting, own] : data.identity()) {
+    const auto saved = facts.texts.find(setting);
+    const std::string was = saved == facts.texts.end() ? "" : saved->second;
+    if (was == own) continue;
+    const auto shown = [](const std::string& text) { return text.empty() ? "none" : text; };
+    differences +=
+        (differences.empty() ? "" : "; ") + (called(name, setting) + " is " + shown(own)) + " and was " + shown(was);
+  }
+  if (differences.empty()) return;
+  if (!other_data)
+    refuse(checkpoint + " was made with other data: " + differences + "; give the same, or " +
+           called(name, "other-data") + ", which begins these data at their first sample");
+  warn("other data than before: " + differences);
+  data.seek(0);
+}
+
+std::string Trainer::Impl::save() {
+  if (!checkpoints) return "";
+  CheckpointFacts facts;
+  facts.step = made;
+  facts.numbers["cursor"] = data.position();
+  facts.texts = data.identity();
+  facts.texts.merge(settings_of_states());
+  auto saving = phase("saving a checkpoint");
+  const std::string wrong = checkpoints->save(*session, facts);
+  saving.reset();
+  warn_of_checkpoint(wrong);
+  return wrong;
+}
+
+}  // namespace v1
+}  // namespace tessera
