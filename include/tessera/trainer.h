@@ -61,22 +61,22 @@ struct TrainingPrograms {
   Program program;                    ///< of the step
   std::optional<Program> evaluation;  ///< stores the step's states as the step does
   int64_t evaluation_bytes = 0;       ///< that a rank needs for it, at most, beside the step and the states they share
+  int64_t process_beside = 0;         ///< likewise, bytes of a process
 };
 
 /// How they are compiled.
 struct TrainingSetup {
   Mesh mesh;
   Plan plan;
-  CompileOptions compile;                   ///< without a limit, which follows from the next two
+  CompileOptions compile;                   ///< without a limit; says how many ranks a process has
   size_t process_limit = 0;                 ///< bytes of a process for all of its ranks; 0: any
-  int64_t process_ranks = 1;                ///< that share a process
   std::optional<Training> evaluation = {};  ///< as the step's, at the sizes of the data that are evaluated; none: none
   TrainingObserver* observer = nullptr;     ///< hears of phases
   SettingName name = nullptr;               ///< for messages that advise a change
 };
 
 /// `step` is training_step(model, training). Throws user errors as compile() does, and one that names a change that
-/// fits if a rank's share of the limit is too small for the step and an evaluation together.
+/// fits if the limit is too small for the step and an evaluation together.
 TrainingPrograms compile_training(const Model& model, const Training& training, const TrainingStep& step,
                                   const TrainingSetup& setup = {});
 

@@ -430,12 +430,40 @@ TEST_F(TrainCommand, limits_the_memory_of_a_process) {
     const std::string limited = words + asked + "--mesh dp=2 --memory-limit ";
     const std::string refusal = mistake(limited + std::to_string(bytes * 9 / 10));
     EXPECT_THAT(refusal, HasSubstr("more than the limit of "));
-    EXPECT_EQ(refusal.find("that is of each rank, since a process may hold ") != std::string::npos, ranks > 1);
+    EXPECT_EQ(refusal.find("that is of a process with all of its 2 ranks") != std::string::npos, ranks > 1);
     EXPECT_EQ(tessera(limited + std::to_string(bytes + (1 << 20))).code, 0);  // what a run holds beside its plan
   }
   // No process runs so many ranks.
   EXPECT_EQ(
       parsed("train " + gpt_ + " --dry-run --shapes batch=512,sequence=8 --mesh dp=512").at("process").at("ranks"), 1);
+}
+
+// Ranks of one process share weights that do not change.
+TEST_F(TrainCommand, counts_frozen_weights_once_in_a_process) {
+  const std::string model = at("frozen.onnxtxt");
+  std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 22]>
+g (float[b, 32] x) => (float[b, 32] y) <float[32, 32768] c, float[32768, 32] d, float[32, 32] a> {
+  u = MatMul (x, c)
+  t = Relu (u)
+  v = MatMul (t, d)
+  y = MatMul (v, a)
+})";
+  write_npz(folder_ / "x.npz",
+            {{"x", Tensor::zeros(DType::float32, {2, 2, 32})}, {"target", Tensor::zeros(DType::float32, {2, 2, 32})}});
+  const std::string words = "train " + model + " --loss mse --labels target --freeze c --freeze d --steps 2 --data " +
+                            at("x.npz") + " --mesh dp=2 ";
+  constexpr int64_t kBeside = 1 << 20;  // what a run holds beside its plan
+  for (const std::string& asked : {std::string("--dry-run "), std::string(), "--eval-data " + at("x.npz") + " "}) {
+    SCOPED_TRACE(asked);
+    const json plan = parsed(words + asked);
+    const auto rank = plan.at("peak_bytes").get<int64_t>();
+    const auto process = plan.at("process").at("peak_bytes").get<int64_t>();
+    EXPECT_GT(process, rank);
+    ASSERT_LT(process + kBeside, 2 * rank);
+    EXPECT_EQ(tessera(words + asked + "--quiet --memory-limit " + std::to_string(process + kBeside)).code, 0);
+    EXPECT_THAT(mistake(words + asked + "--memory-limit " + std::to_string(process * 9 / 10)),
+                HasSubstr("more than the limit"));
+  }
 }
 
 // A checkpoint is written from copies while the next steps run, and an evaluation keeps its buffers.

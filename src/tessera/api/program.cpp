@@ -18,7 +18,7 @@
 #include "tessera/passes/pipeline.h"
 #include "tessera/program_io/written_program.h"
 #include "tessera/rewrite/pipeline.h"
-#include "tessera/runtime/executor.h"
+#include "tessera/runtime/dry_run.h"
 #include "tessera/spmd/partition/init.h"
 #include "tessera/spmd/print.h"
 
@@ -89,6 +89,7 @@ compiler::ProgramOptions program_options(const Mesh& mesh, const Plan& plan, con
   asked.sizing.overlap = options.run.overlap;
   asked.sizing.prefetch = options.run.prefetch;
   asked.sizing.saves = options.run.checkpoints;
+  asked.process_ranks = options.run.process_ranks;
   return asked;
 }
 
@@ -251,23 +252,34 @@ struct OfRank {
 }  // namespace
 
 RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {
-  std::lock_guard lock(impl().known);
-  if (const auto known = impl().figures.find({rank, sizes}); known != impl().figures.end()) return known->second;
+  {
+    const std::lock_guard lock(impl().known);
+    if (const auto known = impl().figures.find({rank, sizes}); known != impl().figures.end()) return known->second;
+  }
   const OfRank of(*impl_, rank, sizes);
   double flops = 0;
   const Graph& graph = *of.program().graph;
   const flow::Flow flow = flow::flow_of(graph);
   for (const auto& node : graph.nodes()) flops += of.at(flow::runs_of(flow, node.get())) * of.at(ops::flops_of(*node));
-  const runtime::MemoryUse use = runtime::memory_of_rank(of.programs, of.rank, of.sizes, impl().sizing);
+  const runtime::MemoryUse use = impl().planned(of.rank, sizes).use;
   const RankFigures made{static_cast<int64_t>(use.peak),        of.state_bytes(),
                          static_cast<int64_t>(use.activations), static_cast<int64_t>(use.gradients),
                          static_cast<int64_t>(use.copies),      saturated(flops)};
+  const std::lock_guard lock(impl().known);
   return impl().figures.emplace(std::pair(rank, sizes), made).first->second;
 }
 
 std::vector<int64_t> Program::unlike_ranks() const {
   const std::vector<int> ranks = compiler::ranks_of_classes(*OfRank(*impl_, 0, {}).programs);
   return {ranks.begin(), ranks.end()};
+}
+
+int64_t Program::process_bytes() const {
+  return static_cast<int64_t>(compiler::process_bytes_of({&impl()}));
+}
+
+int64_t Program::process_bytes_with(const Program& other) const {
+  return static_cast<int64_t>(compiler::process_bytes_of({&impl(), &other.impl()}));
 }
 
 int64_t Program::shared_bytes(int64_t rank, const Program& other) const {
@@ -285,7 +297,7 @@ std::vector<MemoryMoment> Program::memory_over_time(int64_t rank, const SymbolSi
   const OfRank of(*impl_, rank, sizes);
   const int64_t states = of.state_bytes();
   std::vector<MemoryMoment> moments;
-  for (const runtime::MemoryMoment& moment : runtime::memory_over_time(of.programs, of.rank, of.sizes, impl().sizing)) {
+  for (const runtime::MemoryMoment& moment : runtime::memory_over_time({of.programs, of.sizes, impl().sizing}, of.rank)) {
     const auto activations = static_cast<int64_t>(moment.use.activations),
                gradients = static_cast<int64_t>(moment.use.gradients);
     moments.push_back({moment.operation, states, activations, gradients,
@@ -305,7 +317,7 @@ std::string Program::machine(int64_t rank, const SymbolSizes& sizes, const Sessi
   std::string title;
   for (const auto& [symbol, size] : of.sizes) title += fmt::format("{}{}={}", title.empty() ? ", " : ",", symbol, size);
   return fmt::format("rank {} of {}{}\n", rank, mesh().axes().empty() ? "one" : mesh().str(), title) +
-         runtime::machine_text_of_rank(of.programs, of.rank, of.sizes, asked);
+         runtime::machine_text_of_rank({of.programs, of.sizes, asked}, of.rank);
 }
 
 }  // namespace v1

@@ -197,11 +197,10 @@ class Train : public Command {
     setup.plan = plan;
     setup.compile.observe = dump_.observer(console);
     setup.compile.topology = plan_.topology();
-    setup.compile.run = run_.planned(console, !options_.dry_run);
+    setup.compile.run = run_.planned(console, setup.mesh, !options_.dry_run);
     setup.compile.run.checkpoints = !options_.checkpoints.empty();
     setup.evaluation = evaluation_;
     setup.process_limit = run_.memory.bytes();
-    setup.process_ranks = run_.ranks_of_process(console, setup.mesh);
     if (setup.process_limit == 0 && !options_.dry_run) {
       const int here = console.connection ? console.connection->launch().local_size : 1;  // processes
       setup.process_limit = machine_memory() / static_cast<size_t>(here);
@@ -221,7 +220,7 @@ class Train : public Command {
     Progress progress(console, "planning memory");
     const int64_t rank = largest_rank(program);
     const MemoryClasses memory(step, program, {program.figures(rank).peak_bytes}, programs.evaluation_bytes, ranks,
-                               rank);
+                               program.process_bytes() + programs.process_beside, rank);
     progress.end();
     tell_selection(console, step);
     console.note(program.summary());
@@ -244,7 +243,7 @@ class Train : public Command {
     TrainingReport report(console, options_);
     TrainingPrograms programs = compiled(console, model, training, step, plan, report);
     const Program program = programs.program;
-    const int64_t evaluation_bytes = programs.evaluation_bytes;
+    const int64_t evaluation_bytes = programs.evaluation_bytes, process_beside = programs.process_beside;
     if (!check_data(console, data, stop)) {
       if (console.json) console.emit({{"model", model_}, {"steps", 0}});
       return stopped(console, "before the first step");
@@ -254,7 +253,9 @@ class Train : public Command {
     const SessionOptions session_options = options.session;
     Trainer trainer(written_, std::move(programs), std::move(data), std::move(options));
     const int64_t ranks = run_.ranks_of_process(console, program.mesh());
-    const MemoryClasses memory(step, program, trainer.peak_bytes(), evaluation_bytes, ranks);
+    int64_t process = trainer.session().process_bytes();
+    if (console.connection) process = std::ranges::max(console.connection->from_all(process));
+    const MemoryClasses memory(step, program, trainer.peak_bytes(), evaluation_bytes, ranks, process + process_beside);
     tell_selection(console, step);
     console.note(program.summary());
     console.note(memory_line(step, program, memory, trainer.session().threads_per_rank()));

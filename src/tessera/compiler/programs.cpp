@@ -75,16 +75,21 @@ class ForSizes {
   std::vector<std::pair<Symbols, std::shared_ptr<const runtime::RankPrograms>>> made_;  ///< the last used first
 };
 
-// The most that any rank needs at the plan's sizes; a user error if that is more than the limit, unless it is 0.
-size_t peak_bytes_of(const CompiledProgram& made, size_t limit) {
-  runtime::ExecutorOptions sizing = made.sizing;
-  sizing.memory_limit = limit;
-  const auto& hints = made.program->hints;
-  const auto programs = runtime::programs_for(made.programs, hints, made.for_sizes);
-  size_t most = 0;
-  for (int rank : ranks_of_classes(*programs))
-    most = std::max(most, runtime::memory_of_rank(programs, rank, hints, sizing).peak);
-  return most;
+// The ranks of each process, one for all that run alike programs.
+std::vector<std::vector<int>> ranks_of_processes(const runtime::RankPrograms& programs, int process_ranks) {
+  const auto ranks = static_cast<int>(programs.mesh().size());
+  const int each = process_ranks > 0 ? std::min(process_ranks, ranks) : ranks;
+  std::set<std::vector<int>> seen;
+  std::vector<std::vector<int>> processes;
+  for (int first = 0; first < ranks; first += each) {
+    std::vector<int> here, classes;
+    for (int rank = first; rank < std::min(first + each, ranks); ++rank) {
+      here.push_back(rank);
+      classes.push_back(programs.program_of.empty() ? 0 : programs.program_of[rank]);
+    }
+    if (seen.insert(std::move(classes)).second) processes.push_back(std::move(here));
+  }
+  return processes;
 }
 
 // Buckets need memory of their own, and save little time beside what a program that lacks memory has to do.
@@ -94,8 +99,9 @@ ProgramOptions without_buckets(const ProgramOptions& options) {
   return alone;
 }
 
-// The options with as much recomputation as it takes to fit into the limit. What a choice frees is an estimate, since
-// buffers share memory, so the next one frees as much more as this one lacks; then, less and less more than it takes.
+// The options with as much recomputation as it takes to fit into the limit. What a choice frees on a rank is an
+// estimate, since buffers share memory, so the next one frees as much more as this one lacks; then, less and less more
+// than it takes.
 ProgramOptions with_recomputation(const std::shared_ptr<const Source>& source, const ProgramOptions& options) {
   if (options.memory_limit == 0)
     fail("recompute", "'auto' computes as much again as fits into a limit; say what may be used, with --memory-limit");
@@ -106,11 +112,14 @@ ProgramOptions with_recomputation(const std::shared_ptr<const Source>& source, c
   trial.observe = nullptr;
   trial.recompute.kind = passes::Recompute::Kind::by_cost;
   constexpr int kMostTries = 10, kMostRefinements = 5;
+  const auto all = static_cast<size_t>(options.mesh.size());
+  const size_t ranks = options.process_ranks > 0 ? std::min<size_t>(options.process_ranks, all) : all;
   size_t too_little = 0, to_free = 0;
   std::optional<size_t> enough;
   for (int i = 0, refined = 0; i < kMostTries && refined <= kMostRefinements; ++i) {
     trial.recompute.bytes_to_free = static_cast<double>(to_free);
-    const size_t peak = peak_bytes_of(compile_program(source, trial), 0);
+    const CompiledProgram made = compile_program(source, trial);
+    const size_t peak = process_bytes_of({&made});
     if (peak <= options.memory_limit) {
       enough = to_free;
     } else {
@@ -118,8 +127,8 @@ ProgramOptions with_recomputation(const std::shared_ptr<const Source>& source, c
     }
     if (enough && *enough - too_little <= *enough / 32) break;
     if (enough) ++refined;
-    to_free =
-        enough ? (too_little + *enough) / 2 : std::max(to_free + (peak - options.memory_limit), to_free + to_free / 4);
+    const size_t each = (peak - std::min(peak, options.memory_limit)) / ranks + 1;
+    to_free = enough ? (too_little + *enough) / 2 : std::max(to_free + each, to_free + to_free / 4);
   }
   ProgramOptions found = options;
   found.recompute_to_fit = false;
@@ -159,6 +168,36 @@ void CompiledProgram::require_proof(ErrorKind kind) const {
   throw Error(kind, "check", report.findings.front().message + fix);
 }
 
+runtime::DryRun CompiledProgram::dry_run(const Symbols& given) const {
+  Symbols sizes = given;
+  sizes.insert(program->hints.begin(), program->hints.end());
+  return {runtime::programs_for(programs, sizes, for_sizes), sizes, sizing};
+}
+
+runtime::PlannedRank CompiledProgram::planned(int rank, const Symbols& sizes) const {
+  const std::lock_guard lock(planned_->mutex);
+  const auto known = planned_->ranks.find({rank, sizes});
+  if (known != planned_->ranks.end()) return known->second;
+  return planned_->ranks.emplace(std::pair(rank, sizes), runtime::planned_rank(dry_run(sizes), rank)).first->second;
+}
+
+size_t process_bytes_of(const std::vector<const CompiledProgram*>& all, size_t limit) {
+  size_t most = 0;
+  for (const std::vector<int>& ranks : ranks_of_processes(*all.front()->programs, all.front()->process_ranks)) {
+    runtime::ProcessMemory memory;
+    for (const CompiledProgram* program : all)
+      runtime::add_ranks(memory, program->dry_run(), ranks, [&](int rank) { return program->planned(rank); });
+    if (limit > 0)
+      device::MemoryLimit(limit).require_plan(memory.peak(), [&] {
+        std::vector<device::NamedBytes> pieces = runtime::pieces_of(all.front()->dry_run(), ranks);
+        memory.add_to(pieces);
+        return pieces;
+      });
+    most = std::max(most, memory.peak());
+  }
+  return most;
+}
+
 std::vector<int> ranks_of_classes(const runtime::RankPrograms& programs) {
   if (programs.program_of.empty()) return {0};
   std::vector<int> ranks;
@@ -179,14 +218,15 @@ CompiledProgram compile_program(const std::shared_ptr<const Source>& source, con
   made.compiled = found;
   made.program = found->program;
   made.sizing = options.sizing;
+  made.process_ranks = options.process_ranks;
   made.programs = runtime::RankPrograms::same(made.program, source->files);
   made.for_sizes = [for_sizes = std::make_shared<ForSizes>(source, options, made.program)](const Symbols& fixed) {
     return (*for_sizes)(fixed);
   };
   if (options.max_reshard_bytes) require_small_reshards(*made.program, *options.max_reshard_bytes);
-  if (options.memory_limit > 0 && peak_bytes_of(made, 0) > options.memory_limit) {
+  if (options.memory_limit > 0 && process_bytes_of({&made}) > options.memory_limit) {
     if (!options.bucket_bytes) return compile_program(source, without_buckets(options));
-    peak_bytes_of(made, options.memory_limit);
+    process_bytes_of({&made}, options.memory_limit);
   }
   return made;
 }

@@ -15,7 +15,7 @@ struct Fitting {
   Training training;
   Mesh mesh;
   Plan plan;
-  CompileOptions options;      ///< whose limit is that of a rank
+  CompileOptions options;      ///< whose limit is that of a process
   SettingName name = nullptr;  ///< for the advice
 };
 

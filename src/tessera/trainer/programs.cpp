@@ -26,25 +26,22 @@ struct Compilation {
   TrainingSetup setup;
 };
 
-/// The step beside so many bytes of an evaluation; a rank's share of the limit holds both.
+/// The step beside so many bytes of an evaluation, within the limit of a process.
 Program step_within(const Compilation& of, int64_t beside) {
   const TrainingSetup& setup = of.setup;
   trainer::Fitting fitting{of.model, of.training, setup.mesh, setup.plan, setup.compile, setup.name};
-  if (setup.process_limit > 0) {
-    const size_t rank_limit = setup.process_limit / static_cast<size_t>(setup.process_ranks);
+  if (setup.process_limit > 0)
     fitting.options.memory_limit =
-        rank_limit > static_cast<size_t>(beside) ? rank_limit - static_cast<size_t>(beside) : 1;
-  }
+        std::max(setup.process_limit, static_cast<size_t>(beside) + 1) - static_cast<size_t>(beside);
   try {
     const auto phase = phase_of(setup, "compiling");
     return compile(of.step.model, setup.mesh, setup.plan, fitting.options);
   } catch (const Error& error) {
-    constexpr std::string_view kStage = "[memory] ";
-    if (!std::string_view(error.what()).starts_with(kStage)) throw;
-    std::string why = error.what() + kStage.size();
-    if (setup.process_ranks > 1)
-      why += "; that is of each rank, since a process may hold " + text_of(static_cast<int64_t>(setup.process_limit)) +
-             " for its " + std::to_string(setup.process_ranks) + " ranks";
+    if (error.stage() != "memory") throw;
+    std::string why(error.message());
+    const int all = static_cast<int>(setup.mesh.size()), asked = setup.compile.run.process_ranks;
+    if (const int ranks = asked > 0 ? std::min(asked, all) : all; ranks > 1)
+      why += "; that is of a process with all of its " + std::to_string(ranks) + " ranks";
     if (beside > 0) why += ", since evaluations take " + text_of(beside) + " beside it";
     const auto phase = phase_of(setup, "looking for a change that fits");
     throw Error(error.kind(), "memory", why + trainer::change_that_fits(fitting));
@@ -88,11 +85,10 @@ TrainingPrograms compile_training(const Model& model, const Training& training, 
   const Program unlimited = step_within(any, 0);
   TrainingPrograms made{training, step, unlimited, evaluation_of(of, unlimited), 0};
   made.evaluation_bytes = bytes_beside(*made.evaluation, unlimited);
-  const auto needed =
-      static_cast<size_t>(unlimited.figures(largest_rank(unlimited)).peak_bytes + made.evaluation_bytes);
-  const bool fits =
-      setup.process_limit == 0 || needed <= setup.process_limit / static_cast<size_t>(setup.process_ranks);
-  if (asks || !fits) made.program = step_within(of, made.evaluation_bytes);
+  const int64_t needed = unlimited.process_bytes_with(*made.evaluation);
+  made.process_beside = needed - unlimited.process_bytes();
+  const bool fits = setup.process_limit == 0 || static_cast<size_t>(needed) <= setup.process_limit;
+  if (asks || !fits) made.program = step_within(of, made.process_beside);
   return made;
 }
 

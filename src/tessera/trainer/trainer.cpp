@@ -39,7 +39,7 @@ TrainingSetup setup_of(const Mesh& mesh, const Plan& plan, const TrainerOptions&
   setup.compile.run.checkpoints = options.checkpoints != nullptr;
   int here = 1;  // processes
   if (session.connection) here = setup.compile.run.machine_ranks = session.connection->launch().local_size;
-  setup.process_ranks = session.connection ? 1 : mesh.size();
+  setup.compile.run.process_ranks = session.connection ? 1 : 0;
   setup.process_limit = session.memory_limit > 0 ? session.memory_limit : machine_memory() / static_cast<size_t>(here);
   setup.observer = options.observer;
   setup.name = options.name;
