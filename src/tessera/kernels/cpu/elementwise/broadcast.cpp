@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <array>
+
 namespace tessera::kernels {
 namespace {
 
@@ -48,6 +50,44 @@ Broadcast::Broadcast(const Node& node, const Dims& result, const std::vector<Vie
   if (dims_.empty()) {
     dims_ = {1};
     for (Dims& strides : strides_) strides = {0};
+  }
+}
+
+void Broadcast::for_each_row(int threads, Row row) const {
+  for_ranges(count_, count_, threads, [&](int64_t begin, int64_t end) { walk(begin, end, row); });
+}
+
+void Broadcast::walk(int64_t begin, int64_t end, Row row) const {
+  const int last = static_cast<int>(dims_.size()) - 1;
+  const size_t operands = strides_.size();
+  std::array<int64_t, max_operands> offsets{};
+  check(operands <= max_operands, "a broadcast has at most max_operands operands");
+  if (begin >= end) return;
+  if (last == 0) {
+    for (size_t k = 0; k < operands; ++k) offsets[k] = begin * strides_[k][0];
+    row(offsets.data(), begin, end - begin);
+    return;
+  }
+
+  std::array<int64_t, max_rank> index{};
+  int64_t rest = begin;
+  for (int d = last; d >= 0; --d) {
+    index[d] = rest % dims_[d];
+    rest /= dims_[d];
+    for (size_t k = 0; k < operands; ++k) offsets[k] += index[d] * strides_[k][d];
+  }
+  while (begin < end) {
+    const int64_t n = std::min(dims_[last] - index[last], end - begin);
+    row(offsets.data(), begin, n);
+    begin += n;
+    for (size_t k = 0; k < operands; ++k) offsets[k] -= index[last] * strides_[k][last];
+    index[last] = 0;
+    for (int d = last - 1; d >= 0; --d) {
+      for (size_t k = 0; k < operands; ++k) offsets[k] += strides_[k][d];
+      if (++index[d] < dims_[d]) break;
+      for (size_t k = 0; k < operands; ++k) offsets[k] -= dims_[d] * strides_[k][d];
+      index[d] = 0;
+    }
   }
 }
 

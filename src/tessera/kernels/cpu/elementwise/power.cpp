@@ -48,30 +48,56 @@ T power(T base, E exponent) {
   }
 }
 
-std::unique_ptr<Kernel> prepare_pow(const PrepareContext& context) {
+/// Exponents come in twelve types. They are read as one that has all their values, of which a base has one to three, so
+/// that there are ten loops instead of 72.
+template <typename X>
+using ReadExponents = void (*)(const void* exponents, int64_t begin, int64_t n, X* out);
+
+template <typename E, typename X>
+void read_exponents(const void* exponents, int64_t begin, int64_t n, X* out) {
+  const E* from = static_cast<const E*>(exponents) + begin;
+  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<X>(load(from[i]));
+}
+
+template <typename T, typename X>
+std::unique_ptr<Kernel> power_kernel(const PrepareContext& context, ReadExponents<X> read) {
   Broadcast plan(context.node, context.outputs[0].dims, {context.inputs[0].dims, context.inputs[1].dims});
-  const bool scalar_exponent = context.inputs[1].count() == 1;
-  return dispatch(BaseTypes(), context.node, context.inputs[0].dtype, [&]<typename T>() {
-    return dispatch(NumberTypes(), context.node, context.inputs[1].dtype, [&]<typename E>() -> std::unique_ptr<Kernel> {
-      return make_kernel([plan, scalar_exponent, threads = context.threads](const KernelArgs& args) {
-        const T* base = args.in<T>(0);
-        const E* exponent = args.in<E>(1);
-        T* out = args.out<T>();
-        if (scalar_exponent && load(exponent[0]) == Compute<E>(2)) {
-          plan.for_each_row(threads, [&](const int64_t* offsets, int64_t begin, int64_t n) {
-            const T* a = base + offsets[0];
-            map_binary(a, plan.fixed(0), a, plan.fixed(0), out + begin, n, [](auto x, auto) { return squared(x); });
-          });
-          return;
-        }
-        const int64_t base_step = plan.fixed(0) ? 0 : 1, exponent_step = plan.fixed(1) ? 0 : 1;
-        plan.for_each_row(threads, [&](const int64_t* offsets, int64_t begin, int64_t n) {
-          const T* a = base + offsets[0];
-          const E* b = exponent + offsets[1];
-          for (int64_t i = 0; i < n; ++i)
-            out[begin + i] = store<T>(power(load(a[i * base_step]), load(b[i * exponent_step])));
-        });
+  const bool scalar = context.inputs[1].count() == 1;
+  return make_kernel([plan = std::move(plan), scalar, read, threads = context.threads](const KernelArgs& args) {
+    const T* base = args.in<T>(0);
+    const void* exponents = args.inputs[1];
+    T* out = args.out<T>();
+    X first{};
+    if (scalar) read(exponents, 0, 1, &first);
+    if (first == X(2)) {
+      plan.for_each_row(threads, [&](const int64_t* offsets, int64_t begin, int64_t n) {
+        const T* a = base + offsets[0];
+        map_binary(a, plan.fixed(0), a, plan.fixed(0), out + begin, n, [](auto x, auto) { return squared(x); });
       });
+      return;
+    }
+    const int64_t base_step = plan.fixed(0) ? 0 : 1, exponent_step = plan.fixed(1) ? 0 : 1;
+    plan.for_each_row(threads, [&](const int64_t* offsets, int64_t begin, int64_t n) {
+      constexpr int64_t kChunk = 256;
+      X row[kChunk];
+      for (int64_t at = 0; at < n; at += kChunk) {
+        const int64_t count = std::min(kChunk, n - at);
+        if (at == 0 || exponent_step == 1)
+          read(exponents, offsets[1] + at * exponent_step, exponent_step == 1 ? count : 1, row);
+        const T* a = base + offsets[0] + at * base_step;
+        for (int64_t i = 0; i < count; ++i)
+          out[begin + at + i] = store<T>(power(load(a[i * base_step]), row[i * exponent_step]));
+      }
+    });
+  });
+}
+
+std::unique_ptr<Kernel> prepare_pow(const PrepareContext& context) {
+  return dispatch(BaseTypes(), context.node, context.inputs[0].dtype, [&]<typename T>() {
+    return dispatch(NumberTypes(), context.node, context.inputs[1].dtype, [&]<typename E>() {
+      using Integer = std::conditional_t<std::is_signed_v<E>, int64_t, uint64_t>;
+      using X = std::conditional_t<std::is_integral_v<T> && std::is_integral_v<E>, Integer, double>;
+      return power_kernel<T, X>(context, read_exponents<E, X>);
     });
   });
 }
