@@ -1,5 +1,4 @@
 # make install: one shared library, its public headers, the command, a CMake package and a pkg-config file.
-include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 # The library is made of all folder libraries' objects, because from an archive the linker takes only what is used here.
@@ -45,6 +44,8 @@ while(waiting)
   endforeach()
 endwhile()
 
+# Users debug their own programs.
+install(CODE "set(CMAKE_INSTALL_DO_STRIP TRUE)")
 install(TARGETS tessera_shared EXPORT tesseraTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS tessera_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 # Engines as modules: where the command, and the library, look for them.

@@ -38,14 +38,23 @@ run(${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${libdir} ${WORK}/by_pkg_config ${mo
 
 run(${prefix}/bin/tessera inspect ${model})
 
-# The library exports what its headers declare, and nothing else: a name of tessera::v1 that a header has.
+# What is installed has no names but those by which it is linked.
+file(GLOB installed ${prefix}/bin/tessera ${libdir}/libtessera.so ${prefix}/lib/tessera/*.so)
+foreach(file IN LISTS installed)
+  run(nm ${file})
+  if(NOT output MATCHES "no symbols")
+    message(FATAL_ERROR "${file} is not stripped")
+  endif()
+endforeach()
+
+# The library exports what its headers declare: names of tessera::v1 that a header has. All else is for its command.
 file(GLOB_RECURSE headers ${prefix}/include/*.h)
 set(declared)
 foreach(header IN LISTS headers)
   file(READ ${header} text)
   string(APPEND declared "${text}")
 endforeach()
-run(nm --dynamic --defined-only --demangle ${libdir}/libtessera.so)
+run(nm --dynamic --defined-only --demangle --with-symbol-versions ${libdir}/libtessera.so)
 string(REGEX REPLACE "[][;]" " " output "${output}")  # which CMake's lists are made of
 string(REGEX MATCHALL "[^\n]+" symbols "${output}")
 list(LENGTH symbols count)
@@ -53,6 +62,9 @@ if(count LESS 100)
   message(FATAL_ERROR "libtessera.so exports ${count} symbols only")
 endif()
 foreach(symbol IN LISTS symbols)
+  if(symbol MATCHES "@@TESSERA_PRIVATE$| A TESSERA_(API|PRIVATE)")
+    continue()
+  endif()
   set(name)
   if(symbol MATCHES "^[0-9a-f]+ . ((vtable|typeinfo|typeinfo name) for )?tessera::v1::([A-Za-z_]+)")
     set(name ${CMAKE_MATCH_3})
