@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "api/in_parts.h"
 #include "api/small_model.h"
 #include "tessera/compare.h"
 #include "tessera/inspect.h"
@@ -18,6 +19,7 @@ namespace {
 
 using test::kPair;
 using test::TemporaryFolder;
+using test::in_parts::message_of;
 using test::write_model;
 using testing::HasSubstr;
 
@@ -101,16 +103,6 @@ TEST(Session, refuses_wrong_inputs_and_can_be_used_again) {
 }
 
 // The sum over classes needs no row of zeros, but the label must be a class all the same.
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::user) << error.what();
-    return error.what();
-  }
-  return "";
-}
-
 TEST(Session, refuses_tensors_whose_bytes_do_not_fit_their_dimensions) {
   TemporaryFolder folder;
   const Model model = Model::load(write_model(folder, kPair));

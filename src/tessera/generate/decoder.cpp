@@ -160,7 +160,7 @@ class LoadedDecoder : public Decoder {
 class HoldingDecoder : public LoadedDecoder {
  public:
   HoldingDecoder(const DecoderSource& source, HeldDecoder held)
-      : LoadedDecoder(source, model_of(source.model, std::move(held.model))) {
+      : LoadedDecoder(source, api::model_of(source.model, std::move(held.model))) {
     ragged = held.ragged;
     capacity_ = source.options.capacity;
   }
