@@ -161,7 +161,7 @@ std::string decoder(int vocabulary, int width) {
 
 TEST_F(Memory, of_runs_is_as_planned) {
   const std::string large = sparse_model("large", chain(8704)), small = sparse_model("small", chain(64));
-  for (const Case& of : cases_of("run", {{"fp32", ""}, {"bf16", "--mesh dp=2"}, {"fp16", "--mesh tp=2 --spawn 2"}}))
+  for (const Case& of : cases_of("run", {{"fp32", ""}, {"bf16", "--mesh dp=2"}, {"fp16", "--mesh tp=2"}}))
     expect_as_planned(of, "run " + large + " --shapes batch=64", "run " + small + " --shapes batch=64");
 }
 

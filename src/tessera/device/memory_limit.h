@@ -30,6 +30,8 @@ class MemoryLimit {
   MemoryLimit(size_t bytes, std::string name);
 
   size_t bytes() const { return bytes_; }
+  /// What is held now.
+  size_t held() const { return *held_; }
 
   /// Throws a user error naming the tensor if it alone is more than the limit.
   void require(size_t bytes, std::string_view name) const;

@@ -273,8 +273,10 @@ struct Executor::Impl {
       already.add(*ranks[n], 0);
     }
     for (const auto& rank : ranks) all.add_weights(rank->weights());
+    const size_t to_come = all.peak() - std::min(all.peak(), already.states());
+    store->weights()->room().set_budget(checked_add(memory.held(), to_come, "the ranks"));
     memory.require_plan(
-        all.peak() - std::min(all.peak(), already.states()),
+        to_come,
         [&] {
           std::vector<device::NamedBytes> pieces;
           for (const auto& rank : sized)
@@ -298,9 +300,12 @@ struct Executor::Impl {
     PlanSet made(ranks.size());
     const PlanSet* like = latest_plan_of(chosen);
     try {
+      LoadingRoom& room = store->weights()->room();
+      const auto within = room.within(memory);
       const SizedRanks sized = like ? SizedRanks() : require_room_to_load(chosen, symbols);
       std::vector<std::exception_ptr> failures(ranks.size());
       on_all([&](size_t n) {
+        const auto loading = room.load();
         failures[n] = failure_of([&] {
           if (like) made[n] = RankPlan::rebound(*(*like)[n], symbols);
           if (!made[n]) made[n] = std::make_unique<RankPlan>(*ranks[n], chosen, symbols, bind_options());

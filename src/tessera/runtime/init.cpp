@@ -44,10 +44,11 @@ Dims dims_on(const Value* result, const RankState& rank) {
   return dims;
 }
 
-Tensor room_for(const Value* result, Dims dims, device::MemoryLimit* limit) {
+Tensor room_for(const Value* result, RankState& rank) {
+  const Dims dims = dims_on(result, rank);
   Tensor tensor{result->dtype(), dims, nullptr, nullptr, bytes_of(result->dtype(), count_of(dims))};
-  if (!limit) return tensor;
-  auto held = limit->hold(tensor.bytes, fmt::format("'{}', which is computed once", result->name));
+  if (!rank.limit()) return tensor;
+  auto held = rank.hold_on_host(tensor.bytes, fmt::format("'{}', which is computed once", result->name));
   tensor.owner = std::shared_ptr<std::byte[]>(allocate_pages(tensor.bytes, "a derived state"));
   tensor.data = static_cast<const std::byte*>(tensor.owner.get());
   return device::MemoryLimit::released_with(std::move(tensor), std::move(held));
@@ -109,13 +110,14 @@ InitResults run_init(const RankPrograms& programs, RankState& rank, const std::s
   for (const auto& [form, bytes] : state.weights().own_bytes()) results.peak.own += bytes;
   std::vector<void*> made;
   for (const spmd::Port& port : program.outputs) {
-    Tensor& result = results.values[port.name] = room_for(port.value, dims_on(port.value, state), limit);
+    Tensor& result = results.values[port.name] = room_for(port.value, state);
     results.peak.bytes += result.bytes;
     results.peak.own += result.bytes;
     made.push_back(limit ? result.mutable_data() : nullptr);
   }
   if (!limit) return results;
-  const auto arena = limit->hold(plan.arena_bytes(), "what is computed once, on the way");
+  const auto arena = rank.hold_on_host(plan.arena_bytes(), "what is computed once, on the way");
+  const auto paused = rank.weights().store()->room().pause();  // init may communicate
   try {
     plan.run({}, made);
   } catch (...) {

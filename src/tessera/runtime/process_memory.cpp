@@ -24,8 +24,13 @@ void ProcessMemory::add(const RankState& rank, size_t arena) {
   changing_ = checked_add(changing_, held, "the states");
   for (const auto& [form, bytes] : own) held += bytes;
   arenas_ = checked_add(arenas_, arena, "the ranks' arenas");
-  // Ranks that need what another one makes wait for it.
-  if (take(own) > 0) loading_ += static_cast<int64_t>(rank.weights().load_peak().own) - static_cast<int64_t>(held);
+  // Ranks that need what another one makes wait for it. The others may wait until no other one packs (LoadingRoom).
+  if (take(own) == 0) return;
+  const LoadPeak& peak = rank.weights().load_peak();
+  const auto beside = [&](size_t bytes) { return bytes - std::min(bytes, held); };
+  const size_t between = beside(peak.between);
+  loading_ = std::max(loading_ + between, between_ + beside(peak.own));
+  between_ += between;
 }
 
 void ProcessMemory::add_weights(const RankWeights& weights) {
@@ -34,7 +39,7 @@ void ProcessMemory::add_weights(const RankWeights& weights) {
 
 size_t ProcessMemory::peak() const {
   const size_t running = checked_add(arenas_, beside_, "arenas and outputs");
-  return checked_add(states(), std::max(running, static_cast<size_t>(std::max<int64_t>(loading_, 0))), "the ranks");
+  return checked_add(states(), std::max(running, loading_), "the ranks");
 }
 
 void ProcessMemory::add_to(std::vector<device::NamedBytes>& pieces) const {
@@ -45,7 +50,7 @@ void ProcessMemory::add_to(std::vector<device::NamedBytes>& pieces) const {
                                   bytes_text(static_cast<double>(largest->second))),
                       weights_bytes_});
   if (changing_ > 0) pieces.push_back({"states that change", changing_});
-  if (loading_ > 0) pieces.push_back({"what weights are packed from and in", static_cast<size_t>(loading_)});
+  if (loading_ > 0) pieces.push_back({"what weights are packed from and in", loading_});
 }
 
 }  // namespace tessera::runtime

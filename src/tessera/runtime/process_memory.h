@@ -29,8 +29,8 @@ class ProcessMemory {
   size_t take(const std::map<WeightForm, size_t>& own);
 
   size_t beside_, arenas_ = 0, changing_ = 0, weights_bytes_ = 0;
-  int64_t loading_ = 0;  ///< bytes beside all states while weights are loaded; negative if the peak came before the
-                         ///< last weights were loaded
+  size_t loading_ = 0;  ///< bytes beside all states while a rank packs what takes most
+  size_t between_ = 0;  ///< bytes beside all states that ranks hold while another one packs
   std::map<WeightForm, size_t> weights_;
 };
 

@@ -71,8 +71,21 @@ device::Memory RankState::memory(size_t bytes, const char* what) {
   return device_->allocate(bytes, what, [this](size_t size, const char* name) { return shared_memory(size, name); });
 }
 
-std::shared_ptr<const void> RankState::hold(size_t bytes, std::string_view what) {
+std::shared_ptr<const void> RankState::reserve(size_t bytes) {
+  check(!reserved_, "a rank packs one weight at a time");
+  reserved_.emplace(weights_.store()->room(), bytes);
+  return {&reserved_, [](auto* reserved) { reserved->reset(); }};
+}
+
+std::shared_ptr<const void> RankState::hold_on_host(size_t bytes, std::string_view what) {
+  const auto room = reserved_ ? nullptr : reserve(bytes);
   auto held = limit_->hold(bytes, what);
+  reserved_->use(bytes);
+  return held;
+}
+
+std::shared_ptr<const void> RankState::hold(size_t bytes, std::string_view what) {
+  auto held = hold_on_host(bytes, what);
   if (!device_->limit()) return held;
   using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
   return std::make_shared<Both>(std::move(held), device_->limit()->hold(bytes, what));

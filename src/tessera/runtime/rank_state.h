@@ -46,8 +46,14 @@ class RankState {
 
   device::Device& device() const { return *device_; }
   const std::shared_ptr<device::Device>& shared_device() const { return device_; }
-  /// Counts memory of the device, in the process' limit too.
+  /// Counts memory of the device, in the process' limit too. Waits for room if others are loading, and nothing is
+  /// reserved.
   std::shared_ptr<const void> hold(size_t bytes, std::string_view what);
+  /// The same of the host.
+  std::shared_ptr<const void> hold_on_host(size_t bytes, std::string_view what);
+  /// Waits for room for what is held until the result goes: at once, so that no rank waits while it holds what others
+  /// wait for.
+  [[nodiscard]] std::shared_ptr<const void> reserve(size_t bytes);
   /// The device's. A world must be connected.
   device::Queue& queue(bind::QueueKind kind);
   /// Blocks until the device has done all that was enqueued; throws the first failure.
@@ -146,6 +152,7 @@ class RankState {
   bind::KernelCache* shared_kernels_ = nullptr;  // of the rank that will run
   const device::MemoryLimit* refused_beyond_ = nullptr;
   RankWeights weights_;
+  std::optional<LoadingRoom::Reservation> reserved_;
   comm::World* world_ = nullptr;
   std::map<std::vector<std::string>, std::unique_ptr<comm::Communicator>> communicators_;
   std::unique_ptr<comm::Communicator> everyone_;

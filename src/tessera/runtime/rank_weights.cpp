@@ -30,12 +30,6 @@ std::string text_of(const Box& box) {
                      fmt::join(box.dims, ","));
 }
 
-/// Memory for a weight's bytes.
-Tensor room_for(DType dtype, Dims dims, device::MemoryLimit& limit, std::string_view what) {
-  auto held = limit.hold(bytes_of(dtype, count_of(dims)), what);
-  return device::MemoryLimit::released_with(Tensor::uninitialized(dtype, std::move(dims)), std::move(held));
-}
-
 }  // namespace
 
 RankWeights::RankWeights(RankState& rank, std::shared_ptr<WeightStore> store) : rank_(rank), store_(std::move(store)) {}
@@ -139,10 +133,10 @@ Tensor RankWeights::shared(const WeightForm& form, const std::function<Tensor()>
 Tensor RankWeights::copied(const RankPrograms& programs, const Value* state, const WeightPart& part) {
   Tensor shard{state->dtype(), dims_of(state), nullptr, nullptr, 0};
   shard.bytes = bytes_of(shard.dtype, count_of(shard.dims));
-  device::MemoryLimit* limit = rank_.limit();
-  if (limit)
+  if (rank_.limit())
     return store_->get({part, kPlainForm}, [&] {
-      shard = room_for(shard.dtype, shard.dims, *limit, fmt::format("the shard of '{}'", state->name));
+      auto held = rank_.hold_on_host(shard.bytes, fmt::format("the shard of '{}'", state->name));
+      shard = device::MemoryLimit::released_with(Tensor::uninitialized(shard.dtype, shard.dims), std::move(held));
       copy_initial(programs, state, shard.mutable_data());
       return shard;
     });
@@ -230,19 +224,26 @@ const Tensor& RankWeights::packed(const RankPrograms& programs, const Value* sta
   const WeightPart& part = form.part;
   const auto is_kept = [&](const WeightPart& of) { return shards_.contains(of) || resident_.contains(of); };
   const bool only_for_this = !is_kept(part), is_derived = programs.of(rank_.rank()).derived.contains(state);
+  // What is there beside the packed form meanwhile.
+  size_t meanwhile = bytes + packing.kernel->scratch_bytes();
+  for (size_t i = 0; i < pack.operand_count(); ++i) {
+    const Value* packed_with = i == 0 ? state : pack.inputs[i];
+    if (packed_with && packed_with->kind == ValueKind::state) meanwhile += bytes_to_copy(programs, packed_with);
+  }
+  note_packing(meanwhile);
   std::vector<WeightPart> spared_parts;
   for (const Value* value : spared) {
     if (value->kind != ValueKind::state || value->uses.size() != 1 || programs.of(rank_.rank()).derived.contains(value))
       continue;
     if (const WeightPart& own = part_of(programs, value); !is_kept(own)) spared_parts.push_back(own);
   }
-  // The plain form is there, or a view, or a copy for this purpose.
-  const bool is_copied = only_for_this && !is_derived && !view(programs, state);
-  const size_t meanwhile =
-      bytes + packing.kernel->scratch_bytes() + (is_copied ? bytes_of(state->dtype(), count_of(dims_of(state))) : 0);
-  note_load(meanwhile, meanwhile);
+  std::shared_ptr<const void> reserved;
   Tensor result{packing.result.dtype, packing.result.dims, nullptr, nullptr, bytes};
-  if (rank_.limit()) result = shared(form, [&] { return this->pack(programs, state, pack, packing); });
+  if (rank_.limit())
+    result = shared(form, [&] {
+      reserved = rank_.reserve(meanwhile);
+      return this->pack(programs, state, pack, packing);
+    });
   const Tensor& kept = packed_.emplace(form, std::move(result)).first->second;
   if (only_for_this) let_go_of_plain(part, is_derived, state->uses.size() == 1);
   for (const WeightPart& own : spared_parts) {
@@ -250,6 +251,14 @@ const Tensor& RankWeights::packed(const RankPrograms& programs, const Value* sta
     shards_.erase(own);
   }
   return kept;
+}
+
+// Of a shard that is neither there nor a view.
+size_t RankWeights::bytes_to_copy(const RankPrograms& programs, const Value* state) {
+  const WeightPart& part = part_of(programs, state);
+  const bool is_there = shards_.contains(part) || resident_.contains(part) ||
+                        programs.of(rank_.rank()).derived.contains(state) || view(programs, state);
+  return is_there ? 0 : bytes_of(state->dtype(), count_of(dims_of(state)));
 }
 
 // What init made may be wanted in another form, until all has been loaded.
@@ -309,7 +318,6 @@ void RankWeights::make_once(const RankPrograms& programs, const std::vector<cons
   std::string names;
   for (const Value* state : derived) names += part_of(programs, state).str() + "\n";
   const auto turn = store_->turn_of(names);
-  const std::lock_guard alone(*turn);
   const bool are_there = std::all_of(derived.begin(), derived.end(),
                                      [&](const Value* state) { return store_->holds_any(part_of(programs, state)); });
   if (!are_there) return make(programs, derived);
@@ -320,7 +328,8 @@ void RankWeights::make(const RankPrograms& programs, const std::vector<const Val
   std::set<std::string> names;
   for (const Value* state : derived) names.insert(state->name);
   InitResults results = run_init(programs, rank_, names);
-  note_load(results.peak.bytes, results.peak.own);
+  const LoadPeak now = held();
+  note_load_peak({now.bytes + results.peak.bytes, now.own + results.peak.own, now.between + results.peak.own});
   for (const Value* state : derived) {
     const WeightPart& part = part_of(programs, state);
     initialized_.insert(part);
@@ -341,25 +350,22 @@ Tensor RankWeights::made(const RankPrograms& programs, const Value* derived) {
 
 // All that the rank holds now: the plain forms from which init's results will be packed, too.
 LoadPeak RankWeights::held() const {
-  LoadPeak held{rank_.state_bytes(), rank_.state_bytes()};
-  for (const auto& [part, tensor] : made_) {
-    held.bytes += tensor.bytes;
-    held.own += tensor.bytes;
-  }
+  size_t all = rank_.state_bytes(), views = 0;
+  for (const auto& [part, tensor] : made_) all += tensor.bytes;
   for (const auto& [part, shard] : shards_)
-    if (shard.is_view) held.own -= shard.tensor.bytes;
-  return held;
+    if (shard.is_view) views += shard.tensor.bytes;
+  return {all, all - views, all - views};
 }
 
 void RankWeights::note_load_peak(const LoadPeak& peak) {
   load_peak_.bytes = std::max(load_peak_.bytes, peak.bytes);
   load_peak_.own = std::max(load_peak_.own, peak.own);
+  load_peak_.between = std::max(load_peak_.between, peak.between);
 }
 
-// What is held for a while beside the rest.
-void RankWeights::note_load(size_t bytes, size_t own) {
+void RankWeights::note_packing(size_t bytes) {
   const LoadPeak now = held();
-  note_load_peak({now.bytes + bytes, now.own + own});
+  note_load_peak({now.bytes + bytes, now.own + bytes, now.between});
 }
 
 void RankWeights::forget(const RankPrograms& programs) {

@@ -16,9 +16,11 @@ namespace tessera::runtime {
 
 class RankState;
 
-/// Bytes that a rank holds: all, and those that are not views of the model's data.
+/// The most bytes that a rank holds while it loads.
 struct LoadPeak {
-  size_t bytes = 0, own = 0;
+  size_t bytes = 0;    ///< all
+  size_t own = 0;      ///< those that are not views of the model's data
+  size_t between = 0;  ///< of these, what it may hold while another rank packs a weight
 };
 
 /// The states of one rank that never change: its shards, packed forms of them, and what init makes of them. A state of
@@ -85,7 +87,8 @@ class RankWeights {
   void let_go_of_plain(const WeightPart& part, bool is_derived, bool is_last);
 
   LoadPeak held() const;
-  void note_load(size_t bytes, size_t own);
+  void note_packing(size_t bytes);
+  size_t bytes_to_copy(const RankPrograms& programs, const Value* state);
 
   RankState& rank_;
   std::shared_ptr<WeightStore> store_;

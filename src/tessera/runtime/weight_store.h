@@ -4,9 +4,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "tessera/ir/tensor.h"
+#include "tessera/runtime/loading_room.h"
 
 namespace tessera::runtime {
 
@@ -46,20 +48,25 @@ class WeightStore {
   bool holds_any(const WeightPart& part) const;
 
   /// Ranks whose inits make the same of the same data take turns, so that the later ones find what the first has made.
-  std::shared_ptr<std::mutex> turn_of(const std::string& what);
+  /// Waits for those before; the turn ends with the result.
+  [[nodiscard]] LoadingRoom::Scope turn_of(const std::string& what);
+
+  /// Where ranks wait while they load.
+  LoadingRoom& room() { return room_; }
 
  private:
   struct Entry {
-    std::mutex making;
     Tensor tensor;  // without its owner
     std::weak_ptr<const void> owner;
   };
-  static Tensor held(const Entry& entry);
-  std::shared_ptr<Entry> entry(const WeightForm& form);
+  template <typename T>
+  LoadingRoom::Scope turn(std::set<T>& taken, const T& what);
 
-  mutable std::mutex mutex_;  // of the maps, and of entries' tensors
-  std::map<WeightForm, std::shared_ptr<Entry>> entries_;
-  std::map<std::string, std::shared_ptr<std::mutex>> turns_;
+  mutable std::mutex mutex_;  // of the entries
+  std::map<WeightForm, Entry> entries_;
+  LoadingRoom room_;
+  std::set<WeightForm> being_made_;  // under the room's lock, as are turns_
+  std::set<std::string> turns_;
 };
 
 }  // namespace tessera::runtime
