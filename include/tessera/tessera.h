@@ -353,6 +353,12 @@ class Program {
   int64_t peak_bytes(int64_t rank, const SymbolSizes& sizes) const { return figures(rank, sizes).peak_bytes; }
   /// The same and more; sizes that are not given are those that choices by cost assumed.
   RankFigures figures(int64_t rank, const SymbolSizes& sizes = {}) const;
+  /// Bytes that a process needs at its peak for all of its ranks (RunSettings::process_ranks), at the sizes that
+  /// choices by cost assumed; of unlike processes, the most. Weights that ranks share count once; weights that stay
+  /// mapped from files do not count. This is what SessionOptions::memory_limit counts.
+  int64_t process_bytes() const;
+  /// The same of a process that has a session of `other`, too, with which it shares states.
+  int64_t process_bytes_with(const Program& other) const;
   /// One rank of each class of ranks that run alike: figures of others are theirs, or differ by a unit of a dimension.
   std::vector<int64_t> unlike_ranks() const;
   /// Bytes of this program's states on `rank` that its sessions share with those of `other` (share_states): of states
@@ -388,6 +394,7 @@ struct RunSettings {
   bool overlap = true;
   int prefetch = 4;
   bool checkpoints = false;
+  int process_ranks = 1;  ///< ranks that one process runs as threads; 0: all
 };
 
 struct CompileOptions {
@@ -395,8 +402,8 @@ struct CompileOptions {
   StageObserver observe;
   /// The mesh's links. Where an axis runs over several kinds, collectives over it go level by level if that pays.
   Topology topology;
-  /// Bytes that a rank may need at its peak, weights included, at the plan's sizes; more is a user error that names the
-  /// largest tensors. 0: any.
+  /// Bytes that a process may need at its peak for all of its ranks (Program::process_bytes), at the plan's sizes; more
+  /// is a user error that names the largest tensors. 0: any.
   size_t memory_limit = 0;
   RunSettings run;  ///< what the program's figures, the limit, and recomputation under a limit are for
   /// A program compiled before, for sessions that share states with its sessions (SessionOptions::share_states): those

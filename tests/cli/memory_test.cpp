@@ -93,7 +93,7 @@ class Memory : public CommandLine {
   }
 
   /// The most that one of the command's processes has held, and what the first said that one needs.
-  std::pair<int64_t, int64_t> held_and_needed(const std::string& words, int64_t ranks_per_process) {
+  std::pair<int64_t, int64_t> held_and_needed(const std::string& words) {
     const std::string out = (folder_ / "out.json").string();
     const pid_t shell = test::start(
         folder_, {"/bin/sh", "-c", "exec " + std::string(TESSERA_BINARY) + " " + words + " --json >" + out});
@@ -107,9 +107,7 @@ class Memory : public CommandLine {
     const json object = json::parse(contents(out), nullptr, false);
     EXPECT_TRUE(object.is_object()) << words;
     if (!object.is_object()) return {most, 0};
-    // A step's states are no rank's but its own.
-    return {most, object.contains("losses") ? object["peak_bytes"].get<int64_t>() * ranks_per_process
-                                            : object["process"]["peak_bytes"].get<int64_t>()};
+    return {most, object["process"]["peak_bytes"].get<int64_t>()};
   }
 
   /// `small` does the same with next to no weights.
@@ -117,9 +115,8 @@ class Memory : public CommandLine {
     constexpr double kSlack = 0.03;
     const std::string options = fmt::format(" --dtype {} {} --threads 1", of.dtype, of.ranks);
     SCOPED_TRACE(words + options);
-    const int64_t ranks = of.ranks.empty() || of.ranks.find("--spawn") != std::string::npos ? 1 : 2;  // of a process
-    const auto [around, little] = held_and_needed(small + options, ranks);
-    const auto [held, needed] = held_and_needed(words + options, ranks);
+    const auto [around, little] = held_and_needed(small + options);
+    const auto [held, needed] = held_and_needed(words + options);
     const auto growth = static_cast<double>(held - around), planned = static_cast<double>(needed - little);
     RecordProperty("growth_bytes", std::to_string(held - around));
     fmt::print("{:8} {} {:22} planned {:6.1f} MiB, held {:6.1f} ({:+.1f} %)\n", of.command, of.dtype, of.ranks,
@@ -185,6 +182,9 @@ TEST_F(Memory, of_training_is_as_planned) {
   const std::string large = prepared("large", 8704), small = prepared("small", 64);
   for (const Case& of : cases_of("train", {{"bf16", "--mesh tp=2"}, {"fp32", "--mesh dp=2 --spawn 2"}}))
     expect_as_planned(of, large, small);
+  const std::string frozen = " --freeze w0 --freeze w1 --freeze w2";
+  for (const Case& of : cases_of("train", {{"fp32", "--mesh dp=2"}}))
+    expect_as_planned(of, large + frozen, small + frozen);
 }
 
 }  // namespace

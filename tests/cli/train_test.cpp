@@ -397,7 +397,7 @@ TEST_F(TrainCommand, computes_again_what_it_does_not_hold) {
 TEST_F(TrainCommand, refuses_what_does_not_fit_with_a_change_that_does) {
   const std::string plan = "train " + gpt_ + " --dry-run --shapes batch=64,sequence=32 ";
   const auto peak_of = [&](const std::string& words) {
-    return json::parse(tessera(plan + words + " --json").out).at("peak_bytes").get<int64_t>();
+    return json::parse(tessera(plan + words + " --json").out).at("process").at("peak_bytes").get<int64_t>();
   };
   const auto refusal_at = [&](int64_t limit, const std::string& words) {
     return mistake(plan + words + " --memory-limit " + std::to_string(limit));
@@ -413,7 +413,7 @@ TEST_F(TrainCommand, refuses_what_does_not_fit_with_a_change_that_does) {
   const std::string change = refusal.substr(at + words.size(), refusal.find_last_not_of('\n') + 1 - at - words.size());
   EXPECT_EQ(tessera(plan + "--memory-limit " + std::to_string(whole * 2 / 3) + " " + change).code, 0) << change;
   EXPECT_THAT(refusal_at(1'000'000, ""), HasSubstr("needs least of what was tried"));
-  EXPECT_THAT(refusal_at(4 * peak_of("--mesh dp=4 --preset fsdp --recompute full --micro-batches 4"), "--mesh dp=4"),
+  EXPECT_THAT(refusal_at(peak_of("--mesh dp=4 --preset fsdp --recompute full --micro-batches 4"), "--mesh dp=4"),
               HasSubstr("; it fits with --preset="));
 }
 
@@ -430,12 +430,39 @@ TEST_F(TrainCommand, limits_the_memory_of_a_process) {
     const std::string limited = words + asked + "--mesh dp=2 --memory-limit ";
     const std::string refusal = mistake(limited + std::to_string(bytes * 9 / 10));
     EXPECT_THAT(refusal, HasSubstr("more than the limit of "));
-    EXPECT_EQ(refusal.find("that is of each rank, since a process may hold ") != std::string::npos, ranks > 1);
+    EXPECT_EQ(refusal.find("that is of a process with all of its 2 ranks") != std::string::npos, ranks > 1);
     EXPECT_EQ(tessera(limited + std::to_string(bytes + (1 << 20))).code, 0);  // what a run holds beside its plan
   }
   // No process runs so many ranks.
   EXPECT_EQ(
       parsed("train " + gpt_ + " --dry-run --shapes batch=512,sequence=8 --mesh dp=512").at("process").at("ranks"), 1);
+}
+
+// Ranks of one process share weights that do not change.
+TEST_F(TrainCommand, counts_frozen_weights_once_in_a_process) {
+  const std::string model = at("frozen.onnxtxt");
+  std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 22]>
+g (float[b, 32] x) => (float[b, 32] y) <float[32, 32768] c, float[32768, 32] d, float[32, 32] a> {
+  u = MatMul (x, c)
+  t = Relu (u)
+  v = MatMul (t, d)
+  y = MatMul (v, a)
+})";
+  write_npz(folder_ / "x.npz",
+            {{"x", Tensor::zeros(DType::float32, {2, 2, 32})}, {"target", Tensor::zeros(DType::float32, {2, 2, 32})}});
+  const std::string words = "train " + model + " --loss mse --labels target --freeze c --freeze d --steps 2 --data " +
+                            at("x.npz") + " --mesh dp=2 ";
+  constexpr int64_t kBeside = 1 << 20;  // what a run holds beside its plan
+  for (const std::string& asked : {std::string("--dry-run "), std::string(), "--eval-data " + at("x.npz") + " "}) {
+    SCOPED_TRACE(asked);
+    const json plan = parsed(words + asked);
+    const auto rank = plan.at("peak_bytes").get<int64_t>();
+    const auto process = plan.at("process").at("peak_bytes").get<int64_t>();
+    ASSERT_LT(process + kBeside, 2 * rank);
+    EXPECT_EQ(tessera(words + asked + "--quiet --memory-limit " + std::to_string(process + kBeside)).code, 0);
+    EXPECT_THAT(mistake(words + asked + "--memory-limit " + std::to_string(process * 9 / 10)),
+                HasSubstr("more than the limit"));
+  }
 }
 
 // A checkpoint is written from copies while the next steps run, and an evaluation keeps its buffers.

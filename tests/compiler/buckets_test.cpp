@@ -9,6 +9,7 @@
 #include "runtime/checked_world.h"
 #include "tessera/compiler/compile.h"
 #include "tessera/ir/text.h"
+#include "tessera/runtime/dry_run.h"
 #include "tessera/runtime/executor.h"
 
 namespace tessera::compiler {
@@ -83,7 +84,7 @@ TEST_P(BucketsOf, give_the_same_bits) {
   expect_same(executor_of(one)->run(kTwoInputs), wanted);
   expect_same(executor_of(one, true)->run(kTwoInputs), wanted);
   expect_same(executor_of(one, false, "simulated")->run(kTwoInputs), wanted);
-  EXPECT_THAT(runtime::machine_text_of_rank(runtime::RankPrograms::same(one.program), 0, {}, {}),
+  EXPECT_THAT(runtime::machine_text_of_rank({runtime::RankPrograms::same(one.program), {}, {}}, 0),
               HasSubstr(std::string("start ") + given.collective))
       << "and the next one with it";
 }

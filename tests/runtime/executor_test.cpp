@@ -9,6 +9,7 @@
 
 #include "spmd/compiled.h"
 #include "tessera/base/error.h"
+#include "tessera/runtime/dry_run.h"
 
 namespace tessera::runtime {
 namespace {
@@ -183,7 +184,7 @@ TEST(Executor, KnowsItsMemoryBeforeItRuns) {
   EXPECT_GE(much[0], 2000 * sizeof(float)) << "a rank holds a column of 2000 numbers between the operators";
   EXPECT_LT(little[0], much[0]);
   const std::shared_ptr<const spmd::Program> program(std::shared_ptr<const void>(), &run.program());  // of `run`
-  EXPECT_EQ(memory_of_rank(RankPrograms::same(program), 1, large, {}).peak, much[1]);
+  EXPECT_EQ(planned_rank({RankPrograms::same(program), large, {}}, 1).use.peak, much[1]);
 }
 
 // A run's outputs stay unchanged while somebody holds them, also after the executor's end; then their memory is reused.

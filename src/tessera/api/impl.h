@@ -9,7 +9,7 @@
 #include "tessera/compiler/compile.h"
 #include "tessera/compiler/segments.h"
 #include "tessera/runtime/classes.h"
-#include "tessera/runtime/executor.h"
+#include "tessera/runtime/dry_run.h"
 #include "tessera/tessera.h"
 
 /// The implementations of the public classes.
@@ -43,9 +43,11 @@ struct Program::Impl {
   std::optional<compiler::Compiled> compiled;              ///< unless the program was read
   runtime::ProgramsForSizes for_sizes;                     ///< likewise; else null
   runtime::ExecutorOptions sizing{.threads_per_rank = 1};  ///< what figures are for
+  int process_ranks = 1;                                   ///< likewise; 0: all
   ProgramSummary summary;
   mutable std::mutex known;  ///< guards figures
   /// By rank and sizes, what has been asked for: each takes a plan of all that the rank does.
+  mutable std::map<std::pair<int64_t, SymbolSizes>, runtime::PlannedRank> planned;
   mutable std::map<std::pair<int64_t, SymbolSizes>, RankFigures> figures;
 };
 

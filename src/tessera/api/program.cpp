@@ -18,7 +18,7 @@
 #include "tessera/passes/pipeline.h"
 #include "tessera/program_io/written_program.h"
 #include "tessera/rewrite/pipeline.h"
-#include "tessera/runtime/executor.h"
+#include "tessera/runtime/dry_run.h"
 #include "tessera/spmd/partition/init.h"
 #include "tessera/spmd/print.h"
 
@@ -75,6 +75,7 @@ std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, co
   impl->sizing.overlap = options.run.overlap;
   impl->sizing.prefetch = options.run.prefetch;
   impl->sizing.saves = options.run.checkpoints;
+  impl->process_ranks = options.run.process_ranks;
   const bool as_rewritten = asked.annotations.empty() && asked.places.empty() && asked.keep.empty() && !asked.observe &&
                             !compiler::names_rewritten_state(model.impl().model, model.impl().rewritten(), asked);
   impl->compiled = as_rewritten ? compiler::compile_rewritten(model.impl().model, model.impl().rewritten(), asked)
@@ -83,7 +84,7 @@ std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, co
   return impl;
 }
 
-// Ranks of a class are equally large, or differ by a unit.
+// Ranks of a class are equally large, or differ by a unit of a dimension.
 std::vector<int> ranks_of_classes(const runtime::RankPrograms& programs) {
   if (programs.program_of.empty()) return {0};
   std::vector<int> ranks;
@@ -93,15 +94,51 @@ std::vector<int> ranks_of_classes(const runtime::RankPrograms& programs) {
   return ranks;
 }
 
-// The most that any rank needs at the plan's sizes; a user error if that is more than the limit, unless it is 0.
-size_t peak_bytes_of(const Program::Impl& impl, size_t limit) {
-  runtime::ExecutorOptions sizing = impl.sizing;
-  sizing.memory_limit = limit;
-  const auto& hints = impl.program->hints;
-  const auto programs = runtime::programs_for(impl.programs, hints, impl.for_sizes);
+// The ranks of each process, one for all that run alike programs.
+std::vector<std::vector<int>> ranks_of_processes(const runtime::RankPrograms& programs, int process_ranks) {
+  const auto ranks = static_cast<int>(programs.mesh().size());
+  const int each = process_ranks > 0 ? std::min(process_ranks, ranks) : ranks;
+  std::set<std::vector<int>> seen;
+  std::vector<std::vector<int>> processes;
+  for (int first = 0; first < ranks; first += each) {
+    std::vector<int> here, classes;
+    for (int rank = first; rank < std::min(first + each, ranks); ++rank) {
+      here.push_back(rank);
+      classes.push_back(programs.program_of.empty() ? 0 : programs.program_of[rank]);
+    }
+    if (seen.insert(std::move(classes)).second) processes.push_back(std::move(here));
+  }
+  return processes;
+}
+
+runtime::DryRun dry_run(const Program::Impl& impl, const SymbolSizes& given) {
+  SymbolSizes sizes = given;
+  sizes.insert(impl.program->hints.begin(), impl.program->hints.end());
+  return {runtime::programs_for(impl.programs, sizes, impl.for_sizes), sizes, impl.sizing};
+}
+
+runtime::PlannedRank planned(const Program::Impl& impl, int rank, const SymbolSizes& sizes) {
+  std::lock_guard lock(impl.known);
+  if (const auto known = impl.planned.find({rank, sizes}); known != impl.planned.end()) return known->second;
+  return impl.planned.emplace(std::pair(rank, sizes), runtime::planned_rank(dry_run(impl, sizes), rank)).first->second;
+}
+
+// The most that any process needs for its ranks at the plan's sizes, which run all of these programs; a user error if
+// that is more than the limit, unless it is 0.
+size_t process_bytes_of(const std::vector<const Program::Impl*>& all, size_t limit) {
   size_t most = 0;
-  for (int rank : ranks_of_classes(*programs))
-    most = std::max(most, runtime::memory_of_rank(programs, rank, hints, sizing).peak);
+  for (const std::vector<int>& ranks : ranks_of_processes(*all.front()->programs, all.front()->process_ranks)) {
+    runtime::ProcessMemory memory;
+    for (const Program::Impl* impl : all)
+      runtime::add_ranks(memory, dry_run(*impl, {}), ranks, [&](int rank) { return planned(*impl, rank, {}); });
+    if (limit > 0)
+      device::MemoryLimit(limit).require_plan(memory.peak(), [&] {
+        std::vector<device::NamedBytes> pieces = runtime::pieces_of(dry_run(*all.front(), {}), ranks);
+        memory.add_to(pieces);
+        return pieces;
+      });
+    most = std::max(most, memory.peak());
+  }
   return most;
 }
 
@@ -165,8 +202,9 @@ Plan without_buckets(const Plan& plan) {
   return alone;
 }
 
-// The plan with as much recomputation as it takes to fit into the limit. What a choice frees is an estimate, since
-// buffers share memory, so the next one frees as much more as this one lacks; then, less and less more than it takes.
+// The plan with as much recomputation as it takes to fit into the limit. What a choice frees on a rank is an estimate,
+// since buffers share memory, so the next one frees as much more as this one lacks; then, less and less more than it
+// takes.
 Plan with_recomputation(const Model& model, const Mesh& mesh, const Plan& plan, const CompileOptions& options) {
   if (options.memory_limit == 0)
     fail("recompute", "'auto' computes as much again as fits into a limit; say what may be used, with --memory-limit");
@@ -175,11 +213,14 @@ Plan with_recomputation(const Model& model, const Mesh& mesh, const Plan& plan, 
   trial.observe = nullptr;
   Plan tried = without_buckets(plan);
   constexpr int kMostTries = 10, kMostRefinements = 5;
+  const auto all = static_cast<size_t>(mesh.size());
+  const size_t ranks = options.run.process_ranks > 0 ? std::min<size_t>(options.run.process_ranks, all) : all;
   size_t too_little = 0, to_free = 0;
   std::optional<size_t> enough;
   for (int i = 0, refined = 0; i < kMostTries && refined <= kMostRefinements; ++i) {
     tried.recompute = fmt::format("auto:{}", to_free);
-    const size_t peak = peak_bytes_of(compile(model, mesh, tried, trial).impl(), 0);
+    const Program program = compile(model, mesh, tried, trial);
+    const size_t peak = process_bytes_of({&program.impl()}, 0);
     if (peak <= options.memory_limit) {
       enough = to_free;
     } else {
@@ -187,8 +228,8 @@ Plan with_recomputation(const Model& model, const Mesh& mesh, const Plan& plan, 
     }
     if (enough && *enough - too_little <= *enough / 32) break;
     if (enough) ++refined;
-    to_free =
-        enough ? (too_little + *enough) / 2 : std::max(to_free + (peak - options.memory_limit), to_free + to_free / 4);
+    const size_t each = (peak - std::min(peak, options.memory_limit)) / ranks + 1;
+    to_free = enough ? (too_little + *enough) / 2 : std::max(to_free + each, to_free + to_free / 4);
   }
   tried.bucket_bytes = plan.bucket_bytes;
   tried.recompute = enough ? fmt::format("auto:{}", *enough) : "full";
@@ -242,10 +283,10 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const Co
   impl->summary.notes = impl->compiled->notes;
   impl->summary.warnings = impl->compiled->warnings;
   if (plan.max_reshard_bytes) require_small_reshards(impl->summary, *plan.max_reshard_bytes);
-  if (options.memory_limit > 0 && peak_bytes_of(*impl, 0) > options.memory_limit) {
+  if (options.memory_limit > 0 && process_bytes_of({impl.get()}, 0) > options.memory_limit) {
     if (const Plan alone = without_buckets(plan); alone.bucket_bytes != plan.bucket_bytes)
       return compile(model, mesh, alone, options);
-    peak_bytes_of(*impl, options.memory_limit);
+    process_bytes_of({impl.get()}, options.memory_limit);
   }
   return Program(std::move(impl));
 }
@@ -383,23 +424,34 @@ struct OfRank {
 }  // namespace
 
 RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {
-  std::lock_guard lock(impl_->known);
-  if (const auto known = impl_->figures.find({rank, sizes}); known != impl_->figures.end()) return known->second;
+  {
+    const std::lock_guard lock(impl_->known);
+    if (const auto known = impl_->figures.find({rank, sizes}); known != impl_->figures.end()) return known->second;
+  }
   const OfRank of(*impl_, rank, sizes);
   double flops = 0;
   const Graph& graph = *of.program().graph;
   const flow::Flow flow = flow::flow_of(graph);
   for (const auto& node : graph.nodes()) flops += of.at(flow::runs_of(flow, node.get())) * of.at(ops::flops_of(*node));
-  const runtime::MemoryUse use = runtime::memory_of_rank(of.programs, of.rank, of.sizes, impl_->sizing);
+  const runtime::MemoryUse use = planned(*impl_, of.rank, sizes).use;
   const RankFigures made{static_cast<int64_t>(use.peak),        of.state_bytes(),
                          static_cast<int64_t>(use.activations), static_cast<int64_t>(use.gradients),
                          static_cast<int64_t>(use.copies),      saturated(flops)};
+  const std::lock_guard lock(impl_->known);
   return impl_->figures.emplace(std::pair(rank, sizes), made).first->second;
 }
 
 std::vector<int64_t> Program::unlike_ranks() const {
   const std::vector<int> ranks = ranks_of_classes(*OfRank(*impl_, 0, {}).programs);
   return {ranks.begin(), ranks.end()};
+}
+
+int64_t Program::process_bytes() const {
+  return static_cast<int64_t>(process_bytes_of({impl_.get()}, 0));
+}
+
+int64_t Program::process_bytes_with(const Program& other) const {
+  return static_cast<int64_t>(process_bytes_of({impl_.get(), &other.impl()}, 0));
 }
 
 int64_t Program::shared_bytes(int64_t rank, const Program& other) const {
@@ -417,7 +469,8 @@ std::vector<MemoryMoment> Program::memory_over_time(int64_t rank, const SymbolSi
   const OfRank of(*impl_, rank, sizes);
   const int64_t states = of.state_bytes();
   std::vector<MemoryMoment> moments;
-  for (const runtime::MemoryMoment& moment : runtime::memory_over_time(of.programs, of.rank, of.sizes, impl_->sizing)) {
+  for (const runtime::MemoryMoment& moment :
+       runtime::memory_over_time({of.programs, of.sizes, impl_->sizing}, of.rank)) {
     const auto activations = static_cast<int64_t>(moment.use.activations),
                gradients = static_cast<int64_t>(moment.use.gradients);
     moments.push_back({moment.operation, states, activations, gradients,
@@ -437,7 +490,7 @@ std::string Program::machine(int64_t rank, const SymbolSizes& sizes, const Sessi
   std::string title;
   for (const auto& [symbol, size] : of.sizes) title += fmt::format("{}{}={}", title.empty() ? ", " : ",", symbol, size);
   return fmt::format("rank {} of {}{}\n", rank, mesh().axes().empty() ? "one" : mesh().str(), title) +
-         runtime::machine_text_of_rank(of.programs, of.rank, of.sizes, asked);
+         runtime::machine_text_of_rank({of.programs, of.sizes, asked}, of.rank);
 }
 
 }  // namespace v1

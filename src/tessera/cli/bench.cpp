@@ -305,7 +305,7 @@ class Bench : public Command {
       ranks.add({std::to_string(r), ms(costs.ranks[r].compute), ms(costs.ranks[r].overlapped),
                  ms(costs.ranks[r].exposed), ms(costs.ranks[r].idle), bytes_text(static_cast<double>(peaks[r]))});
     ranks.print(console);
-    console.say(peak_text(console, program, peaks, session.process_bytes()));
+    console.say(peak_text(peaks, run_.ranks_of_process(console, program.mesh()), session.process_bytes()));
     if (!program.summary().collectives.empty()) {
       Table collectives({"collective", "axes", "count", "bytes", "time"});
       for (const CollectiveSummary& entry : program.summary().collectives)
@@ -394,7 +394,7 @@ class Bench : public Command {
                      {"peak_bandwidth", floor.peak.bandwidth},
                      {"cores", floor.cores}}},
                    {"ranks", ranks},
-                   {"process", process_json(console, program, session.process_bytes())},
+                   {"process", process_json(run_.ranks_of_process(console, program.mesh()), session.process_bytes())},
                    {"collectives", collectives},
                    {"operators", operators},
                    {"notes", program.summary().notes},

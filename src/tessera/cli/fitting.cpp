@@ -54,7 +54,7 @@ std::vector<Change> changes(const Fitting& fitting) {
   return all;
 }
 
-/// The bytes that a rank needs with a change; null if it cannot be made: a batch of 6 has no 4 parts.
+/// The bytes that a process needs with a change; null if it cannot be made: a batch of 6 has no 4 parts.
 std::optional<int64_t> peak_with(const Fitting& fitting, const Change& change) {
   Training training = fitting.training;
   Plan plan = fitting.plan;
@@ -68,7 +68,7 @@ std::optional<int64_t> peak_with(const Fitting& fitting, const Change& change) {
   try {
     const TrainingStep step = training_step(fitting.model, training);
     const Program program = compile(step.model, fitting.mesh, plan, options);
-    return program.figures(largest_rank(program)).peak_bytes;
+    return program.process_bytes();
   } catch (const Error&) {
     return std::nullopt;
   }

@@ -144,7 +144,8 @@ class Generate : public Command {
                                   .made = made,
                                   .floor = floor,
                                   .seed = asked_.sampling.seed,
-                                  .load_ms = load_ms};
+                                  .load_ms = load_ms,
+                                  .process_ranks = run_.ranks_of_process(console, generator.program().mesh())};
     if (console.json)
       report.print_json(console);
     else

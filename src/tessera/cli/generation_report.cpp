@@ -146,7 +146,7 @@ void GenerationReport::print_json(const Console& console) const {
       {"cache_reason", generator.reason()},
       {"cache_given", generator.given_caches()},
       {"cache_bytes", generator.cache_bytes()},
-      {"process", process_json(console, generator.program(), generator.process_bytes())},
+      {"process", process_json(process_ranks, generator.process_bytes())},
       {"capacity", generator.form() == CacheForm::held ? Json(generator.capacity()) : Json()},
       {"seed", seed},
       {"load_ms", load_ms},

@@ -39,6 +39,7 @@ struct GenerationReport {
   const GenerationFloor& floor;
   uint64_t seed = 0;
   double load_ms = 0;
+  int64_t process_ranks = 1;
 
   /// `streamed`: the texts are on the terminal already.
   void print(const Console& console, bool streamed) const;

@@ -494,12 +494,13 @@ SessionOptions RunOptions::session(const Console& console) const {
   return options;
 }
 
-RunSettings RunOptions::planned(const Console& console, bool runs) const {
+RunSettings RunOptions::planned(const Console& console, const Mesh& mesh, bool runs) const {
   RunSettings settings;
   settings.threads_per_rank = runs || threads > 0 ? threads : 1;
   if (console.connection) settings.machine_ranks = console.connection->launch().local_size;
   settings.overlap = !no_overlap;
   settings.prefetch = prefetch;
+  settings.process_ranks = static_cast<int>(ranks_of_process(console, mesh));
   return settings;
 }
 

@@ -141,7 +141,7 @@ struct RunOptions {
   /// The console must outlive the sessions.
   SessionOptions session(const Console& console) const;
   /// The same for what is planned. Where nothing runs, a rank has one thread unless --threads says another number.
-  RunSettings planned(const Console& console, bool runs) const;
+  RunSettings planned(const Console& console, const Mesh& mesh, bool runs) const;
   /// Ranks that a process runs, and for all of which --memory-limit is; the same where nothing runs yet. More ranks
   /// than a process can run are one in each.
   int64_t ranks_of_process(const Console& console, const Mesh& mesh) const;

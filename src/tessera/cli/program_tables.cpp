@@ -111,26 +111,17 @@ std::string mesh_text(const Mesh& mesh) {
   return mesh.axes().empty() ? ranks : mesh.str() + " (" + ranks + ")";
 }
 
-namespace {
-
-int64_t ranks_of_process(const Console& console, const Program& program) {
-  return console.connection ? 1 : program.mesh().size();
-}
-
-}  // namespace
-
-std::string peak_text(const Console& console, const Program& program, const std::vector<int64_t>& peaks,
-                      int64_t process_bytes) {
-  const int64_t rank = *std::max_element(peaks.begin(), peaks.end()), ranks = ranks_of_process(console, program);
+std::string peak_text(const std::vector<int64_t>& peaks, int64_t process_ranks, int64_t process_bytes) {
+  const int64_t rank = *std::max_element(peaks.begin(), peaks.end());
   std::string text = "at its peak a rank needs " + bytes_text(static_cast<double>(rank));
-  if (ranks > 1)
-    text += "; a process, with " + std::to_string(ranks) + " ranks, needs " +
+  if (process_ranks > 1)
+    text += "; a process, with " + std::to_string(process_ranks) + " ranks, needs " +
             bytes_text(static_cast<double>(process_bytes));
   return text;
 }
 
-Json process_json(const Console& console, const Program& program, int64_t process_bytes) {
-  return {{"ranks", ranks_of_process(console, program)}, {"peak_bytes", process_bytes}};
+Json process_json(int64_t process_ranks, int64_t process_bytes) {
+  return {{"ranks", process_ranks}, {"peak_bytes", process_bytes}};
 }
 
 }  // namespace tessera::cli

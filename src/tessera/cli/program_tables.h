@@ -21,8 +21,7 @@ Json port_json(const TensorInfo& port);
 Json mesh_json(const Mesh& mesh);
 std::string mesh_text(const Mesh& mesh);
 /// "at its peak a rank needs 1.1 GiB; a process, with 2 ranks, needs 1.9 GiB", which is what --memory-limit counts.
-std::string peak_text(const Console& console, const Program& program, const std::vector<int64_t>& peaks,
-                      int64_t process_bytes);
-Json process_json(const Console& console, const Program& program, int64_t process_bytes);
+std::string peak_text(const std::vector<int64_t>& peaks, int64_t process_ranks, int64_t process_bytes);
+Json process_json(int64_t process_ranks, int64_t process_bytes);
 
 }  // namespace tessera::cli

@@ -150,7 +150,7 @@ class Run : public Command {
     console.note(program.summary());
     console.note("mesh " + mesh_text(program.mesh()) + ", " + std::to_string(session.threads_per_rank()) +
                  (session.threads_per_rank() == 1 ? " thread" : " threads") + " each; " +
-                 peak_text(console, program, peaks, session.process_bytes()));
+                 peak_text(peaks, run_.ranks_of_process(console, program.mesh()), session.process_bytes()));
     Plan sizes;
     plan_.add_sizes(sizes, ports, inputs);
     dump_.machine(console, program, sizes.shapes, run_.session(console));
@@ -311,7 +311,7 @@ class Run : public Command {
                    {"collectives", collectives_json(summary)},
                    {"reshards", reshards_json(summary.reshards)},
                    {"ranks", ranks},
-                   {"process", process_json(console, program, session.process_bytes())},
+                   {"process", process_json(run_.ranks_of_process(console, program.mesh()), session.process_bytes())},
                    {"outputs", produced},
                    {"states", states_json(program)},
                    {"notes", summary.notes},

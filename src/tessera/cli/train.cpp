@@ -169,11 +169,10 @@ class Train : public Command {
                             const Plan& plan) {
     const Mesh mesh = plan_.mesh(plan);
     CompileOptions options{{}, dump_.observer(console), plan_.topology()};
-    options.run = run_.planned(console, !options_.dry_run);
+    options.run = run_.planned(console, mesh, !options_.dry_run);
     options.run.checkpoints = !options_.checkpoints.empty();
     TrainingSet set{{model, training, mesh, plan, options}, step, evaluation_};
     set.process_limit = run_.memory.bytes();
-    set.process_ranks = run_.ranks_of_process(console, mesh);
     if (set.process_limit == 0 && !options_.dry_run) {
       const int here = console.connection ? console.connection->launch().local_size : 1;  // processes
       set.process_limit = machine_memory() / static_cast<size_t>(here);
@@ -190,7 +189,7 @@ class Train : public Command {
     Progress progress(console, "planning memory");
     const int64_t rank = largest_rank(program);
     const MemoryClasses memory(step, program, {program.figures(rank).peak_bytes}, programs.evaluation_bytes, ranks,
-                               rank);
+                               program.process_bytes() + programs.process_beside, rank);
     progress.end();
     tell_selection(console, step);
     console.note(program.summary());
@@ -224,7 +223,11 @@ class Train : public Command {
     const int64_t ranks = run_.ranks_of_process(console, program.mesh());
     Progress progress(console, "loading weights");
     Session session(program, session_options);
-    const MemoryClasses memory(step, program, session.peak_bytes(inputs), programs.evaluation_bytes, ranks);
+    const std::vector<int64_t> peaks = session.peak_bytes(inputs);
+    int64_t process = session.process_bytes();
+    if (console.connection) process = std::ranges::max(console.connection->from_all(process));
+    const MemoryClasses memory(step, program, peaks, programs.evaluation_bytes, ranks,
+                               process + programs.process_beside);
     progress.end();
     std::optional<Evaluator> evaluator;
     if (programs.evaluation) evaluator = evaluator_of(console, session, *programs.evaluation);

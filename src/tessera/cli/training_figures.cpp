@@ -7,7 +7,6 @@
 #include <cmath>
 #include <fstream>
 #include <map>
-#include <numeric>
 #include <thread>
 
 #include "tessera/cli/options.h"
@@ -187,8 +186,8 @@ std::string StepLines::line_of(const StepFigures& figures) const {
 }
 
 MemoryClasses::MemoryClasses(const TrainingStep& step, const Program& program, const std::vector<int64_t>& steps,
-                             int64_t evaluation_bytes, int64_t ranks_of_process, int64_t first)
-    : process_ranks(ranks_of_process), peaks(steps), evaluation(evaluation_bytes) {
+                             int64_t evaluation_bytes, int64_t ranks_of_process, int64_t process_bytes, int64_t first)
+    : process_ranks(ranks_of_process), process_peak(process_bytes), peaks(steps), evaluation(evaluation_bytes) {
   for (int64_t& bytes : peaks) bytes += evaluation;
   std::map<std::string_view, int64_t*> class_of;
   for (const std::string& name : step.parameters) class_of.emplace(name, &parameters);
@@ -199,9 +198,6 @@ MemoryClasses::MemoryClasses(const TrainingStep& step, const Program& program, c
   }
   const auto largest = std::max_element(peaks.begin(), peaks.end());
   peak = *largest;
-  process_peak = static_cast<int64_t>(peaks.size()) == process_ranks
-                     ? std::accumulate(peaks.begin(), peaks.end(), int64_t{0})
-                     : peak * process_ranks;
   const RankFigures figures = program.figures(first + (largest - peaks.begin()));
   activations = figures.activation_bytes;
   gradients = figures.gradient_bytes;

@@ -93,8 +93,9 @@ struct MemoryClasses {
           evaluation = 0, buffers = 0;
 
   /// `steps`: the peaks of the step, of ranks from `first` on; an evaluation needs so many bytes beside it.
+  /// `process_bytes`: of all ranks of the process that needs most, the evaluation included.
   MemoryClasses(const TrainingStep& step, const Program& program, const std::vector<int64_t>& steps,
-                int64_t evaluation_bytes, int64_t ranks_of_process, int64_t first = 0);
+                int64_t evaluation_bytes, int64_t ranks_of_process, int64_t process_bytes, int64_t first = 0);
 };
 
 /// "mesh dp=2 (2 ranks), 1 thread each; 12 parameters train; at its peak …"

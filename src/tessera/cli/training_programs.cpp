@@ -13,14 +13,12 @@ std::string text_of(int64_t bytes) {
   return bytes_text(static_cast<double>(bytes));
 }
 
-/// The step beside so many bytes of an evaluation; a rank's share of the limit holds both.
+/// The step beside so many bytes of an evaluation, within the limit of a process.
 Program step_within(const Console& console, const TrainingSet& set, int64_t beside) {
   Fitting fitting = set.fitting;
   CompileOptions& options = fitting.options;
-  if (set.process_limit > 0) {
-    const size_t rank_limit = set.process_limit / static_cast<size_t>(set.process_ranks);
-    options.memory_limit = rank_limit > static_cast<size_t>(beside) ? rank_limit - static_cast<size_t>(beside) : 1;
-  }
+  if (set.process_limit > 0)
+    options.memory_limit = std::max(set.process_limit, static_cast<size_t>(beside) + 1) - static_cast<size_t>(beside);
   try {
     Progress progress(console, "compiling");
     return compile(set.step.model, fitting.mesh, fitting.plan, options);
@@ -28,9 +26,8 @@ Program step_within(const Console& console, const TrainingSet& set, int64_t besi
     constexpr std::string_view kStage = "[memory] ";
     if (!std::string_view(error.what()).starts_with(kStage)) throw;
     std::string why = error.what() + kStage.size();
-    if (set.process_ranks > 1)
-      why += "; that is of each rank, since a process may hold " + text_of(static_cast<int64_t>(set.process_limit)) +
-             " for its " + std::to_string(set.process_ranks) + " ranks";
+    if (const int ranks = options.run.process_ranks; ranks > 1)
+      why += "; that is of a process with all of its " + std::to_string(ranks) + " ranks";
     if (beside > 0) why += ", since evaluations take " + text_of(beside) + " beside it";
     Progress progress(console, "looking for a change that fits");
     throw Error(error.kind(), "memory", why + change_that_fits(fitting));
@@ -72,9 +69,10 @@ TrainingPrograms compile_all(const Console& console, const TrainingSet& set) {
   const Program step = step_within(console, any, 0);
   TrainingPrograms made{step, evaluation_of(console, set, step)};
   made.evaluation_bytes = bytes_beside(*made.evaluation, step);
-  const auto needed = static_cast<size_t>(step.figures(largest_rank(step)).peak_bytes + made.evaluation_bytes);
-  const bool fits = set.process_limit == 0 || needed <= set.process_limit / static_cast<size_t>(set.process_ranks);
-  if (asks || !fits) made.step = step_within(console, set, made.evaluation_bytes);
+  const int64_t needed = step.process_bytes_with(*made.evaluation);
+  made.process_beside = needed - step.process_bytes();
+  const bool fits = set.process_limit == 0 || static_cast<size_t>(needed) <= set.process_limit;
+  if (asks || !fits) made.step = step_within(console, set, made.process_beside);
   return made;
 }
 

@@ -5,33 +5,26 @@
 #include <numeric>
 
 #include "tessera/runtime/executor_impl.h"
-#include "tessera/runtime/init.h"
 #include "tessera/runtime/input_sizes.h"
 #include "tessera/runtime/output_parts.h"
 
 namespace tessera::runtime {
 namespace {
 
-int team_size(int asked, int64_t ranks) {
-#ifdef TESSERA_THREAD_SANITIZER
-  return 1;  // libgomp's barriers are not instrumented
-#endif
-  if (asked > 0) return asked;
-  return std::max<int>(1, static_cast<int>(std::thread::hardware_concurrency() / ranks));
-}
-
-SizedRank::Options sizing(const RankPrograms& programs, const ExecutorOptions& options) {
-  const int64_t ranks = options.machine_ranks > 0 ? options.machine_ranks : programs.mesh().size();
-  return {team_size(options.threads_per_rank, ranks),
-          options.device,
-          {options.keep_all, options.overlap, options.prefetch}};
-}
-
 std::string ranks_text(int64_t ranks) {
   return fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
 }
 
 }  // namespace
+
+int threads_of_rank(const RankPrograms& programs, const ExecutorOptions& options) {
+#ifdef TESSERA_THREAD_SANITIZER
+  return 1;  // libgomp's barriers are not instrumented
+#endif
+  if (options.threads_per_rank > 0) return options.threads_per_rank;
+  const int64_t ranks = options.machine_ranks > 0 ? options.machine_ranks : programs.mesh().size();
+  return std::max<int>(1, static_cast<int>(std::thread::hardware_concurrency() / ranks));
+}
 
 Executor::Executor(std::shared_ptr<const spmd::Program> program, const ExecutorOptions& options)
     : Executor(RankPrograms::same(std::move(program)), options) {}
@@ -66,7 +59,7 @@ Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorO
     }
   const std::string device(device::make_device(options.device)->name());
   impl_->store->admit(impl_->programs->mesh(), impl_->here, device, whole_states(*impl_->programs), fixed);
-  impl_->threads = team_size(options.threads_per_rank, options.machine_ranks > 0 ? options.machine_ranks : ranks);
+  impl_->threads = threads_of_rank(*impl_->programs, options);
   for (int rank : impl_->here) {
     impl_->ranks.push_back(std::make_unique<RankState>(impl_->programs->mesh(), rank, impl_->threads, &impl_->memory,
                                                        impl_->store->of(rank), device::make_device(options.device),
@@ -196,48 +189,6 @@ std::vector<size_t> Executor::peak_bytes(const Symbols& symbols) {
 size_t Executor::process_bytes() const {
   std::lock_guard lock(impl_->running);
   return impl_->process_bytes();
-}
-
-std::string machine_text_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
-                                 const ExecutorOptions& options) {
-  const SizedRank sized(programs, rank, symbols, sizing(*programs, options));
-  const std::string init = machine_text_of_init(*programs, rank, sized.state.threads(), sized.state.shared_device());
-  const std::string step = sized.plan.text();
-  return init.empty() ? step : "init, which runs once:\n" + init + "\nstep:\n" + step;
-}
-
-MemoryUse memory_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
-                         const ExecutorOptions& options) {
-  SizedRank sized(programs, rank, symbols, sizing(*programs, options));
-  MemoryUse use = arena_use(sized.plan.machine(), programs->of(rank));
-  use.copies = options.saves ? saved_bytes(*programs, rank) : 0;
-  use.peak = sized.state.peak_bytes(sized.plan.arena_bytes() + use.copies);
-  if (options.memory_limit > 0)
-    device::MemoryLimit(options.memory_limit).require_plan(use.peak, [&] {
-      std::vector<device::NamedBytes> pieces = sized.plan.pieces();
-      pieces.push_back({"weights", sized.state.state_bytes()});
-      if (use.copies > 0) pieces.push_back({kCopiesToSave, use.copies});
-      return pieces;
-    });
-  return use;
-}
-
-std::vector<MemoryMoment> memory_over_time(const std::shared_ptr<const RankPrograms>& programs, int rank,
-                                           const Symbols& symbols, const ExecutorOptions& options) {
-  SizedRank sized(programs, rank, symbols, sizing(*programs, options));
-  const bind::MachineProgram& machine = sized.plan.machine();
-  const std::vector<MemoryUse> arena = arena_over_time(machine, programs->of(rank));
-  const size_t copies = options.saves ? saved_bytes(*programs, rank) : 0;
-  std::vector<MemoryMoment> moments;
-  for (size_t a = 0; a < machine.actions->size(); ++a) {
-    const bind::StepInfo& info = (*machine.infos)[a];
-    MemoryMoment& moment = moments.emplace_back();
-    moment.operation = fmt::format("{}{} '{}'", info.started >= 0 ? "wait for " : "", info.op, info.name);
-    moment.use = arena[a];
-    moment.use.copies = copies;
-    moment.use.peak += machine.staging_bytes + sized.state.state_bytes() + copies;
-  }
-  return moments;
 }
 
 }  // namespace tessera::runtime

@@ -10,7 +10,6 @@
 #include "tessera/checkpoint/checkpoint.h"
 #include "tessera/checkpoint/save.h"
 #include "tessera/runtime/classes.h"
-#include "tessera/runtime/memory_use.h"
 #include "tessera/runtime/rank_plan.h"
 
 namespace tessera::runtime {
@@ -40,6 +39,9 @@ struct ExecutorOptions {
   std::shared_ptr<StateStore> states;
   ProgramsForSizes for_sizes;  ///< null: the programs run at the sizes of their own class only (classes.h)
 };
+
+/// The threads of each rank's team.
+int threads_of_rank(const RankPrograms& programs, const ExecutorOptions& options);
 
 /// Ranks that a process runs as threads, at most.
 inline constexpr size_t kMostRanksHere = 256;
@@ -129,19 +131,5 @@ class Executor {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-/// The machine programs of one rank, of its init if there is one and of its step, as text, without running anything or
-/// connecting ranks.
-std::string machine_text_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
-                                 const ExecutorOptions& options);
-
-/// What one rank needs at its peak, without running anything or connecting ranks: for plans of any mesh size. A user
-/// error if it is more than the options' memory_limit, unless that is 0.
-MemoryUse memory_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
-                         const ExecutorOptions& options);
-
-/// The same, by action.
-std::vector<MemoryMoment> memory_over_time(const std::shared_ptr<const RankPrograms>& programs, int rank,
-                                           const Symbols& symbols, const ExecutorOptions& options);
 
 }  // namespace tessera::runtime

@@ -24,8 +24,6 @@
 
 namespace tessera::runtime {
 
-inline constexpr const char* kCopiesToSave = "copies of states for checkpoints";
-
 inline uint64_t hash_of(const Executor::Tensors& inputs) {
   Hash hash;
   for (const auto& [name, tensor] : inputs) {
@@ -33,12 +31,6 @@ inline uint64_t hash_of(const Executor::Tensors& inputs) {
     hash.add(tensor);
   }
   return hash.value();
-}
-
-inline Dims bound_dims(const Shape& shape, const Symbols& symbols) {
-  Dims dims;
-  for (const Expr& extent : shape) dims.push_back(extent.evaluate(symbols));
-  return dims;
 }
 
 /// The ranks of this process, their threads, and the plans that they keep.
@@ -265,14 +257,13 @@ struct Executor::Impl {
 
   // Likewise, of this process; what ranks hold already counts in the limit.
   void require_room_for(const SizedRanks& sized, const RankPrograms& chosen, const Symbols& symbols) const {
-    const auto outputs = output_bytes(chosen, symbols);
-    const size_t copies = room_to_save ? 0 : bytes_to_save();
-    ProcessMemory all(sum_of(outputs, copies)), already(0);
+    ProcessMemory all, already;
+    all.add_outputs(output_bytes(chosen, symbols), room_to_save ? 0 : bytes_to_save());
     for (size_t n = 0; n < sized.size(); ++n) {
-      all.add(sized[n]->state, ranks[n]->bytes_to_run(sized[n]->plan.machine()));
-      already.add(*ranks[n], 0);
+      all.add(ProcessMemory::need_of(sized[n]->state, ranks[n]->bytes_to_run(sized[n]->plan.machine())));
+      already.add(ProcessMemory::need_of(*ranks[n], 0));
     }
-    for (const auto& rank : ranks) all.add_weights(rank->weights());
+    for (const auto& rank : ranks) all.add_weights(*rank);
     const size_t to_come = all.peak() - std::min(all.peak(), already.states());
     store->weights()->room().set_budget(checked_add(memory.held(), to_come, "the ranks"));
     memory.require_plan(
@@ -281,7 +272,6 @@ struct Executor::Impl {
           std::vector<device::NamedBytes> pieces;
           for (const auto& rank : sized)
             for (device::NamedBytes& piece : rank->plan.pieces()) pieces.push_back(std::move(piece));
-          add_outputs(pieces, outputs, copies);
           all.add_to(pieces);
           return pieces;
         },
@@ -328,8 +318,7 @@ struct Executor::Impl {
       forget_unused(chosen);
       throw;
     }
-    const size_t outputs = sum_of(output_bytes(*chosen, symbols), bytes_to_save());
-    most_running = std::max(most_running, checked_add(arenas_of(made), outputs, "arenas and outputs"));
+    most_running = std::max(most_running, needed_to_run(made, symbols, bytes_to_save()).peak());
     PlanSet& kept = plans.emplace(symbols, Cached{std::move(made), ++calls}).first->second.plans;
     if (plans.size() > kCachedSignatures) drop_oldest_plan();
     return kept;
@@ -373,48 +362,34 @@ struct Executor::Impl {
     }
   }
 
-  using Outputs = std::map<std::string, size_t>;  // bytes by name
-  static Outputs output_bytes(const RankPrograms& chosen, const Symbols& symbols) {
-    Outputs outputs;
-    const auto& ports = chosen.programs.front()->outputs;
-    for (size_t i = 0; i < ports.size(); ++i) {
-      const RankPrograms::Output whole = chosen.output(i);
-      const Dims dims = bound_dims(*whole.placement->global.shape, symbols);
-      require_countable(whole.value->dtype(), dims, ports[i].name);
-      outputs[ports[i].name] = bytes_of(whole.value->dtype(), count_of(dims));
-    }
-    return outputs;
-  }
-  static size_t sum_of(const Outputs& outputs, size_t copies) {
-    size_t bytes = copies;
-    for (const auto& [name, output] : outputs) bytes = checked_add(bytes, output, "the outputs");
-    return bytes;
-  }
-  static void add_outputs(std::vector<device::NamedBytes>& pieces, const Outputs& outputs, size_t copies) {
-    for (const auto& [name, output] : outputs) pieces.push_back({fmt::format("the output '{}'", name), output});
-    if (copies > 0) pieces.push_back({kCopiesToSave, copies});
+  // What a run of these plans needs beside what the ranks hold.
+  ProcessMemory needed_to_run(const PlanSet& made, const Symbols& symbols, size_t copies) const {
+    ProcessMemory needed;
+    needed.add_outputs(output_bytes(*made.front()->programs(), symbols), copies);
+    needed.add_running(arenas_of(made));
+    return needed;
   }
 
   // What this process holds at its peak, in runs of any plan that was made.
   size_t process_bytes() const {
-    ProcessMemory all(most_running);
-    for (const auto& rank : ranks) all.add(*rank, 0);
+    ProcessMemory all;
+    all.add_running(most_running);
+    for (const auto& rank : ranks) all.add(ProcessMemory::need_of(*rank, 0));
     return all.peak();
   }
 
   // That arenas and outputs are within the limit, beside what the ranks hold already.
   void require_memory(const PlanSet& made, const Symbols& symbols) const {
-    const Outputs outputs = output_bytes(*made.front()->programs(), symbols);
     for (size_t n = 0; n < made.size(); ++n)
       ranks[n]->require_room(made[n]->machine(), [&] { return made[n]->pieces(); });
-    const size_t copies = room_to_save ? 0 : bytes_to_save();
+    const ProcessMemory needed = needed_to_run(made, symbols, room_to_save ? 0 : bytes_to_save());
     memory.require_plan(
-        checked_add(arenas_of(made), sum_of(outputs, copies), "arenas and outputs"),
+        needed.peak(),
         [&] {
           std::vector<device::NamedBytes> pieces;
           for (const auto& plan : made)
             for (device::NamedBytes& piece : plan->pieces()) pieces.push_back(std::move(piece));
-          add_outputs(pieces, outputs, copies);
+          needed.add_to(pieces);
           return pieces;
         },
         pool.idle());

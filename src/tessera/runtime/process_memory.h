@@ -6,32 +6,56 @@
 
 namespace tessera::runtime {
 
+inline constexpr const char* kCopiesToSave = "copies of states for checkpoints";
+
+/// The extents at these sizes.
+Dims bound_dims(const Shape& shape, const Symbols& symbols);
+
+/// Bytes of a program's whole outputs, by name. A user error if an output is too large to count.
+std::map<std::string, size_t> output_bytes(const RankPrograms& programs, const Symbols& symbols);
+
 /// What a process needs at its peak for all of its ranks, which is what its limit counts: arenas, states that change,
-/// and weights that are not views of the model's data, those that ranks share once.
+/// outputs, copies of states for checkpoints, and weights that are not views of the model's data, those that ranks
+/// share once.
 class ProcessMemory {
  public:
-  /// `beside`: bytes of outputs, and of copies of states.
-  explicit ProcessMemory(size_t beside) : beside_(beside) {}
+  /// A rank's part, by bytes.
+  struct Need {
+    int rank = 0;
+    bool shares = true;                    ///< weights with the other ranks
+    std::map<WeightForm, size_t> weights;  ///< not views
+    std::map<std::string, size_t> states;  ///< that change, with their spares
+    size_t constants = 0;                  ///< the device's copies
+    size_t arena = 0;                      ///< with the host's copies
+    LoadPeak load;
+  };
+  static Need need_of(const RankState& rank, size_t arena);
 
-  /// Ranks come in their order. `arena`: of the rank, with the host's copies.
-  void add(const RankState& rank, size_t arena);
+  /// Ranks come in their order. One that runs several programs comes with each of them; their states count once.
+  void add(const Need& need);
   /// Weights that a rank holds for other programs, too.
-  void add_weights(const RankWeights& weights);
+  void add_weights(const RankState& rank);
+  /// `copies`: bytes of copies of states.
+  void add_outputs(const std::map<std::string, size_t>& outputs, size_t copies);
+  /// Bytes of which only this is known: that they are needed while a run goes on, beside all states.
+  void add_running(size_t bytes);
 
   /// Bytes of what stays from run to run.
   size_t states() const { return weights_bytes_ + changing_; }
   /// While a run goes on, or while weights are loaded, whichever is more.
   size_t peak() const;
-  /// Names the states, and what loading them takes, for messages.
+  /// Names outputs, copies and states, and what loading them takes, for messages.
   void add_to(std::vector<device::NamedBytes>& pieces) const;
 
  private:
-  size_t take(const std::map<WeightForm, size_t>& own);
+  size_t take(const Need& need);
 
-  size_t beside_, arenas_ = 0, changing_ = 0, weights_bytes_ = 0;
+  size_t running_ = 0, changing_ = 0, weights_bytes_ = 0, copies_ = 0;
   size_t loading_ = 0;  ///< bytes beside all states while a rank packs what takes most
   size_t between_ = 0;  ///< bytes beside all states that ranks hold while another one packs
   std::map<WeightForm, size_t> weights_;
+  std::map<std::pair<int, std::string>, size_t> states_;  // by rank
+  std::map<std::string, size_t> outputs_;
 };
 
 }  // namespace tessera::runtime

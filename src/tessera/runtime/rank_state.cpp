@@ -275,8 +275,8 @@ void RankState::abandon_memory() {
   states_.abandon_memory();
 }
 
-size_t RankState::changing_bytes() const {
-  size_t sum = states_.bytes();
+size_t RankState::constant_bytes() const {
+  size_t sum = 0;
   for (const auto& [constant, tensor] : constants_) sum += tensor.bytes;
   return sum;
 }

@@ -74,7 +74,7 @@ class RankState {
   StateSlot& slot(const RankPrograms& programs, const Value* state);
   /// Gives the slot a spare.
   void need_spare(StateSlot& slot);
-  RankStates& states() { return states_; }
+  RankStates& states() const { return states_; }
   RankWeights& weights() { return weights_; }
   const RankWeights& weights() const { return weights_; }
   /// Drops what it keeps of these programs' states only. Nothing that was made for them may be used any more.
@@ -126,7 +126,8 @@ class RankState {
   /// The most memory that runs with an arena of that size have taken, loading included.
   size_t peak_bytes(size_t arena) const { return std::max(arena + state_bytes(), weights_.load_peak().bytes); }
   /// Bytes of states that change, with their spares, and of the device's copies of constants.
-  size_t changing_bytes() const;
+  size_t changing_bytes() const { return states_.bytes() + constant_bytes(); }
+  size_t constant_bytes() const;
   /// Bytes of the arena and of the host's copies: the most that earlier runs and one of this program need.
   size_t bytes_to_run(const bind::MachineProgram& machine) const {
     return std::max(arena_bytes_, machine.arena_bytes) + std::max(staging_bytes_, machine.staging_bytes);

@@ -393,13 +393,23 @@ size_t RankWeights::bytes() const {
 }
 
 std::map<WeightForm, size_t> RankWeights::own_bytes() const {
-  const bool shares = rank_.device().uses_host_memory();
-  const std::string of_rank = shares ? "" : fmt::format("of rank {}", rank_.rank());
   std::map<WeightForm, size_t> own;
   for (const auto& [part, shard] : shards_)
     if (!shard.is_view) own[{part, kPlainForm}] = shard.tensor.bytes;
-  for (const auto& [part, tensor] : resident_) own[{part, of_rank}] = tensor.bytes;
-  for (const auto& [form, tensor] : packed_) own[{form.part, form.form + of_rank}] = tensor.bytes;
+  for (const auto& [part, tensor] : resident_) own[{part, "on the device"}] = tensor.bytes;
+  for (const auto& [form, tensor] : packed_) own[form] = tensor.bytes;
+  return own;
+}
+
+std::map<WeightForm, size_t> RankWeights::own_bytes_like(const std::map<WeightForm, size_t>& other,
+                                                         const RankPrograms& programs) {
+  std::map<WeightForm, size_t> own;
+  for (const auto& [like, bytes] : other) {
+    WeightForm form = like;
+    if (const Value* state = programs.of(rank_.rank()).graph->find(form.part.name))
+      form.part = part_of(programs, state);
+    own[std::move(form)] += bytes;
+  }
   return own;
 }
 

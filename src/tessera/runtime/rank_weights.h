@@ -59,6 +59,9 @@ class RankWeights {
   size_t bytes() const;
   /// Bytes of these that are not views of the model's data, by what ranks share.
   std::map<WeightForm, size_t> own_bytes() const;
+  /// Such bytes by the names that the parts have on this rank, where it runs the same program as the rank that has
+  /// `other`.
+  std::map<WeightForm, size_t> own_bytes_like(const std::map<WeightForm, size_t>& other, const RankPrograms& programs);
   /// The most that the rank has held while weights were made or packed, or would have if no other rank had done it.
   const LoadPeak& load_peak() const { return load_peak_; }
   void note_load_peak(const LoadPeak& peak);

@@ -20,8 +20,14 @@ StateSlot& RankStates::add(StateSlot slot) {
 
 size_t RankStates::bytes() const {
   size_t sum = 0;
-  for (const auto& [name, slot] : slots_) sum += slot.bytes * (slot.has_spare ? 2 : 1);
+  for (const auto& [name, bytes] : bytes_by_name()) sum += bytes;
   return sum;
+}
+
+std::map<std::string, size_t> RankStates::bytes_by_name() const {
+  std::map<std::string, size_t> bytes;
+  for (const auto& [name, slot] : slots_) bytes[name] = slot.bytes * (slot.has_spare ? 2 : 1);
+  return bytes;
 }
 
 std::vector<std::string> RankStates::names() const {

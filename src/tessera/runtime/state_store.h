@@ -26,6 +26,7 @@ class RankStates {
   StateSlot& add(StateSlot slot);
   /// Bytes of all slots, spare ones included.
   size_t bytes() const;
+  std::map<std::string, size_t> bytes_by_name() const;
   std::vector<std::string> names() const;
   /// Leaves the slots' memory in place for good, for communications that were under way as a run failed.
   void abandon_memory() const;

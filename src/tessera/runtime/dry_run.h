@@ -1,0 +1,42 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/runtime/executor.h"
+#include "tessera/runtime/memory_use.h"
+#include "tessera/runtime/process_memory.h"
+
+/// What is known of ranks without running anything or connecting them: for plans of any mesh size.
+namespace tessera::runtime {
+
+/// Programs at certain sizes, as an executor with these options would run them.
+struct DryRun {
+  std::shared_ptr<const RankPrograms> programs;
+  Symbols symbols;
+  ExecutorOptions options;
+};
+
+/// The machine programs of one rank, of its init if there is one and of its step, as text.
+std::string machine_text_of_rank(const DryRun& run, int rank);
+
+struct PlannedRank {
+  MemoryUse use;             ///< of the rank, at its peak
+  ProcessMemory::Need need;  ///< of its process
+};
+PlannedRank planned_rank(const DryRun& run, int rank);
+
+/// Adds what a process needs for these ranks, as `planned` says of one rank of each program: others that run it are
+/// equally large, or differ by a unit of a dimension.
+void add_ranks(ProcessMemory& memory, const DryRun& run, const std::vector<int>& ranks,
+               const std::function<PlannedRank(int rank)>& planned);
+
+/// What is in the arenas of one rank of each program, for messages.
+std::vector<device::NamedBytes> pieces_of(const DryRun& run, const std::vector<int>& ranks);
+
+/// What a rank holds, by action.
+std::vector<MemoryMoment> memory_over_time(const DryRun& run, int rank);
+
+}  // namespace tessera::runtime
