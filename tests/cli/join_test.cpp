@@ -54,7 +54,7 @@ TEST(JoinCommand, RanksThatDoNotFitTogetherAreRefused) {
   EXPECT_THAT(checked.out, HasSubstr("rank 0 waits for rank 1 at tessera.comm.AllReduce 'sum'"));
   const Ran ran = run_command(tessera + " run " + models + " --inputs " + (folder / "in.npz").string(), folder);
   EXPECT_EQ(ran.code, 2);
-  EXPECT_THAT(ran.err, HasSubstr("mend the ranks' models"));
+  EXPECT_THAT(ran.err, HasSubstr("fix the ranks' models"));
 }
 
 TEST(JoinCommand, CheckAndRunAgreeOnFilesOfWrittenPrograms) {

@@ -170,7 +170,7 @@ TEST_F(TrainCommand, takes_its_options_from_a_file) {
   EXPECT_EQ(parsed("train " + gpt_ + " --steps 2 --config " + at("run.json")).at("losses").size(), 2u) << "flags win";
   std::ofstream(folder_ / "wrong.json") << R"({"stepz": 3})";
   EXPECT_THAT(mistake("train " + gpt_ + " --config " + at("wrong.json")),
-              AllOf(HasSubstr("'stepz' that is no option"), HasSubstr("steps")));
+              AllOf(HasSubstr("'stepz' that is not an option"), HasSubstr("steps")));
 }
 
 TEST_F(TrainCommand, notes_each_step) {
@@ -381,7 +381,7 @@ TEST_F(TrainCommand, says_that_annotations_take_the_place_of_implied_presets) {
   const std::string words = "train " + gpt_ + " --data " + arrays_ + " --steps 1 --mesh dp=2 ";
   EXPECT_THAT(tessera(words).out, HasSubstr("preset dp:dp (implied by the mesh)"));
   EXPECT_THAT(tessera(words + "--annotate 'input_ids=[dp,-]'").out,
-              HasSubstr("no preset, since there are annotations; add --preset dp:dp"));
+              HasSubstr("no preset is applied, since there are annotations; add --preset dp:dp"));
 }
 
 TEST_F(TrainCommand, lists_no_option_that_it_refuses) {

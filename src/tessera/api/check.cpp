@@ -55,7 +55,7 @@ void require_proof(const Program& program, ErrorKind kind) {
   if (report.good()) return;
   const std::string mend = kind == ErrorKind::running        ? ""
                            : program.impl().programs->placed ? "; write the program again"
-                                                             : "; mend the ranks' models";
+                                                             : "; fix the ranks' models";
   throw Error(kind, "check", report.findings.front().message + mend);
 }
 

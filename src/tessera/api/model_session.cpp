@@ -67,8 +67,8 @@ SymbolSizes needed_sizes(const std::set<std::string>& symbols, const SymbolSizes
     const auto size = sizes.find(symbol);
     if (size == sizes.end())
       fail("shapes",
-           "the size of '{}' must be known before the model is compiled, but the extents of inputs do not say it; give "
-           "the model with a number in its place",
+           "the size of '{}' must be known before the model is compiled, but the inputs' extents do not give it; "
+           "replace it in the model by a number",
            symbol);
     needed.insert(*size);
   }
@@ -345,7 +345,7 @@ struct ModelSession::Impl {
         fail("inputs", "input '{}' ({} [{}]) is missing; give an array of that name", port.name, name_of(port.dtype),
              fmt::join(port.shape, ", "));
       if (given->second.dtype != port.dtype || given->second.dims.size() != port.shape.size())
-        fail("inputs", "input '{}' is {} with {} dimensions, but the model wants {} [{}]", port.name,
+        fail("inputs", "input '{}' is {} with {} dimensions, but the model needs {} [{}]", port.name,
              name_of(given->second.dtype), given->second.dims.size(), name_of(port.dtype), fmt::join(port.shape, ", "));
     }
     for (const auto& given : inputs)

@@ -61,7 +61,7 @@ std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, co
   asked.recompute.keep_gathered = plan.keep_gathered;
   asked.ring_attention = passes::parse_ring_attention(plan.ring_attention);
   if (plan.bucket_bytes.value_or(0) < 0)
-    fail("buckets", "a bucket of {} bytes is none; give 0 or more", *plan.bucket_bytes);
+    fail("buckets", "a bucket cannot have {} bytes; give 0 or more", *plan.bucket_bytes);
   asked.bucket_bytes = plan.bucket_bytes;
   asked.shapes = plan.shapes;
   asked.compute = plan.dtype.value_or(DType::float32);
@@ -207,7 +207,7 @@ Plan without_buckets(const Plan& plan) {
 // takes.
 Plan with_recomputation(const Model& model, const Mesh& mesh, const Plan& plan, const CompileOptions& options) {
   if (options.memory_limit == 0)
-    fail("recompute", "'auto' computes as much again as fits into a limit; say what may be used, with --memory-limit");
+    fail("recompute", "'auto' recomputes what does not fit into a memory limit; give one with --memory-limit");
   CompileOptions trial = options;
   trial.memory_limit = 0;
   trial.observe = nullptr;
@@ -241,15 +241,14 @@ Plan with_recomputation(const Model& model, const Mesh& mesh, const Plan& plan, 
 namespace {
 
 void require_small_reshards(const ProgramSummary& summary, int64_t most) {
-  if (most < 0) fail("reshard", "changes of layout of at most {} bytes are none; give 0 or more", most);
+  if (most < 0) fail("reshard", "changes of layout cannot be limited to {} bytes; give 0 or more", most);
   for (const ReshardSummary& reshard : summary.reshards)
     if (reshard.bytes > most)
-      fail(
-          "reshard",
-          "'{}' lies as {}, and {} needs it as {}: in {}, a rank receives {} bytes, more than the {} that are allowed; "
-          "annotate either of the two otherwise, or allow more",
-          reshard.tensor, reshard.from, reshard.consumer, reshard.to, fmt::join(reshard.steps, ", "), reshard.bytes,
-          most);
+      fail("reshard",
+           "'{}' has the layout {}, and {} needs it as {}: in {}, a rank receives {} bytes, more than the {} that are "
+           "allowed; annotate one of the two otherwise, or allow more",
+           reshard.tensor, reshard.from, reshard.consumer, reshard.to, fmt::join(reshard.steps, ", "), reshard.bytes,
+           most);
 }
 
 }  // namespace

@@ -147,7 +147,7 @@ void TrainingData::check_arrays(const Model& model, const std::vector<LossTerm>&
     if (arrays && !is_input) given_label_dims_.emplace(name, dims);
     if (!is_input && name != labels && !is_compared)
       wrong_training("the array '" + name + "' of " + source_ + " is neither an input of the model nor the labels; " +
-                     "if it holds the labels, say --labels " + name);
+                     "if it holds the labels, give --labels " + name);
   }
   const auto found = first.find(labels);
   if (found != first.end()) {
@@ -200,7 +200,7 @@ data::Batch TrainingData::ready(data::Batch batch) const {
 
 int TrainingData::steps(int asked) const {
   const std::optional<int64_t> there = batches_->count();
-  if (!there && asked == 0) wrong_training("files of tokens go on for ever; say how many steps to train with --steps");
+  if (!there && asked == 0) wrong_training("files of tokens have no end; give the number of steps with --steps");
   if (!there) return asked;
   if (asked > *there)
     wrong_training("--steps says " + std::to_string(asked) + ", but " + source_ + " has " + std::to_string(*there) +

@@ -306,7 +306,7 @@ void TrainingRun::fail_diverged(const StepFigures& figures, const Tensors& input
   }
   largest(0);                                // nobody ends the others before rank 0 knows
   if (!parts_.console.speaks()) largest(0);  // waits until rank 0 has said so, and ends with it
-  message += "; lower the learning rate, clip gradients (--clip 1), or mend the data";
+  message += "; lower the learning rate, clip gradients (--clip 1), or fix the data";
   if (parts_.checkpoints) message += "; the last checkpoint stays as it is";
   throw Error(ErrorKind::running, "train", message);
 }

@@ -179,7 +179,7 @@ class LayoutCheck {
         {"layout",
          fmt::format("{} uses '{}' on rank {}, but that {}; bring it there first", node.label(),
                      placed ? placed->name : (*absent)->name, user,
-                     placed ? "is " + placed->sharding.str(mesh_) : "is made from a value that lives elsewhere"),
+                     placed ? "is " + placed->sharding.str(mesh_) : "is computed from a value at another place"),
          {{user, node.label()}}});
     return false;
   }
