@@ -402,7 +402,7 @@ class LayoutCheck {
     report(
         "layout", *communication.node,
         fmt::format(
-            "{} ({}) over {} does not fit {}: no part of that dimension is split that way, or it lives elsewhere",
+            "{} ({}) over {} does not fit {}: no part of that dimension is split that way, or it is at another place",
             communication.node->label(), communication.str(), fmt::join(communication.axes, ","), before.str(mesh_)));
     return std::nullopt;
   }
