@@ -153,6 +153,8 @@ class Trainer {
   const std::string& checkpoint_problem() const;
   /// Bytes of each rank at the peak of a step, weights included, without an evaluation.
   const std::vector<int64_t>& peak_bytes() const;
+  /// Session::process_bytes of this process then.
+  int64_t process_bytes() const;
   const TrainingPrograms& programs() const;
   Session& session();  ///< of the step
 

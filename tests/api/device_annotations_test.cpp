@@ -200,11 +200,11 @@ TEST_F(DeviceAnnotations, SayWhatTheyCannotFollow) {
   };
   EXPECT_THAT(warnings("g (float[7] x) => (float[7] y) { y = Relu (x) }", 2, {{"y", {spec("y", "S@0101")}}}),
               ElementsAre(AllOf(HasSubstr("Relu producing 'y': 'y' [7] in 4 shards on devices 0,1,0,1"),
-                                HasSubstr("it lies as [{d}]"))));
+                                HasSubstr("it gets [{d}]"))));
   EXPECT_THAT(warnings(kRelu, 2, {{"y", {spec("x", "SR@01"), spec("y", "SR@10")}}}),
-              ElementsAre(HasSubstr("in 2 shards on devices 1,0 has no layout of its own")));
+              ElementsAre(HasSubstr("in 2 shards on devices 1,0 is not a layout of this mesh")));
   const ShardingSpec ones{"x", {0, 1}, {}, {{0, {{2, "", 1}, {1, "", 2}}}}};
-  EXPECT_THAT(warnings(kRelu, 2, {{"y", {ones}}}), ElementsAre(HasSubstr("it lies in blocks there")));
+  EXPECT_THAT(warnings(kRelu, 2, {{"y", {ones}}}), ElementsAre(HasSubstr("it is split into blocks there")));
   const std::string copied =
       "g (float[4] x) => (float[4] y, float[4] z) { i = Identity (x)\n y = Relu (i)\n z = Neg (i) }";
   EXPECT_THAT(warnings(copied, 2, {{"i", {spec("x", "S")}}, {"y", {spec("y", "R@1")}}, {"z", {spec("z", "R@0")}}}),
@@ -258,7 +258,8 @@ TEST_F(DeviceAnnotations, NameEveryFault) {
   EXPECT_THAT(fault(good, {{"c", 2, {}}, {"c", 2, {}}}), ElementsAre(HasSubstr("two of this name")));
   EXPECT_THAT(faults(model(kRelu, {{"c", 2, {}}}, {{"y", {{"c", {good, good}, std::nullopt}}}})),
               only("lays it out twice"));
-  EXPECT_THAT(faults(model(kRelu, {{"c", 2, {}}}, {{"y", {{"c", {}, -1}}}})), ElementsAre(HasSubstr("-1 is no stage")));
+  EXPECT_THAT(faults(model(kRelu, {{"c", 2, {}}}, {{"y", {{"c", {}, -1}}}})),
+              ElementsAre(HasSubstr("-1 is not a stage")));
   EXPECT_THAT(faults(model(kRelu, {{"c", 2, {}}}, {{"y", {{"c", {good}, std::nullopt}, {"c", {}, 1}}}})),
               ElementsAre(HasSubstr("the node has two entries for it")));
 }

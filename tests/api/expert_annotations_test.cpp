@@ -254,7 +254,7 @@ TEST_F(ExpertAnnotations, GiveWayToWhatTheUserAdds) {
   ConfiguredModel unaware = model.configured("c");
   unaware.plan.annotations.insert(unaware.plan.annotations.begin(), {"e.1.up=[-, -]", "annotation"});
   EXPECT_THAT(compile(unaware.model, Mesh::parse(unaware.plan.mesh), unaware.plan).summary().warnings,
-              Contains(HasSubstr("what 'e.#.up' stands for is not stacked")));
+              Contains(HasSubstr("the parameters 'e.#.up' are not stacked")));
 }
 
 TEST_F(ExpertAnnotations, SayWhyAStackIsNotThere) {

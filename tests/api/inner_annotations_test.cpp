@@ -254,7 +254,7 @@ TEST_F(DeviceAnnotations, InBodiesSayWhatTheyCannotFollow) {
     return all;
   };
   EXPECT_THAT(warnings({{"z", {spec("x", "SR@01")}}, {"b", {spec("x", "SR@10")}}}),
-              ElementsAre(AllOf(HasSubstr("'x' in 2 shards on devices 1,0 has no layout of its own"))));
+              ElementsAre(AllOf(HasSubstr("'x' in 2 shards on devices 1,0 is not a layout of this mesh"))));
   EXPECT_THAT(warnings({{"z", {spec("x", "SR@01")}}, {"k", {spec("k", "RS")}}}),
               ElementsAre(AllOf(HasSubstr("k' has 0 dimensions"), HasSubstr("propagation decides there"))));
   ShardingSpec from_both = spec("x", "SS@0011");

@@ -49,7 +49,7 @@ TEST(Outputs, that_cannot_be_are_refused) {
                                                     "mean 'hidden'?"));
   EXPECT_THAT(error_of(model, {"x"}), HasSubstr("no node of the model makes a tensor 'x'"));
   EXPECT_THAT(error_of(model, {"y", "y"}), HasSubstr("named twice"));
-  EXPECT_THAT(error_of(model, {}), HasSubstr("name a tensor at least"));
+  EXPECT_THAT(error_of(model, {}), HasSubstr("name at least one tensor"));
 }
 
 TEST(Figures, count_a_body_once_for_each_iteration) {

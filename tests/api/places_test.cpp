@@ -247,9 +247,9 @@ std::string error_of(const std::string& place, const std::string& mesh, Plan pla
 
 TEST(Places, ThatCannotBeAreRefused) {
   EXPECT_THAT(error_of("active", "pp=2"), AllOf(HasSubstr("[place]"), HasSubstr("write NAME=AXIS:INDEX")));
-  EXPECT_THAT(error_of("active=stage:1", "pp=2"), HasSubstr("'stage' is no axis of the mesh pp=2"));
+  EXPECT_THAT(error_of("active=stage:1", "pp=2"), HasSubstr("'stage' is not an axis of the mesh pp=2"));
   EXPECT_THAT(error_of("active=pp:2", "pp=2"), HasSubstr("axis 'pp' has no index 2; its indices are 0 to 1"));
-  EXPECT_THAT(error_of("active=pp:x", "pp=2"), HasSubstr("'pp:x' is no place"));
+  EXPECT_THAT(error_of("active=pp:x", "pp=2"), HasSubstr("'pp:x' is not a place"));
   EXPECT_THAT(error_of("active=pp:0,pp:1", "pp=2"), HasSubstr("named twice"));
   EXPECT_THAT(error_of("actve=pp:1", "pp=2"), AllOf(HasSubstr("matches no node"), HasSubstr("did you mean 'active'")));
   EXPECT_THAT(error_of("up=pp:1", "pp=2"), HasSubstr("matches no node")) << "a weight follows its nodes";

@@ -128,28 +128,30 @@ TEST_P(RecomputedBlocks, hold_less_the_more_is_computed_again) {
 
 // Four limits between what full and no recomputation need: the tighter, the more work, but never more than for full.
 TEST_P(RecomputedBlocks, fit_into_a_limit) {
-  const RankFigures none = compiled("none").figures(0), full = compiled("full").figures(0);
+  const Program holding = compiled("none"), repeating = compiled("full");
+  const RankFigures none = holding.figures(0), full = repeating.figures(0);
+  const int64_t least = repeating.process_bytes(), most = holding.process_bytes();
   int64_t flops = none.flops;
   for (int fifths = 4; fifths > 0; --fifths) {
-    const int64_t limit = full.peak_bytes + (none.peak_bytes - full.peak_bytes) * fifths / 5;
+    const int64_t limit = least + (most - least) * fifths / 5;
     const Program program = compiled("auto", static_cast<size_t>(limit));
-    EXPECT_LE(program.figures(0).peak_bytes, limit);
+    EXPECT_LE(program.process_bytes(), limit);
     EXPECT_EQ(compiled("auto", static_cast<size_t>(limit)).text(), program.text()) << "each process compiles by itself";
     EXPECT_GE(program.figures(0).flops, flops);
     EXPECT_LE(program.figures(0).flops, full.flops);
     flops = program.figures(0).flops;
   }
   EXPECT_GT(flops, none.flops);
-  EXPECT_EQ(compiled("auto", static_cast<size_t>(none.peak_bytes)).figures(0).flops, none.flops);
+  EXPECT_EQ(compiled("auto", static_cast<size_t>(most)).figures(0).flops, none.flops);
 }
 
 // Buckets need memory of their own; where that is not there, they give way before anything is computed again.
 TEST_P(RecomputedBlocks, give_up_buckets_first) {
   const auto peak = [&](std::optional<int64_t> bucket_bytes) {
-    return compiled("none", 0, bucket_bytes).figures(0).peak_bytes;
+    return compiled("none", 0, bucket_bytes).process_bytes();
   };
   const int64_t alone = peak(0);
-  EXPECT_EQ(compiled("none", static_cast<size_t>(alone)).figures(0).peak_bytes, alone);
+  EXPECT_EQ(compiled("none", static_cast<size_t>(alone)).process_bytes(), alone);
   EXPECT_EQ(compiled("auto", static_cast<size_t>(alone)).figures(0).flops, compiled("none").figures(0).flops);
   if (const int64_t joined = peak(std::nullopt); joined > alone) {
     EXPECT_THROW(compiled("none", static_cast<size_t>(alone), 1 << 24), Error) << "buckets that a person wants stay";

@@ -182,7 +182,7 @@ TEST(Sequences, are_as_long_as_an_expression_says) {
   EXPECT_THAT(message_of([&] {
                 session.run({{"x", ramp({5, 4})}});
               }),
-              testing::HasSubstr("has extent 5, but the model wants 2*pairs, which it is for no whole pairs"));
+              testing::HasSubstr("has extent 5, but the model needs 2*pairs, which no whole pairs"));
 }
 
 // The number of iterations is an input, or is computed from data, and then known in a part of the model behind that.
@@ -359,7 +359,7 @@ TEST(Sequences, of_loops_stay_in_their_part) {
         some = Gather (x, row) )";
   EXPECT_THAT(refusal(filled + "more = SequenceInsert (filled, some)  y = ConcatFromSequence <axis = 0> (more)"),
               testing::AllOf(testing::HasSubstr("the sequence 'filled'"), testing::HasSubstr("runs in parts"),
-                             testing::HasSubstr("ConcatFromSequence where it is made")));
+                             testing::HasSubstr("ConcatFromSequence where it is computed")));
   EXPECT_THAT(refusal(R"(
         filled = Loop <body = body (int64 k, bool on, float[] before) => (bool go, float[m] after) {
           found = NonZero (x)

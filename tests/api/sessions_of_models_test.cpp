@@ -236,7 +236,7 @@ TEST(SessionOfModel, runs_in_parts_that_do_not_say_the_symbols_of_their_inputs) 
         message_of([&] {
           session.run({{"p", floats({1}, {1})}, {"q", floats({1}, {1})}, {"m", floats({3}, {1, 2, 3})}});
         }),
-        HasSubstr("input 'm': dimension 0 has extent 3, but the model wants 2 (past + s); 'p' dimension 0 says"));
+        HasSubstr("input 'm': dimension 0 has extent 3, but the model needs 2 (past + s); 'p' dimension 0 says"));
   }
 }
 

@@ -464,9 +464,9 @@ TEST_F(States, that_cannot_be_are_refused) {
     return error_of([&] { static_cast<void>(model.with_states(patterns)); });
   };
   EXPECT_THAT(pairing({"*=*.*"}),
-              HasSubstr("[state] '*=*.*' is no pair of a state and its next value; write STATE=NEXT"));
-  EXPECT_THAT(pairing({"w=next.*"}), HasSubstr("is no pair"));
-  EXPECT_THAT(pairing({"=next.w"}), HasSubstr("is no pair"));
+              HasSubstr("[state] '*=*.*' is not a pair of a state and its next value; write STATE=NEXT"));
+  EXPECT_THAT(pairing({"w=next.*"}), HasSubstr("is not a pair"));
+  EXPECT_THAT(pairing({"=next.w"}), HasSubstr("is not a pair"));
   EXPECT_THAT(pairing({"ww=next.w"}), HasSubstr("'ww' matches no initializer of the model; did you mean 'w'?"));
   EXPECT_THAT(
       pairing({"*=after.*"}),

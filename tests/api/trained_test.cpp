@@ -80,8 +80,8 @@ TEST_F(Trained, constants_take_values_too) {
 TEST_F(Trained, values_that_do_not_fit_are_refused) {
   const Model model = Model::load(write_model(folder_, kPair));
   EXPECT_THAT(error_of(model, {{"hidden", test::ramp({8, 32})}}),
-              HasSubstr("'hidden' is no initializer of the model's graph"));
-  EXPECT_THAT(error_of(model, {{"sideways", test::ramp({8, 32})}}), HasSubstr("'sideways' is no initializer"));
+              HasSubstr("'hidden' is not an initializer of the model's graph"));
+  EXPECT_THAT(error_of(model, {{"sideways", test::ramp({8, 32})}}), HasSubstr("'sideways' is not an initializer"));
   EXPECT_THAT(error_of(model, {{"up", test::ramp({32, 8})}}),
               testing::AllOf(HasSubstr("'up' is trained as"), HasSubstr("has another type or shape")));
   EXPECT_THAT(error_of(model, {{"up", Tensor::zeros(DType::float16, {8, 32})}}), HasSubstr("another type or shape"));

@@ -206,7 +206,7 @@ TEST_F(Terms, OfAnEvaluationAddUpOverBatches) {
 TEST_F(Terms, ThatNobodyKnowsAreRefused) {
   EXPECT_THAT(error_of("cross-entropy+magic"), HasSubstr("there is no loss 'magic'"));
   EXPECT_THAT(error_of("cross-entropy+"), HasSubstr("there is no loss ''"));
-  EXPECT_THAT(error_of("x*cross-entropy"), HasSubstr("'x' in 'x*cross-entropy' is no weight"));
+  EXPECT_THAT(error_of("x*cross-entropy"), HasSubstr("'x' in 'x*cross-entropy' is not a weight"));
   EXPECT_THAT(error_of("z-loss+z-loss"), HasSubstr("two terms z-loss"));
   EXPECT_THAT(error_of("cross-entropy+output:balanc"), HasSubstr("makes a tensor 'balanc'"));
   EXPECT_THAT(error_of("output:routing"), HasSubstr("it must be one number"));

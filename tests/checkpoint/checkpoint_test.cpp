@@ -77,7 +77,7 @@ TEST(checkpoint, what_is_cut_or_damaged_is_told_with_the_one_to_take) {
   const fs::path bad = folder / "step-000002";
   const auto refuse = [&](std::initializer_list<std::string> parts) {
     expect_user_error([&] { Checkpoint::open(bad); }, parts);
-    expect_user_error([&] { Checkpoint::open(bad.string() + "/"); }, {"step-000001' is whole"});
+    expect_user_error([&] { Checkpoint::open(bad.string() + "/"); }, {"step-000001' is good"});
     std::vector<std::string> passed_over;
     expect_step(*Checkpoint::latest(folder.path(), passed_over), 1);
     EXPECT_EQ(passed_over.size(), 1u);
@@ -88,7 +88,7 @@ TEST(checkpoint, what_is_cut_or_damaged_is_told_with_the_one_to_take) {
     for (size_t bytes = 0; bytes < good.size(); ++bytes) {
       if (good.size() > 100 && bytes % 7 != 0 && bytes < good.size() - 3) continue;  // the JSON, sparsely
       put(bad / file, good.substr(0, bytes));
-      refuse({file, "step-000001' is whole"});
+      refuse({file, "step-000001' is good"});
     }
     fs::remove(bad / file);
     refuse({file, "No such file"});
@@ -100,7 +100,7 @@ TEST(checkpoint, what_is_cut_or_damaged_is_told_with_the_one_to_take) {
     flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ 1 << bit % 8);
     put(bad / "rank-1.bin", flipped);
     const bool in_header = bit < 8 * rank_header(kRun).size();
-    refuse({"rank-1.bin", in_header ? "another run" : "'w'", "damaged", "step-000001' is whole"});
+    refuse({"rank-1.bin", in_header ? "another run" : "'w'", "damaged", "step-000001' is good"});
   }
   put(bad / "rank-1.bin", w);
   std::string flipped = both;

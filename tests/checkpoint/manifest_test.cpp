@@ -75,7 +75,7 @@ TEST(manifest, content_that_is_wrong_is_refused_whoever_wrote_it) {
   };
   EXPECT_THAT(defect_of(changed("\"version\":1", "\"version\":2")), HasSubstr("version 2"));
   EXPECT_THROW(parse_manifest(changed("\"version\":1", "\"version\":2"), "FILE"), UnknownVersion);
-  EXPECT_THAT(defect_of(changed("tessera checkpoint", "other")), HasSubstr("no table"));
+  EXPECT_THAT(defect_of(changed("tessera checkpoint", "other")), HasSubstr("not a table"));
   EXPECT_THAT(defect_of(changed("rank-1.bin", "../../etc/passwd")), HasSubstr("tensor 'w'"));
   EXPECT_THAT(defect_of(changed("float32", "floatier")), HasSubstr("tensor 'w': its type"));
   EXPECT_THAT(defect_of(changed("float32", "int4")), HasSubstr("tensor 'w': its type"));
@@ -90,7 +90,7 @@ TEST(manifest, content_that_is_wrong_is_refused_whoever_wrote_it) {
   EXPECT_THAT(defect_of(changed("\"step\":120", "\"step\":\"x\"")), HasSubstr("FILE"));
   EXPECT_THAT(defect_of(changed("\"run\":\"0", "\"run\":\"" + std::string(100, '0'))), HasSubstr("too long"));
   const std::string scalars = R"({"cursor":3840,"loss":0.1,"note":"ü\n"})";
-  EXPECT_THAT(defect_of(changed(scalars, "[]")), HasSubstr("no objects"));
+  EXPECT_THAT(defect_of(changed(scalars, "[]")), HasSubstr("not objects"));
   EXPECT_THAT(defect_of(changed("\"cursor\":3840", "\"cursor\":[]")), HasSubstr("FILE"));
 }
 

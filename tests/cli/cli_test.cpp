@@ -255,7 +255,7 @@ TEST_F(CommandLine, shard_writes_functions_over_messages) {
   EXPECT_THAT(mistake("shard " + model_ + " --mesh tp=2 --lower=magic -o " + out), HasSubstr("--lower"));
   EXPECT_THAT(mistake("shard " + model_ + " --mesh tp=2 --rank-type=opaque --rank-id=constant --lower=primitives -o " +
                       (folder_ / "no").string()),
-              HasSubstr("a rank that is a handle cannot be folded in"));
+              HasSubstr("a rank that is a handle cannot be a constant"));
 }
 
 TEST_F(CommandLine, check_takes_over_models_that_are_saved_anew) {
@@ -292,12 +292,12 @@ TEST_F(CommandLine, shard_fixes_sizes_where_blocks_must_be_equal) {
   const std::string out = (folder_ / "out").string();
   const std::string options = "shard " + model_ + " --mesh tp=2 --annotate 'hidden=[tp,-]' --annotate 'y=[-,-]'" +
                               " --dialect=tensorrt --quiet -o " + out;
-  EXPECT_THAT(mistake(options), HasSubstr("if it is a size that is always the same, say it: --shapes batch="));
+  EXPECT_THAT(mistake(options), HasSubstr("if this size is always the same, give it with --shapes batch="));
   EXPECT_THAT(mistake(options + " --shapes batch=5"), HasSubstr("blocks have 3, 2 elements"));
   ASSERT_EQ(tessera(options + " --shapes batch=6").code, 0);
   EXPECT_EQ(tessera("run " + out + " --inputs " + npz("in.npz", "x", test::ramp({6, 8}))).code, 0);
   EXPECT_THAT(mistake("run " + out + " --inputs " + npz("in.npz", "x", test::ramp({4, 8}))),
-              HasSubstr("dimension 0 has extent 4, but the model wants 6"));
+              HasSubstr("dimension 0 has extent 4, but the model needs 6"));
 }
 
 TEST_F(CommandLine, shard_writes_a_program_for_sizes_of_one) {

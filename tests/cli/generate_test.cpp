@@ -74,7 +74,7 @@ TEST_F(GenerateCommand, writes_the_model_that_holds_caches) {
   const Tensor whole = run(step + states), split = run(out + " ");
   ASSERT_EQ(whole.dims, (Dims{2, 1, 101}));
   for (int64_t i = 0; i < whole.count(); ++i) ASSERT_NEAR(split.as<float>()[i], whole.as<float>()[i], 1e-4) << i;
-  EXPECT_THAT(mistake(cached_ + "--emit " + step), HasSubstr("--emit wants --batch and --capacity"));
+  EXPECT_THAT(mistake(cached_ + "--emit " + step), HasSubstr("--emit needs --batch and --capacity"));
 }
 
 TEST_F(GenerateCommand, lets_caches_grow) {
@@ -113,11 +113,11 @@ TEST_F(GenerateCommand, draws_by_the_seed) {
 TEST_F(GenerateCommand, names_what_is_wrong) {
   EXPECT_THAT(mistake(tiny_), HasSubstr("give prompts in one way"));
   EXPECT_THAT(mistake(tiny_ + "--ids 1 --text a"), HasSubstr("give prompts in one way"));
-  EXPECT_THAT(mistake(tiny_ + "--ids 1,,2"), HasSubstr("'1,,2' is no list of tokens"));
-  EXPECT_THAT(mistake(cached_ + "--text a"), HasSubstr("--text wants a byte-level model, with 256 tokens"));
-  EXPECT_THAT(mistake(tiny_ + "--ids 256"), HasSubstr("the model's are 0 to 255"));
-  EXPECT_THAT(mistake(tiny_ + "--ids 1 --max-new 9223372036854775807"), HasSubstr("new tokens are too many"));
-  EXPECT_THAT(mistake(cached_ + "--ids 1 --stop 7,101"), HasSubstr("the stop token 101 is none of the model's"));
+  EXPECT_THAT(mistake(tiny_ + "--ids 1,,2"), HasSubstr("'1,,2' is not a list of tokens"));
+  EXPECT_THAT(mistake(cached_ + "--text a"), HasSubstr("--text needs a byte-level model, with 256 tokens"));
+  EXPECT_THAT(mistake(tiny_ + "--ids 256"), HasSubstr("the model's tokens are 0 to 255"));
+  EXPECT_THAT(mistake(tiny_ + "--ids 1 --max-new 9223372036854775807"), HasSubstr("max_new is 9223372036854775807; it must be at most "));
+  EXPECT_THAT(mistake(cached_ + "--ids 1 --stop 7,101"), HasSubstr("the stop token 101 is not a token of the model"));
   // Told before any model is loaded.
   const std::string missing = "generate " + (folder_ / "missing.onnx").string() + " ";
   EXPECT_THAT(mistake(missing + "--ids 1 --top-p 2"), HasSubstr("--top-p: '2' must be a number above 0 and at most 1"));

@@ -31,7 +31,7 @@ TEST_F(CommandLine, mistakes_in_the_model) {
 TEST_F(CommandLine, mistakes_in_the_mesh) {
   std::string run = "run " + model_;
   EXPECT_THAT(mistake(run + " --mesh tp"), HasSubstr("[mesh]"));
-  EXPECT_THAT(mistake(run + " --mesh tp=two"), HasSubstr("'two' of axis 'tp' is no whole number"));
+  EXPECT_THAT(mistake(run + " --mesh tp=two"), HasSubstr("'two' of axis 'tp' is not a whole number"));
   EXPECT_THAT(mistake(run + " --mesh tp=0"), HasSubstr("a size is at least 1"));
   EXPECT_THAT(mistake(run + " --mesh tp=2,tp=2"), HasSubstr("'tp' is named twice"));
   EXPECT_THAT(mistake(run + " --mesh zz=2"), AllOf(HasSubstr("'zz' implies no preset"), HasSubstr("dp:zz")));
@@ -40,9 +40,9 @@ TEST_F(CommandLine, mistakes_in_the_mesh) {
 TEST_F(CommandLine, mistakes_of_layouts_that_change_too_much) {
   const std::string shard = "shard " + model_ + " --mesh tp=2 --shapes batch=4 --dry-run --max-reshard-bytes ";
   EXPECT_EQ(tessera(shard + "128").code, 0);  // the all-reduce of [4, 8]
-  EXPECT_THAT(mistake(shard + "127"), AllOf(HasSubstr("[reshard] 'y' lies as [-, -] partial(sum:tp)"),
+  EXPECT_THAT(mistake(shard + "127"), AllOf(HasSubstr("[reshard] 'y' has the layout [-, -] partial(sum:tp)"),
                                             HasSubstr("AllReduce tp"), HasSubstr("128 bytes, more than the 127")));
-  EXPECT_THAT(mistake(shard + "many"), HasSubstr("'many' is no size"));
+  EXPECT_THAT(mistake(shard + "many"), HasSubstr("'many' is not a size"));
 }
 
 // A program takes both extents for one; with inputs of other sizes, the model runs in parts.
@@ -85,7 +85,7 @@ g (float["2*pairs"] x) => (float["2*pairs"] y) { y = Relu (x) })");
   EXPECT_THAT(mistake("run " + pairs + " --mesh dp=2 --shapes pairs=4 --inputs " + in),
               HasSubstr("--shapes says pairs=4, but the inputs' shapes say pairs=3; leave pairs out of --shapes"));
   write_npz(in, {{"x", Tensor::of<float>(DType::float32, {5}, {1, -2, 3, -4, 5})}});
-  EXPECT_THAT(mistake("run " + pairs + " --mesh dp=2 --inputs " + in), HasSubstr("but the model wants 2*pairs"));
+  EXPECT_THAT(mistake("run " + pairs + " --mesh dp=2 --inputs " + in), HasSubstr("but the model needs 2*pairs"));
 }
 
 // A sequence is as long as the batch: a program for each size, where others bind one to all sizes.
@@ -178,7 +178,7 @@ TEST_F(CommandLine, mistakes_in_the_topology) {
   EXPECT_THAT(mistake("run " + model_ + " --mesh tp=2 --topology /nowhere.json"),
               HasSubstr("[topology] /nowhere.json cannot be read"));
   testing_io::put(file, "tp=2");
-  EXPECT_THAT(mistake("run " + model_ + " --mesh tp=2 --topology " + file), HasSubstr("is no JSON"));
+  EXPECT_THAT(mistake("run " + model_ + " --mesh tp=2 --topology " + file), HasSubstr("is not JSON"));
 }
 
 TEST_F(CommandLine, mistakes_in_presets) {
@@ -192,7 +192,7 @@ TEST_F(CommandLine, mistakes_in_annotations) {
   EXPECT_THAT(mistake(run + "'upp=[-,tp]'"), HasSubstr("'upp' matches no tensor of the model; did you mean 'up'? "
                                                        "(tessera inspect --weights lists the parameters)"));
   EXPECT_THAT(mistake(run + "'h.*.q=[-,tp]'"), HasSubstr("'h.*.q' matches no tensor"));
-  EXPECT_THAT(mistake(run + "up"), HasSubstr("'up' is no annotation; write NAME=[d, …]"));
+  EXPECT_THAT(mistake(run + "up"), HasSubstr("'up' is not an annotation; write NAME=[d, …]"));
   EXPECT_THAT(mistake(run + "'up=[tp,tp]'"), HasSubstr("'up'"));
   EXPECT_THAT(mistake(run + "'up=[-,x]'"), HasSubstr("x"));
   EXPECT_THAT(mistake(run + "'up=[-]'"), HasSubstr("'up'"));
@@ -216,7 +216,7 @@ TEST_F(CommandLine, mistakes_in_inputs) {
   EXPECT_THAT(mistake(run + (folder_ / "none.npz").string()), HasSubstr("none.npz does not exist"));
   EXPECT_THAT(mistake(run + npz("a.npz", "z", test::ramp({2, 8}))), HasSubstr("no input 'z'; its inputs are: x"));
   EXPECT_THAT(mistake(run + npz("b.npz", "x", Tensor::zeros(DType::int64, {2, 8}))),
-              HasSubstr("input 'x' has dtype int64, but the model wants float32"));
+              HasSubstr("input 'x' has dtype int64, but the model needs float32"));
   EXPECT_THAT(mistake(run + npz("c.npz", "x", test::ramp({2, 9}))), HasSubstr("dimension 1 has extent 9"));
   EXPECT_THAT(mistake(run + npz("d.npz", "x", test::ramp({8}))), HasSubstr("'x' has 1 dimensions"));
   write_npz(folder_ / "e.npz", {});
@@ -224,7 +224,7 @@ TEST_F(CommandLine, mistakes_in_inputs) {
 }
 
 TEST_F(CommandLine, mistakes_in_sizes) {
-  EXPECT_THAT(mistake("run " + model_ + " --shapes batch"), HasSubstr("'batch' is no size"));
+  EXPECT_THAT(mistake("run " + model_ + " --shapes batch"), HasSubstr("'batch' is not a size"));
   EXPECT_THAT(mistake("run " + model_ + " --shapes time=3"), HasSubstr("no symbol 'time'; its symbols are: batch"));
   EXPECT_THAT(mistake("run " + model_ + " --shapes batch=2,batch=3"), HasSubstr("given twice"));
   std::string in = " --inputs " + npz("in.npz", "x", test::ramp({5, 8}));
@@ -241,7 +241,7 @@ TEST_F(CommandLine, mistakes_in_the_plan_file) {
   testing_io::put(plan, R"({"preset": "megatron"})");
   EXPECT_THAT(mistake(run), HasSubstr("a plan has no key 'preset'; its keys are: mesh, presets"));
   testing_io::put(plan, "{");
-  EXPECT_THAT(mistake(run), HasSubstr("is no JSON"));
+  EXPECT_THAT(mistake(run), HasSubstr("is not JSON"));
 }
 
 TEST_F(CommandLine, mistakes_in_options_are_code_2_and_json_says_them) {

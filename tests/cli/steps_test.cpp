@@ -162,7 +162,7 @@ TEST_F(StepsCommand, refuse_what_cannot_be) {
   EXPECT_THAT(mistake("run " + step_ + states_ + "--mesh dp=2 --store 'nope=[dp,...]'"),
               HasSubstr("'nope' matches no state or parameter of the model"));
   EXPECT_THAT(mistake("run " + step_ + states_ + "--mesh dp=2 --store '*=dp'"), HasSubstr("[store] '*=dp'"));
-  EXPECT_THAT(mistake("run " + step_ + states_ + "--dtype bf16"), HasSubstr("would be rounded in each step"));
+  EXPECT_THAT(mistake("run " + step_ + states_ + "--dtype bf16"), HasSubstr("each step would round it"));
   write_npz(folder_ / "few.npz", {{"up.bias", Tensor::zeros(DType::float32, {256})}});
   EXPECT_THAT(mistake("run " + step_ + states_ + "--quiet --load-states " + at("few.npz")),
               HasSubstr("few.npz has no array for 3 of the states that change: 'up.weight'"));

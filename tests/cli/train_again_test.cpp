@@ -245,7 +245,7 @@ TEST_F(TrainAgain, warns_of_a_damaged_checkpoint_even_if_it_is_quiet) {
   const Ran ran = tessera(words_ + "--quiet --resume --checkpoints run");
   EXPECT_EQ(ran.code, 0);
   EXPECT_EQ(ran.out, "");
-  EXPECT_THAT(ran.err, AllOf(HasSubstr("warning: "), HasSubstr("step-000004/rank-0.bin: is cut short")));
+  EXPECT_THAT(ran.err, AllOf(HasSubstr("warning: "), HasSubstr("step-000004/rank-0.bin: is truncated")));
 }
 
 }  // namespace

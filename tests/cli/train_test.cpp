@@ -170,7 +170,7 @@ TEST_F(TrainCommand, takes_its_options_from_a_file) {
   EXPECT_EQ(parsed("train " + gpt_ + " --steps 2 --config " + at("run.json")).at("losses").size(), 2u) << "flags win";
   std::ofstream(folder_ / "wrong.json") << R"({"stepz": 3})";
   EXPECT_THAT(mistake("train " + gpt_ + " --config " + at("wrong.json")),
-              AllOf(HasSubstr("'stepz' that is no option"), HasSubstr("steps")));
+              AllOf(HasSubstr("'stepz' that is not an option"), HasSubstr("steps")));
 }
 
 TEST_F(TrainCommand, notes_each_step) {
@@ -381,7 +381,7 @@ TEST_F(TrainCommand, says_that_annotations_take_the_place_of_implied_presets) {
   const std::string words = "train " + gpt_ + " --data " + arrays_ + " --steps 1 --mesh dp=2 ";
   EXPECT_THAT(tessera(words).out, HasSubstr("preset dp:dp (implied by the mesh)"));
   EXPECT_THAT(tessera(words + "--annotate 'input_ids=[dp,-]'").out,
-              HasSubstr("no preset, since there are annotations; add --preset dp:dp"));
+              HasSubstr("no preset is applied, since there are annotations; add --preset dp:dp"));
 }
 
 TEST_F(TrainCommand, lists_no_option_that_it_refuses) {
@@ -397,7 +397,7 @@ TEST_F(TrainCommand, computes_again_what_it_does_not_hold) {
 TEST_F(TrainCommand, refuses_what_does_not_fit_with_a_change_that_does) {
   const std::string plan = "train " + gpt_ + " --dry-run --shapes batch=64,sequence=32 ";
   const auto peak_of = [&](const std::string& words) {
-    return json::parse(tessera(plan + words + " --json").out).at("peak_bytes").get<int64_t>();
+    return json::parse(tessera(plan + words + " --json").out).at("process").at("peak_bytes").get<int64_t>();
   };
   const auto refusal_at = [&](int64_t limit, const std::string& words) {
     return mistake(plan + words + " --memory-limit " + std::to_string(limit));
@@ -413,7 +413,7 @@ TEST_F(TrainCommand, refuses_what_does_not_fit_with_a_change_that_does) {
   const std::string change = refusal.substr(at + words.size(), refusal.find_last_not_of('\n') + 1 - at - words.size());
   EXPECT_EQ(tessera(plan + "--memory-limit " + std::to_string(whole * 2 / 3) + " " + change).code, 0) << change;
   EXPECT_THAT(refusal_at(1'000'000, ""), HasSubstr("needs least of what was tried"));
-  EXPECT_THAT(refusal_at(4 * peak_of("--mesh dp=4 --preset fsdp --recompute full --micro-batches 4"), "--mesh dp=4"),
+  EXPECT_THAT(refusal_at(peak_of("--mesh dp=4 --preset fsdp --recompute full --micro-batches 4"), "--mesh dp=4"),
               HasSubstr("; it fits with --preset="));
 }
 
@@ -458,7 +458,6 @@ g (float[b, 32] x) => (float[b, 32] y) <float[32, 32768] c, float[32768, 32] d, 
     const json plan = parsed(words + asked);
     const auto rank = plan.at("peak_bytes").get<int64_t>();
     const auto process = plan.at("process").at("peak_bytes").get<int64_t>();
-    EXPECT_GT(process, rank);
     ASSERT_LT(process + kBeside, 2 * rank);
     EXPECT_EQ(tessera(words + asked + "--quiet --memory-limit " + std::to_string(process + kBeside)).code, 0);
     EXPECT_THAT(mistake(words + asked + "--memory-limit " + std::to_string(process * 9 / 10)),

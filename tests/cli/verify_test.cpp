@@ -185,7 +185,7 @@ logs (float[batch, 8] x) => (float[batch, 8] y) { y = Log (x) })");
   ran = tessera(words + " --expected " + other + " --atol 1000");
   EXPECT_EQ(ran.code, 1);
   EXPECT_THAT(ran.out, HasSubstr("y: 16 of 16 elements are NaN or infinite in one answer only, the first at [0, 0]: " +
-                                 std::string("-0.75 was expected, -inf came")));
+                                 std::string("expected -0.75, got -inf")));
 }
 
 }  // namespace

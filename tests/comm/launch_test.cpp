@@ -144,7 +144,7 @@ TEST(Launched, half_set_variables_are_refused) {
 }
 
 TEST(Launched, numbers_must_be_numbers_and_ranks_less_than_the_size) {
-  EXPECT_THAT(refusal_of(with(kTorchrun, {{"RANK", "three"}})), HasSubstr("RANK=three is no number"));
+  EXPECT_THAT(refusal_of(with(kTorchrun, {{"RANK", "three"}})), HasSubstr("RANK=three is not a number"));
   EXPECT_THAT(refusal_of(with(kTorchrun, {{"RANK", "4"}})), HasSubstr("RANK=4 and WORLD_SIZE=4"));
 }
 
@@ -161,13 +161,13 @@ TEST(Launched, launchers_that_disagree_are_refused_unless_the_engine_is_said) {
 TEST(Launched, ports_are_those_of_tcp) {
   for (const char* port : {"0", "65536", "99999", "-1", "http"})
     EXPECT_THAT(refusal_of(with(kTorchrun, {{"MASTER_PORT", port}})),
-                AllOf(HasSubstr(std::string("MASTER_PORT=") + port + " is no port"), HasSubstr("from 1 to 65535")));
+                AllOf(HasSubstr(std::string("MASTER_PORT=") + port + " is not a port"), HasSubstr("from 1 to 65535")));
   EXPECT_EQ(launch_of(with(kTorchrun, {{"MASTER_PORT", "65535"}})).port, 65535);
   EXPECT_THAT(refusal_of(with(kTorchrun, {{"MASTER_PORT", "65535"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}})),
-              HasSubstr("the next port=65536 is no port"));
-  EXPECT_THAT(refusal_of(with(kSlurm, {{"MASTER_PORT", "70000"}})), HasSubstr("MASTER_PORT=70000 is no port"));
+              HasSubstr("the next port=65536 is not a port"));
+  EXPECT_THAT(refusal_of(with(kSlurm, {{"MASTER_PORT", "70000"}})), HasSubstr("MASTER_PORT=70000 is not a port"));
   EXPECT_THAT(refusal_of(with(kOpenMpi, {{"MASTER_ADDR", "a"}, {"MASTER_PORT", "70000"}}), Engine::gloo),
-              HasSubstr("MASTER_PORT=70000 is no port"));
+              HasSubstr("MASTER_PORT=70000 is not a port"));
 }
 
 TEST(Launched, half_a_step_of_srun_is_refused) {

@@ -219,7 +219,7 @@ def generation(tessera, folder):
     words = ["generate", folder / "model.onnx", "--ids", "5,7,9", "--max-new", "6"]
     full, quiet = run(tessera, *words), run(tessera, *words, "--quiet")
     if full.returncode != 0:
-        return "one length" if "but the model wants" in full.stderr else full.stderr.strip(), True
+        return "one length" if "but the model needs" in full.stderr else full.stderr.strip(), True
     whole = run(tessera, *words, "--quiet", "--cache", "none")
     form = "held" if "caches for" in full.stderr + full.stdout else "none"
     return form, quiet.stdout == whole.stdout

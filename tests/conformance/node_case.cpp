@@ -54,7 +54,7 @@ std::string float_mismatch(const Tensor& expected, const Tensor& actual, const E
     double a = real(want[i]), b = real(got[i]);
     if (a == b || (std::isnan(a) && std::isnan(b))) continue;
     if (std::abs(a - b) <= tolerance.absolute + relative * std::abs(a) && std::isfinite(a)) continue;
-    return fmt::format("element {} of {}: {} was expected, {} came", i, want.size(), a, b);
+    return fmt::format("element {} of {}: expected {}, got {}", i, want.size(), a, b);
   }
   return "";
 }
@@ -104,10 +104,10 @@ std::string mismatch(const std::string& name, const Tensor& expected, const Tens
                      const ElementTolerance& tolerance) {
   std::string problem;
   if (expected.dtype != actual.dtype) {
-    problem = fmt::format("{} was expected, {} came", name_of(expected.dtype), name_of(actual.dtype));
+    problem = fmt::format("expected {}, got {}", name_of(expected.dtype), name_of(actual.dtype));
   } else if (expected.dims != actual.dims) {
-    problem = fmt::format("the shape [{}] was expected, [{}] came", fmt::join(expected.dims, ", "),
-                          fmt::join(actual.dims, ", "));
+    problem =
+        fmt::format("expected the shape [{}], got [{}]", fmt::join(expected.dims, ", "), fmt::join(actual.dims, ", "));
   } else if (expected.dtype == DType::float32) {
     problem = float_mismatch<float>(expected, actual, tolerance);
   } else if (expected.dtype == DType::float64) {

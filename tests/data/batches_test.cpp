@@ -90,7 +90,7 @@ TEST_F(BatchesTest, tensors_have_the_names_and_shapes_that_are_asked_for) {
   EXPECT_EQ(named.tensors.size(), 4u);
   EXPECT_TRUE(named.tensors.contains("input_ids") && named.tensors.contains("segments"));
   EXPECT_EQ(named.tensors.at("position_ids").as<int64_t>()[15], 7);
-  expect_user_error([&] { Batches(options("a.txt", 0)).next(); }, {"batch of 0"});
+  expect_user_error([&] { Batches(options("a.txt", 0)).next(); }, {"batch is 0"});
   given.documents = "labels";
   expect_user_error([&] { Batches(given).next(); }, {"'labels'"});
 }

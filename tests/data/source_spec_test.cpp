@@ -50,8 +50,8 @@ TEST(separator, is_text_or_tokens) {
 
 TEST(separator, defects_are_named) {
   expect_user_error([] { parse_separator(""); }, {"empty"});
-  expect_user_error([] { parse_separator("token:"); }, {"no token"});
-  expect_user_error([] { parse_separator("token:-1"); }, {"no token"});
+  expect_user_error([] { parse_separator("token:"); }, {"not a token"});
+  expect_user_error([] { parse_separator("token:-1"); }, {"not a token"});
   expect_user_error([] { parse_separator("token:1,x"); }, {"'x'"});
   expect_user_error([] { parse_separator(R"(\q)"); }, {R"('\q')"});
   expect_user_error([] { parse_separator("\\"); }, {"needs"});

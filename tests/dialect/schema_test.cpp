@@ -148,12 +148,12 @@ TEST_F(DialectNode, extent_over_an_axis_that_the_mesh_lacks) {
   node_->set("extent", std::string("4*@nowhere"));
   EXPECT_THAT(refusal(), HasSubstr("its extent '4*@nowhere' names the axis 'nowhere', which the mesh"));
   node_->set("extent", std::string("4 +"));
-  EXPECT_THAT(refusal(), HasSubstr("its extent '4 +' is no expression"));
+  EXPECT_THAT(refusal(), HasSubstr("its extent '4 +' is not an expression"));
 }
 
 TEST_F(DialectNode, axis_that_the_mesh_lacks) {
   make("AllReduce", {2}).set("axes", std::vector<std::string>{"pp"});
-  EXPECT_THAT(refusal(), HasSubstr("'pp' is no axis of the mesh"));
+  EXPECT_THAT(refusal(), HasSubstr("'pp' is not an axis of the mesh"));
 }
 
 }  // namespace

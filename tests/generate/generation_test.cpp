@@ -254,14 +254,14 @@ TEST(Generation, refuses_types_that_caches_cannot_have) {
   const auto refused = [&](const Model& decoder, const Plan& plan = {}) {
     return error_of([&] { Generator(decoder, Mesh::parse(""), plan, options); });
   };
-  EXPECT_THAT(refused(tiny()), HasSubstr("only caches that are held may have a type of their own"));
+  EXPECT_THAT(refused(tiny()), HasSubstr("only held caches may have a type of their own"));
   options.best = CacheForm::held;
   options.cache_dtype = DType::float32;
   Plan narrow;
   narrow.dtype = DType::bfloat16;
   EXPECT_THAT(refused(tiny(), narrow), HasSubstr("computes in bfloat16 has no float32 keys"));
   options.cache_dtype = DType::int64;
-  EXPECT_THAT(refused(tiny()), HasSubstr("caches of int64 hold no keys; float32, bfloat16 and float16 do"));
+  EXPECT_THAT(refused(tiny()), HasSubstr("caches cannot be stored in int64; use float32, bfloat16 or float16"));
 }
 
 TEST(Generation, ends_a_text_with_a_stop_token_and_goes_on_with_others) {
@@ -364,21 +364,22 @@ TEST(Generation, refuses_requests_before_it_runs) {
     return error_of([&] { require_asked(prompts, options); });
   };
   constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
-  EXPECT_THAT(asked({{1}}, {.max_new = 0}), HasSubstr("0 new tokens are none"));
-  EXPECT_THAT(asked({{1}}, {.max_new = kLargest}), HasSubstr("new tokens are too many; ask for 2147483647 at most"));
+  EXPECT_THAT(asked({{1}}, {.max_new = 0}), HasSubstr("max_new is 0"));
+  EXPECT_THAT(asked({{1}}, {.max_new = kLargest}), HasSubstr("; it must be at most 2147483647"));
   EXPECT_THAT(asked({{1}, {}}, {}), HasSubstr("prompt 1 is empty"));
-  EXPECT_THAT(asked({{1}}, {.sampling = {.top_p = 2}}), HasSubstr("a top p of 2 is none"));
+  EXPECT_THAT(asked({{1}}, {.sampling = {.top_p = 2}}), HasSubstr("top_p is 2;"));
   EXPECT_THAT(asked({{1}}, {.max_new = 2'147'483'647}), testing::Eq("no error"));
   Generator generator(model("llama-cache"), Mesh::parse(""), {}, {.capacity = 8});
   EXPECT_THAT(error_of([&] { generator.require({{1}}, {.max_new = 2'147'483'647}); }), HasSubstr("but caches hold 8"));
-  EXPECT_THAT(error_of([&] { generator.require({{1}}, {.sampling = {.top_p = 2}}); }), HasSubstr("a top p of 2"));
+  EXPECT_THAT(error_of([&] { generator.require({{1}}, {.sampling = {.top_p = 2}}); }), HasSubstr("top_p is 2"));
   for (int64_t stop : {-1, 101})
     EXPECT_THAT(error_of([&] {
                   generator.require({{1}}, {.max_new = 2, .stop = {7, stop}});
                 }),
-                HasSubstr("the stop token " + std::to_string(stop) + " is none of the model's, which are 0 to 100"));
+                HasSubstr("the stop token " + std::to_string(stop) +
+                          " is not a token of the model, whose tokens are 0 to 100"));
   EXPECT_THAT(error_of([&] { Generator(model("llama-cache"), Mesh::parse(""), {}, {.capacity = kLargest}); }),
-              HasSubstr("tokens is too large; give 2147483647 at most"));
+              HasSubstr("tokens is too large; give at most 2147483647"));
   // Too large for any memory: a reason to stop, and none to hand caches on.
   EXPECT_THAT(error_of([&] {
                 Generator(model("llama-cache"), Mesh::parse(""), {},
@@ -447,7 +448,7 @@ TEST(Generation, names_what_it_lacks) {
   EXPECT_THAT(made(model("llama-cache"), {.caches = {"cache.*=present.*"}}),
               HasSubstr("'cache.*=present.*' pairs no input with an output"));
   EXPECT_THAT(made(model("llama-cache"), {.caches = {"past.0.*=present.0.*"}}),
-              HasSubstr("inputs that a generator cannot make: 'past.1.key'"));
+              HasSubstr("inputs that generation does not provide: 'past.1.key'"));
   Generator generator(model("llama-cache"), Mesh::parse(""), {}, {.capacity = 8});
   EXPECT_THAT(error_of([&] {
                 generator.generate({{1, 2, 3}}, {.max_new = 6});
@@ -496,15 +497,14 @@ TEST(Prompts, are_the_ids_that_a_mask_shows) {
   const auto error = [&](const std::vector<std::pair<std::string, Tensor>>& arrays) {
     return error_of([&] { read_prompts(written(arrays)); });
   };
-  EXPECT_THAT(
-      error({{"attention_mask", mask({1, 1, 1, 1, 0, 1})}, {"input_ids", ids}}),
-      HasSubstr("the array 'attention_mask' hides tokens in the middle of prompt 1; padding must stand before"));
+  EXPECT_THAT(error({{"attention_mask", mask({1, 1, 1, 1, 0, 1})}, {"input_ids", ids}}),
+              HasSubstr("the array 'attention_mask' hides tokens in the middle of prompt 1; padding must be before"));
   EXPECT_THAT(error({{"attention_mask", mask({1, 2, 0, 1, 1, 1})}, {"input_ids", ids}}),
               HasSubstr("the array 'attention_mask' holds 2 for prompt 0; it must hold 1 for each token"));
   EXPECT_THAT(error({{"attention_mask", mask({1, 1, 1})}, {"input_ids", ids}}),
               HasSubstr("the array 'attention_mask' is int64 [1, 3]; it must be integers or bools [2, 3]"));
   EXPECT_THAT(error({{"attention_mask", mask({1, 1, 1})}, {"a", mask({1, 2, 3})}}),
-              HasSubstr("the array 'attention_mask' is a mask and no prompt; keep the ids alone"));
+              HasSubstr("the array 'attention_mask' is a mask, not a prompt; keep the ids alone"));
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ TEST(HoldCaches, refuses_a_mask_that_joins_earlier_tokens_with_new_ones) {
       seen = Concat <axis = 1> (old, new))"));
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("of earlier tokens without the new ones"));
+    EXPECT_THAT(error.what(), HasSubstr("from earlier tokens without the new ones"));
   }
 }
 

@@ -45,7 +45,7 @@ TEST(Sampling, leaves_out_what_is_not_among_the_likeliest) {
   EXPECT_EQ(most[0] + most[2], 0);
   EXPECT_GT(most[4], 0.1);
   const std::vector<double> least = shares(kLogits, {.temperature = 1, .top_p = 1e-9});
-  EXPECT_NEAR(least[1], 1, 1e-9) << "one token at least";
+  EXPECT_NEAR(least[1], 1, 1e-9) << "at least one token";
   EXPECT_EQ(shares(kLogits, {.temperature = 1, .top_k = 3, .top_p = 0.5})[4], 0) << "of the three, half";
 }
 
@@ -71,10 +71,10 @@ TEST(Sampling, refuses_settings_that_are_none) {
     }
     return "no error";
   };
-  EXPECT_THAT(message(kLogits, {.temperature = -1}), HasSubstr("a temperature of -1 is none"));
-  EXPECT_THAT(message(kLogits, {.top_k = -1}), HasSubstr("the top -1 tokens are none"));
-  EXPECT_THAT(message(kLogits, {.top_p = 0}), HasSubstr("a top p of 0 is none"));
-  EXPECT_THAT(message(kLogits, {.top_p = NAN}), HasSubstr("a top p of nan is none"));
+  EXPECT_THAT(message(kLogits, {.temperature = -1}), HasSubstr("temperature is -1;"));
+  EXPECT_THAT(message(kLogits, {.top_k = -1}), HasSubstr("top_k is -1;"));
+  EXPECT_THAT(message(kLogits, {.top_p = 0}), HasSubstr("top_p is 0;"));
+  EXPECT_THAT(message(kLogits, {.top_p = NAN}), HasSubstr("top_p is nan;"));
   EXPECT_THROW(require_sampling({.top_p = 2}), Error);
   EXPECT_NO_THROW(require_sampling({.temperature = 1, .top_k = 3, .top_p = 0.5}));
   EXPECT_THAT(message({NAN, NAN}, {}), HasSubstr("no logit of token 4 of text 3 is a finite number"));

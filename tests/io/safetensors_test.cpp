@@ -114,9 +114,9 @@ TEST(safetensors, defects_are_named) {
   EXPECT_THAT(error("{" + x + R"(,"y":{"dtype":"U8","shape":[1],"data_offsets":[3,4]}})", "abcd"),
               HasSubstr("'y': begins at byte 3"));
   put(folder / "bad", std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}"));
-  EXPECT_THAT(refusal_of([&] { read_safetensors(folder / "bad"); }), HasSubstr("cut short"));
+  EXPECT_THAT(refusal_of([&] { read_safetensors(folder / "bad"); }), HasSubstr("truncated"));
   put(folder / "bad", "short");
-  EXPECT_THAT(refusal_of([&] { read_safetensors(folder / "bad"); }), HasSubstr("cut short"));
+  EXPECT_THAT(refusal_of([&] { read_safetensors(folder / "bad"); }), HasSubstr("truncated"));
   EXPECT_THAT(refusal_of([&] { read_safetensors(folder / "missing"); }), HasSubstr("missing"));
 }
 

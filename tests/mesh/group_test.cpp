@@ -67,7 +67,7 @@ TEST(Axis, SaysWhatIsWrong) {
     }
     return "nothing";
   };
-  EXPECT_THAT(message("pp"), HasSubstr("'pp' is no axis of the mesh dp=2,tp=12"));
+  EXPECT_THAT(message("pp"), HasSubstr("'pp' is not an axis of the mesh dp=2,tp=12"));
   EXPECT_THAT(message("tp:(5)2"), HasSubstr("does not divide the axis' size 12"));
   EXPECT_THAT(message("tp:2"), HasSubstr("tp:(PRE)SIZE"));
 }

@@ -80,8 +80,8 @@ INSTANTIATE_TEST_SUITE_P(
                     BadMesh{"tp", "axis 'tp' has no size"}, BadMesh{"tp=", "axis 'tp' has no size"},
                     BadMesh{"=2", "no name"}, BadMesh{"tp=2,tp=3", "axis 'tp' is named twice"},
                     BadMesh{"tp=2x", "'2x'"}, BadMesh{"tp=2.5", "'2.5'"}, BadMesh{"tp=2=3", "'2=3'"},
-                    BadMesh{"a=4097,b=4096", "axes up to 'b'"}, BadMesh{"2p=2", "'2p' is no axis name"},
-                    BadMesh{"t p=2", "'t p' is no axis name"}, BadMesh{"t-p=2", "'t-p'"}, BadMesh{"@tp=2", "'@tp'"},
+                    BadMesh{"a=4097,b=4096", "axes up to 'b'"}, BadMesh{"2p=2", "'2p' is not an axis name"},
+                    BadMesh{"t p=2", "'t p' is not an axis name"}, BadMesh{"t-p=2", "'t-p'"}, BadMesh{"@tp=2", "'@tp'"},
                     BadMesh{"dp=2,,tp=2", "empty axis"}, BadMesh{"dp=2,", "empty axis"}, BadMesh{",", "empty axis"}));
 
 }  // namespace

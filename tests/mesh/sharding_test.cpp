@@ -81,7 +81,7 @@ TEST(ShardingText, SaysWhatIsWrong) {
   EXPECT_THAT(refusal("[tp, tp]", {4, 6}, mesh), HasSubstr("axis 'tp' splits both dimension 0 and dimension 1"));
   EXPECT_THAT(refusal("[tp:(1)3, -]", {4, 6}, mesh), HasSubstr("does not divide the axis' size 4"));
   EXPECT_THAT(refusal("[3*2, -]", {4, 6}, mesh), HasSubstr("multiply to 6, but dimension 0 has extent 4"));
-  EXPECT_THAT(refusal("[-, -] partial(mean:tp)", {4, 6}, mesh), HasSubstr("is no partial"));
+  EXPECT_THAT(refusal("[-, -] partial(mean:tp)", {4, 6}, mesh), HasSubstr("is not a partial"));
 }
 
 TEST(ShardingText, ReadsTheSizeOfAnEmptyDimension) {

@@ -63,7 +63,7 @@ TEST(Topology, fits_a_mesh_whose_axes_have_the_products_of_its_sizes) {
 }
 
 TEST(Topology, refuses_what_is_not_its_own) {
-  EXPECT_THAT(parse_error("{"), HasSubstr("cluster.json is no JSON: parse error at line 1"));
+  EXPECT_THAT(parse_error("{"), HasSubstr("cluster.json is not JSON: parse error at line 1"));
   EXPECT_THAT(parse_error("[]"), HasSubstr("a topology is an object"));
   EXPECT_THAT(parse_error("{}"), HasSubstr("it has no 'axes'"));
   EXPECT_THAT(parse_error(R"({"axes": {}, "links": 3})"), HasSubstr("has no key 'links'; its only key is: axes"));

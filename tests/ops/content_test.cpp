@@ -143,7 +143,7 @@ TEST(Content, FloatsThatFollowFromExtentsAreExpressionsWhereTheyBecomeIntegers) 
 TEST(Content, FloatsThatAreRoundedAreNotFollowedFurther) {
   FloatChain f;
   EXPECT_EQ(f.cast(f.node("Mul", {f.node("Div", {f.of(s), f.number(3)}), f.number(3)})), "unknown");
-  EXPECT_EQ(f.cast(f.node("Mul", {f.of(s), f.number(0.3)})), "unknown") << "0.3 is no float";
+  EXPECT_EQ(f.cast(f.node("Mul", {f.of(s), f.number(0.3)})), "unknown") << "0.3 is not a float";
   EXPECT_EQ(f.cast(f.node("Sub", {f.of(s), f.node("Mul", {f.of(b), f.number(0.5)})})), "unknown")
       << "the sign is not known";
   EXPECT_EQ(f.cast(f.node("Sqrt", {f.of(s)})), "unknown");

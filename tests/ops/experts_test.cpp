@@ -89,7 +89,7 @@ TEST(Experts, OfCodesNameWhatDoesNotFit) {
   EXPECT_THAT(CodedExpertsNode().operand("8 64 5", DType::uint8).error(), HasSubstr("zero points"));
   ExpertsNode plain;
   for (size_t index = ExpertsOperand::gate_bias; index < ExpertsOperand::down_scales; ++index) plain.absent();
-  EXPECT_THAT(plain.operand("8 64 4").error(), HasSubstr("no matrix of codes"));
+  EXPECT_THAT(plain.operand("8 64 4").error(), HasSubstr("not a matrix of codes"));
 }
 
 TEST(Experts, NameWhatDoesNotFit) {

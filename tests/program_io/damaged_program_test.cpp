@@ -118,7 +118,7 @@ TEST_F(DamagedProgram, pieces_that_do_not_fit_are_refused) {
   change_manifest([](auto& manifest) { manifest["states"][0]["origin"]["colour"] = "red"; });
   EXPECT_THAT(error(), HasSubstr("states[0].origin has an unknown entry 'colour'"));
   change_manifest([](auto& manifest) { manifest["states"][0]["origin"] = {{"name", "all"}, {"shape", {-1}}}; });
-  EXPECT_THAT(error(), HasSubstr("states[0].origin.shape[0] is no number of 0 or more"));
+  EXPECT_THAT(error(), HasSubstr("states[0].origin.shape[0] is not a number of 0 or more"));
 }
 
 TEST_F(DamagedProgram, missing_entry_is_named) {
@@ -182,7 +182,7 @@ TEST_F(DamagedProgram, weights_without_a_hash_are_not_read) {
   change_manifest([](auto& manifest) { manifest["weights"][1]["hashes"].erase("m.m.0.weight"); });
   EXPECT_THAT(error(), HasSubstr("the shard of 'm.m.0.weight' that rank 1 finds"));
   change_manifest([](auto& manifest) { manifest["weights"][1]["hashes"]["m.m.0.weight"] = "12"; });
-  EXPECT_THAT(error(), HasSubstr("weights[1].hashes.m.m.0.weight '12' is no hash of 16 hexadecimal digits"));
+  EXPECT_THAT(error(), HasSubstr("weights[1].hashes.m.m.0.weight '12' is not a hash of 16 hexadecimal digits"));
   change_manifest([](auto& manifest) { manifest["weights"][1].erase("hashes"); });
   EXPECT_THAT(error(), HasSubstr("weights[1] has no entry 'hashes'"));
 }

@@ -196,7 +196,7 @@ TEST(WriteProgram, rank_may_be_a_handle) {
                   {Lower::primitives, Order::tokens, RankIdentity::constant, RankType::opaque});
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("a rank that is a handle cannot be folded in"));
+    EXPECT_THAT(error.what(), HasSubstr("a rank that is a handle cannot be a constant"));
   }
 }
 
@@ -364,11 +364,11 @@ TEST(WriteProgram, folder_with_a_manifest_of_its_own_or_files_of_its_own_is_left
   };
   fs::create_directory(folder / "out");
   put(folder / "out" / "manifest.json", "hi");
-  EXPECT_THAT(objection(), HasSubstr("holds a manifest.json that is not of a written program"));
+  EXPECT_THAT(objection(), HasSubstr("contains a manifest.json that is not of a written program"));
   fs::remove(folder / "out" / "manifest.json");
   EXPECT_EQ(objection(), "none");
   put(folder / "out" / "weights" / "thesis.tex", "years of work");
-  EXPECT_THAT(objection(), HasSubstr("holds 'weights/thesis.tex', which is no part of the program there"));
+  EXPECT_THAT(objection(), HasSubstr("contains 'weights/thesis.tex', which is not a part of the program there"));
   fs::remove(folder / "out" / "weights" / "thesis.tex");
   EXPECT_EQ(objection(), "none");
 }

@@ -89,10 +89,10 @@ TEST(Executor, RefusesInputsThatAreNotTheModels) {
   EXPECT_THAT(error_of(run, {}), HasSubstr("input 'x' (float32 [b, 2]) is missing"));
   EXPECT_THAT(error_of(run, {{"x", good}, {"z", good}}), HasSubstr("no input 'z'; its inputs are: x"));
   EXPECT_THAT(error_of(run, {{"x", Tensor::zeros(DType::int64, {1, 2})}}),
-              HasSubstr("input 'x' has dtype int64, but the model wants float32"));
+              HasSubstr("input 'x' has dtype int64, but the model needs float32"));
   EXPECT_THAT(error_of(run, {{"x", floats({2}, {1, 0})}}), HasSubstr("input 'x' has 1 dimensions"));
   EXPECT_THAT(error_of(run, {{"x", floats({1, 3}, {1, 0, 0})}}),
-              HasSubstr("dimension 1 has extent 3, but the model wants 2"));
+              HasSubstr("dimension 1 has extent 3, but the model needs 2"));
   EXPECT_THAT(result(run.run({{"x", good}})), ElementsAre(2, 2)) << "a refused run leaves nothing behind";
 }
 
@@ -111,17 +111,16 @@ TEST(Executor, SolvesExtentsForSymbols) {
               ElementsAre(1, 2, 3, 4, 5, 6));
   EXPECT_THAT(
       error_of(run, {{"x", floats({3}, {1, 2, 3})}, {"z", floats({3}, {1, 2, 3})}}),
-      HasSubstr("input 'x': dimension 0 has extent 3, but the model wants 2*b, which it is for no whole b from 0 on"));
-  EXPECT_THAT(
-      error_of(run, {{"x", floats({8}, {1, 2, 3, 4, 5, 6, 7, 8})}, {"z", floats({3}, {1, 2, 3})}}),
-      HasSubstr("input 'z': dimension 0 has extent 3, but the model wants b + c, which it is for no whole c from 0 "
-                "on; 'x' dimension 0 says b = 4"));
+      HasSubstr("input 'x': dimension 0 has extent 3, but the model needs 2*b, which no whole b from 0 on gives"));
+  EXPECT_THAT(error_of(run, {{"x", floats({8}, {1, 2, 3, 4, 5, 6, 7, 8})}, {"z", floats({3}, {1, 2, 3})}}),
+              HasSubstr("input 'z': dimension 0 has extent 3, but the model needs b + c, which no whole c from 0 on "
+                        "gives; 'x' dimension 0 says b = 4"));
   Executor half = executor(R"(m (float["b//2"] x) => (float["b//2"] y) { y = Relu (x) })", "dp=2", {{"x", "[dp]"}});
-  EXPECT_THAT(error_of(half, {{"x", floats({3}, {1, 2, 3})}}), HasSubstr("which does not say b; give a model with"));
+  EXPECT_THAT(error_of(half, {{"x", floats({3}, {1, 2, 3})}}), HasSubstr("which does not determine b; replace symbols by numbers"));
   Executor two =
       executor(R"(m (float[b] x, float["2*b"] z) => (float[b] y) { y = Relu (x) })", "dp=2", {{"x", "[dp]"}});
   EXPECT_THAT(error_of(two, {{"x", floats({2}, {1, 2})}, {"z", floats({2}, {1, 2})}}),
-              HasSubstr("the model wants 4 (2*b); 'x' dimension 0 says b = 2"));
+              HasSubstr("the model needs 4 (2*b); 'x' dimension 0 says b = 2"));
 }
 
 // The others wait for the rank that failed: they must hear of it at once, not at the timeout of a minute.

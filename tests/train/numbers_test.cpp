@@ -102,8 +102,8 @@ TEST(Numbers, OfSchedulesHaveBounds) {
                key("linear", fall)},
               of_schedule);
   for (const char* rate : {"0", "3e-4", "1"}) EXPECT_EQ(of_schedule(rate), "accepted");
-  for (const char* rate : kNoNumbers) EXPECT_THAT(of_schedule(rate), HasSubstr("is no learning rate")) << rate;
-  for (const char* rate : {"-1", ""}) EXPECT_THAT(of_schedule(rate), HasSubstr("is no learning rate")) << rate;
+  for (const char* rate : kNoNumbers) EXPECT_THAT(of_schedule(rate), HasSubstr("is not a learning rate")) << rate;
+  for (const char* rate : {"-1", ""}) EXPECT_THAT(of_schedule(rate), HasSubstr("is not a learning rate")) << rate;
   for (float rate : {-1.F, std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
     EXPECT_THAT(refusal([&] { Schedule schedule(std::vector<float>{0.1F, rate}); }), HasSubstr("of step 2"));
 }
@@ -117,7 +117,7 @@ TEST(Numbers, OfLossesHaveBounds) {
       of_loss);
   expect_keys("z-loss:", {key("ignore_index", whole), key("axis", axis)}, of_loss);
   for (const char* weight : kNoNumbers)
-    EXPECT_THAT(of_loss(std::string(weight) + "*mse"), HasSubstr("is no weight")) << weight;
+    EXPECT_THAT(of_loss(std::string(weight) + "*mse"), HasSubstr("is not a weight")) << weight;
 }
 
 TEST(Numbers, OfScalesHaveBounds) {
@@ -126,8 +126,8 @@ TEST(Numbers, OfScalesHaveBounds) {
                key("backoff", {"", {"0.5"}, {"0", "1"}}), key("interval", {"", {"1"}, {"0", "1.5", "-1"}})},
               of_scale);
   for (const char* scale : {"1", "0.5", "65536", "dynamic"}) EXPECT_EQ(of_scale(scale), "accepted");
-  for (const char* scale : kNoNumbers) EXPECT_THAT(of_scale(scale), HasSubstr("is no scale")) << scale;
-  for (const char* scale : {"0", "-1", "dynamics"}) EXPECT_THAT(of_scale(scale), HasSubstr("is no scale")) << scale;
+  for (const char* scale : kNoNumbers) EXPECT_THAT(of_scale(scale), HasSubstr("is not a scale")) << scale;
+  for (const char* scale : {"0", "-1", "dynamics"}) EXPECT_THAT(of_scale(scale), HasSubstr("is not a scale")) << scale;
 }
 
 TEST(Numbers, OfStepsHaveBounds) {

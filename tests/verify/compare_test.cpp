@@ -75,7 +75,7 @@ TEST(Compare, says_how_many_are_not_finite_and_where_they_are_not_expected) {
     EXPECT_FALSE(moved.pass);
     EXPECT_EQ(moved.not_finite, 2);
     EXPECT_EQ(moved.misplaced, 2);
-    EXPECT_EQ(moved.first_misplaced, "[1, 0]: inf was expected, nan came");
+    EXPECT_EQ(moved.first_misplaced, "[1, 0]: expected inf, got nan");
   }
 }
 
@@ -117,17 +117,17 @@ TEST(Compare, takes_float32_from_files_for_bfloat16) {
 TEST(Compare, says_why_tensors_cannot_be_compared) {
   Difference shape = compare("y", floats({1, 2}), floats({1}));
   EXPECT_FALSE(shape.pass);
-  EXPECT_EQ(shape.problem, "the shape [2] was expected, [1] came");
+  EXPECT_EQ(shape.problem, "expected the shape [2], got [1]");
   Difference dtype = compare("y", floats({1}), Tensor::of<int64_t>(DType::int64, {1}, {1}));
   EXPECT_FALSE(dtype.pass);
-  EXPECT_EQ(dtype.problem, "float32 was expected, int64 came");
+  EXPECT_EQ(dtype.problem, "expected float32, got int64");
   auto missing = compare(Tensors{{"y", floats({1})}}, Tensors{});
   ASSERT_EQ(missing.size(), 1u);
   EXPECT_FALSE(missing[0].pass);
   auto extra = compare(Tensors{}, Tensors{{"y", floats({1})}});
   ASSERT_EQ(extra.size(), 1u);
   EXPECT_FALSE(extra[0].pass);
-  EXPECT_EQ(extra[0].problem, "nothing is expected of this output");
+  EXPECT_EQ(extra[0].problem, "there is no expected array for this output");
 }
 
 TEST(Compare, passes_what_is_empty) {

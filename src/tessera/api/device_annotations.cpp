@@ -109,7 +109,7 @@ Model Model::completed(const std::string& configuration) const {
 void Model::write(const std::filesystem::path& path) const {
   for (const auto& value : impl().model.graph->values())
     if (value->changing)
-      fail("write", "the state '{}' changes, which a model's file cannot say; say it in the plan (Plan::states)",
+      fail("write", "the state '{}' changes, which a model's file cannot express; state it in the plan (Plan::states)",
            value->name);
   constexpr size_t kInline = 1024;
   ExportOptions options;

@@ -29,8 +29,8 @@ std::string_view version() {
 Model Model::load(const std::filesystem::path& path) {
   if (program_io::is_written_program(path))
     fail("import",
-         "'{}' is a written program, which `tessera run`, `check` and `bench` take (and Program::read); this wants the "
-         "model that it was made from, an ONNX file",
+         "'{}' is a written program, which `tessera run`, `check` and `bench` take (and Program::read); this needs the "
+         "original model, an ONNX file",
          path.string());
   std::vector<uint64_t> files;
   OnnxModel read = import_model(path, &files);
@@ -153,7 +153,7 @@ Model Model::with_outputs(const std::vector<std::string>& names) const {
     if (graph.is_output(value)) fail("outputs", "'{}' is named twice; name it once", name);
     graph.outputs.push_back(value);
   }
-  if (names.empty()) fail("outputs", "a model without outputs computes nothing; name a tensor at least");
+  if (names.empty()) fail("outputs", "a model without outputs computes nothing; name at least one tensor");
   graph.erase_dead();
   return api::model_of(*this, std::move(own));
 }

@@ -64,7 +64,8 @@ void require_fits(const std::string& mesh, const std::string& open) {
     const bool any = ones.axes()[a].size != twos.axes()[a].size;
     fits = given.axes()[a].name == ones.axes()[a].name && (any || given.axes()[a].size == ones.axes()[a].size);
   }
-  if (!fits) fail("mesh", "the model is annotated for a mesh {}, and {} is none; give its open sizes", open, mesh);
+  if (!fits)
+    fail("mesh", "the model is annotated for a mesh {}, which {} does not match; give its open sizes", open, mesh);
 }
 
 }  // namespace
@@ -76,7 +77,7 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
   } catch (const Json::parse_error& error) {
     std::string_view what = error.what();
     size_t place = what.find("parse error");
-    fail("plan", "{} is no JSON: {}", source, place == std::string_view::npos ? what : what.substr(place));
+    fail("plan", "{} is not JSON: {}", source, place == std::string_view::npos ? what : what.substr(place));
   }
   if (!json.is_object())
     fail("plan", R"({}: a plan is an object, as {{"presets": "megatron"}}, not {})", source, json.type_name());

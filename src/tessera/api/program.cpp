@@ -73,7 +73,7 @@ compiler::ProgramOptions program_options(const Mesh& mesh, const Plan& plan, con
   asked.recompute.keep_gathered = plan.keep_gathered;
   asked.ring_attention = passes::parse_ring_attention(plan.ring_attention);
   if (plan.bucket_bytes.value_or(0) < 0)
-    fail("buckets", "a bucket of {} bytes is invalid; give 0 or more", *plan.bucket_bytes);
+    fail("buckets", "a bucket cannot have {} bytes; give 0 or more", *plan.bucket_bytes);
   asked.bucket_bytes = plan.bucket_bytes;
   asked.max_reshard_bytes = plan.max_reshard_bytes;
   asked.shapes = plan.shapes;

@@ -138,7 +138,7 @@ class Maker {
 Tensors random_inputs(const Model& model, const SymbolSizes& sizes, uint64_t seed, size_t memory_limit) {
   const Model sized = model.with_needed_sizes(sizes);
   if (const std::vector<std::string> values = sized.value_inputs(); !values.empty())
-    fail("inputs", "shapes depend on the elements of input '{}', for which no random ones will do; give --inputs",
+    fail("inputs", "shapes depend on the elements of input '{}', which cannot be random; give --inputs",
          values.front());
   // What a model that runs in parts computes from its inputs is not known before.
   const Graph& graph = sized.runs_in_parts() ? *model.impl().model.graph : *sized.impl().rewritten().graph;
@@ -149,7 +149,7 @@ Tensors random_inputs(const Model& model, const SymbolSizes& sizes, uint64_t see
   size_t bytes = 0;
   for (const Value* input : graph.inputs) {
     if (!input->has_shape())
-      fail("inputs", "input '{}' has no declared shape to make random values of; give --inputs", input->name);
+      fail("inputs", "input '{}' has no declared shape for random values; give --inputs", input->name);
     Dims dims;
     for (const Expr& extent : input->shape()) dims.push_back(extent.evaluate(all));
     require_countable(input->dtype(), dims, input->name);

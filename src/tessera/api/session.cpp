@@ -27,8 +27,7 @@ runtime::ExecutorOptions executor_options(const SessionOptions& options) {
   result.keep_all = options.keep_all;
   result.profile = options.profile;
   result.overlap = options.overlap;
-  if (options.prefetch < 1)
-    fail("session", "prefetch is {}; let at least one communication be under way", options.prefetch);
+  if (options.prefetch < 1) fail("session", "prefetch is {}; it must be at least 1", options.prefetch);
   result.prefetch = options.prefetch;
   result.saves = options.checkpoints;
   result.memory_limit = options.memory_limit;

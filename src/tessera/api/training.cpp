@@ -120,7 +120,7 @@ Value& parameter_for(const Graph& graph, const std::string& name, DType dtype, c
   const bool is_constant = parameter && parameter->producer && parameter->producer->is("Constant");
   if (!parameter || (!parameter->has_data() && !is_constant))
     fail("train",
-         "'{}' is no initializer of the model's graph, so the model cannot be written with it; write an .npz file",
+         "'{}' is not an initializer of the model's graph, so the model cannot be written with it; write an .npz file",
          name);
   const std::optional<Tensor> was = is_constant ? rewrite::literal(*parameter->producer) : parameter->data;
   if (!was || was->dtype != dtype || was->dims != dims)

@@ -19,7 +19,7 @@ class Asked {
   Bound noted(const Bound& values) {
     return {[this, &values](const Value* value) {
               note(value);
-              return values.desc(value);
+              return values.type(value);
             },
             [this, &values](const Value* value) {
               note(value);

@@ -10,7 +10,8 @@ namespace tessera::bind {
 namespace {
 
 NodeGroup group_of(const std::vector<const Node*>& bucket) {
-  NodeGroup group{bucket.front(), {}, {}, {}};
+  NodeGroup group;
+  group.root = bucket.front();
   group.bucket = bucket;
   for (const Node* node : bucket) {
     group.inputs.push_back(node->inputs[0]);

@@ -8,20 +8,14 @@
 
 #include "tessera/kernels/library.h"
 
-/// How a program's nodes are assigned to kernels. A matrix product or convolution takes over the element-wise nodes
-/// that follow it as an epilogue; other element-wise nodes pass through memory together; of the values inside a group,
-/// only those are stored that others read. Convolution networks stay in blocks of channels from end to end. Reshapes,
-/// transposes and splits are views if their readers can stride as the views do.
+/// How a program's nodes are assigned to kernels. The device's library says which nodes a kernel takes over
+/// (Library::fuse), in which layouts, and which results may be views; the passes here decide for the whole graph. Of
+/// the values inside a group, only those are stored that others read. Convolution networks stay in blocks of channels
+/// from end to end. Reshapes, transposes and splits are views if their readers can stride as the views do.
 namespace tessera::bind {
 
 /// Nodes that one kernel runs, or collectives that start as one, at the place of the last of them.
-struct NodeGroup {
-  const Node* root = nullptr;  ///< of the program, or `own`
-  std::vector<kernels::Follower> followers;
-  std::vector<Value*> inputs;                        ///< the root's operands, then the followers' other ones
-  std::vector<Value*> outputs;                       ///< as kernels::result_of_member() says; null: not stored
-  std::shared_ptr<const Node> own = {};              ///< a root that reads other values than the program's node
-  std::optional<kernels::PackedLayout> packed = {};  ///< of operand 1, if it is a weight that this machine packs
+struct NodeGroup : kernels::Fusion {
   /// Collectives of the root's bucket, the root first: operand and result i are those of collective i. Else empty.
   std::vector<const Node*> bucket = {};
 };
@@ -37,14 +31,8 @@ struct Alias {
   Dims strides;                 ///< in elements; empty: row-major
 };
 
-/// Types of values on bound extents, row-major.
-using DescOf = std::function<kernels::TensorDesc(const Value*)>;
-
 /// What a rank knows about a program's values before it runs.
-struct Bound {
-  DescOf desc;
-  std::function<std::optional<std::vector<int64_t>>(const Value*)> ints;  ///< elements of constants and expressions
-};
+using Bound = kernels::BoundValues;
 
 /// Places views at other extents, if the groups stay the same.
 class Regrouping {
@@ -64,9 +52,8 @@ struct Grouping {
   std::shared_ptr<Regrouping> again = {};   ///< null after single_nodes; lives as long as the graph at most
 };
 
-/// The groups of a rank's program. Every node is in a group, except nodes whose results are views, Transposes of
-/// weights whose readers read the weight itself, and scatters into zeros that a sum adds to something: the sum's group
-/// scatters into that. User errors name the node.
+/// The groups of a rank's program. Every node is in a group, except nodes whose results are views, and those
+/// for whose results the kernels of all their readers have no use (Fusion::spared). User errors name the node.
 Grouping group_nodes(const Graph& graph, const Bound& values, const kernels::Library& library);
 
 /// Each node alone, all values row-major; only whole values have views. For reading every value after a run.

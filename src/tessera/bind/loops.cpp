@@ -28,14 +28,15 @@ class ControlMaker {
     const int region = regions_.of_group[task];
     const Node& node = *groups_[task].root;
     while (!open_.empty() && !regions_.flow.is_within(region, open_.back().region)) close();
-    if (!open_.empty() && !flow::is(node, "Carry") && regions_.flow.regions[open_.back().region].is_loop())
+    if (!open_.empty() && flow::role_of(node) != flow::Role::carry &&
+        regions_.flow.regions[open_.back().region].is_loop())
       test(open_.back());
     made_.controls.push_back({Kind::act, action});
-    if (flow::is(node, "Loop"))
+    if (flow::role_of(node) == flow::Role::loop)
       open_loop(region, step);
-    else if (flow::is(node, "Branch"))
+    else if (flow::role_of(node) == flow::Role::branch)
       open_branch(region, node, step);
-    else if (flow::is(node, "Again"))
+    else if (flow::role_of(node) == flow::Role::again)
       ask(step);
   }
 
@@ -110,7 +111,7 @@ Carried place_carried(const Subject& subject, const std::vector<NodeGroup>& grou
   const auto& all = regions.flow.regions;
   std::map<const Value*, int> nexts;  // by home: Nexts that take it
   for (const NodeGroup& group : groups)
-    if (flow::is(*group.root, "Next")) ++nexts[values.home(group.root->input(0))];
+    if (flow::role_of(*group.root) == flow::Role::next) ++nexts[values.home(group.root->input(0))];
   std::vector<int> loop_of(all.size(), -1);
   for (size_t r = 0; r < loop_of.size(); ++r) {
     if (!all[r].is_loop()) continue;
@@ -126,16 +127,17 @@ Carried place_carried(const Subject& subject, const std::vector<NodeGroup>& grou
   for (size_t g = 0; g < groups.size(); ++g) {
     const Node& node = *groups[g].root;
     const int region = regions.of_group[g];
-    if (flow::is(node, "Carry")) carried.direct[node.outputs[0]] = buffer(node.outputs[0], region, "");
-    if (flow::is(node, "Stack") && !is_placed(values.home(node.outputs[0])))
+    if (flow::role_of(node) == flow::Role::carry) carried.direct[node.outputs[0]] = buffer(node.outputs[0], region, "");
+    if (flow::role_of(node) == flow::Role::stack && !is_placed(values.home(node.outputs[0])))
       carried.direct[values.home(node.outputs[0])] = buffer(values.home(node.outputs[0]), region, "");
-    if (!flow::is(node, "Next")) continue;
+    if (flow::role_of(node) != flow::Role::next) continue;
     const Value *value = values.home(node.input(0)), *now = node.input(2), *held = node.outputs[0];
     // Both live as long as the value after the loop, which may be in either.
     const Location next = carried.direct[held] = buffer(now, region, "the next ");
     carried.loops[loop_of[region]].exchanged.emplace_back(carried.direct.at(now).index, next.index);
     const bool is_made_here = value->producer && regions.flow.of(value->producer) == region &&
-                              !flow::is(*value->producer, "Carry") && !flow::is(*value->producer, "Loop");
+                              flow::role_of(*value->producer) != flow::Role::carry &&
+                              flow::role_of(*value->producer) != flow::Role::loop;
     const kernels::TensorDesc type = values.type(value);
     const bool fits = !values.is_blocked(value) && type.strides.empty() && type.bytes() == values.type(now).bytes();
     if (is_made_here && fits && nexts[value] == 1 && !subject.options.keep_all && !is_placed(value))

@@ -1,6 +1,6 @@
 #include "tessera/bind/outputs.h"
 
-#include "tessera/ir/flow.h"
+#include "tessera/ir/flow_role.h"
 
 namespace tessera::bind {
 
@@ -21,7 +21,7 @@ Destinations results_in_outputs(const Subject& subject, const Values& values) {
     if (!value) continue;  // it lives elsewhere
     const Value* root = values.home(value);
     if (root->kind != ValueKind::result || direct.contains(root) || !values.sizes().writes(value)) continue;
-    if (flow::is(*root->producer, "Carry")) continue;  // it changes its buffer
+    if (flow::role_of(*root->producer) == flow::Role::carry) continue;  // it changes its buffer
     const Box part = values.sizes().part(value);
     if (part.contiguous()) direct[root] = {Location::Where::output, i, nullptr, skip_of(part, value)};
   }

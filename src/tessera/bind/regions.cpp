@@ -35,13 +35,13 @@ std::vector<Span> spans_of_regions(const Regions& regions, const std::vector<Spa
 std::vector<int> sections_of(const Regions& regions, const std::vector<NodeGroup>& groups) {
   const auto is_first = [&](size_t g) {
     const Node& node = *groups[g].root;
-    return flow::is(node, "Loop") || flow::is(node, "Carry");
+    return flow::role_of(node) == flow::Role::loop || flow::role_of(node) == flow::Role::carry;
   };
   std::vector<int> section(groups.size(), 0);
   for (size_t g = 1; g < section.size(); ++g) {
     const Node& before = *groups[g - 1].root;
     const bool begins = regions.of_group[g] != regions.of_group[g - 1] || is_first(g) != is_first(g - 1) ||
-                        flow::is(before, "Branch") || flow::is(before, "Again");
+                        flow::role_of(before) == flow::Role::branch || flow::role_of(before) == flow::Role::again;
     section[g] = section[g - 1] + (begins ? 1 : 0);
   }
   return section;

@@ -4,7 +4,7 @@
 
 #include "tessera/bind/groups.h"
 #include "tessera/bind/schedule.h"
-#include "tessera/ir/flow.h"
+#include "tessera/ir/flow_role.h"
 
 namespace tessera::bind {
 

@@ -34,12 +34,12 @@ void Sizes::refuse_unknown(std::string_view name) const {
         extent.collect_symbols(symbols);
         if (!symbols.contains(std::string(name))) continue;
         fail("bind",
-             "{}: the extent '{}' of '{}' depends on data, so that no size of an input gives it (these are: {}); "
-             "compute it from shapes, or declare it in these",
+             "{}: the extent '{}' of '{}' depends on data, so that no input's size determines it (sizes: {}); compute "
+             "it from shapes, or declare it in these",
              node->label(), name, result->name, known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
       }
     }
-  fail("bind", "nothing gives the size '{}'; the sizes of the inputs are: {}", name, fmt::join(known, ", "));
+  fail("bind", "no input determines the size '{}'; the sizes of the inputs are: {}", name, fmt::join(known, ", "));
 }
 
 int64_t Sizes::number(const Expr& expression) const {

@@ -18,7 +18,8 @@ void add_uses_by_later_iterations(Uses& uses, const std::vector<NodeGroup>& grou
   };
   for (size_t g = 0; g < groups.size(); ++g) {
     const Node& root = *groups[g].root;
-    if (flow::is(root, "Loop") || flow::is(root, "Carry")) add_end(root.outputs[0], regions.of_group[g]);
+    if (flow::role_of(root) == flow::Role::loop || flow::role_of(root) == flow::Role::carry)
+      add_end(root.outputs[0], regions.of_group[g]);
     for (const Value* operand : groups[g].inputs) {
       if (!operand) continue;
       const auto made = made_in.find(values.home(operand));

@@ -1,12 +1,9 @@
 #include "tessera/bind/views.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
+#include <numeric>
 
-#include "tessera/base/error.h"
 #include "tessera/bind/asked.h"
-#include "tessera/kernels/axes.h"
 #include "tessera/kernels/view.h"
 
 namespace tessera::bind {
@@ -14,12 +11,9 @@ namespace {
 
 using kernels::dense_strides;
 using kernels::Follower;
-using kernels::KernelEntry;
 using kernels::Library;
-using kernels::resolve_axis;
-using kernels::Slices;
-using kernels::TensorDesc;
 using kernels::View;
+using kernels::ViewKind;
 
 constexpr size_t kNear = 32;     // the most groups between a view of a part and its readers
 constexpr size_t kDeepest = 64;  // views of views
@@ -51,7 +45,7 @@ class Views::Assignment {
       asked_.decision = g;
       Outcome& outcome = outcomes_[g] = decide(groups_[g]);
       dropped[g] = outcome.drops;
-      if (outcome.transpose) dropped[*outcome.transpose] = true;
+      if (outcome.permutation) dropped[*outcome.permutation] = true;
       for (const auto& [value, placed] : outcome.views) views_[value] = placed;
       outcome.decided = true;
     }
@@ -73,16 +67,16 @@ class Views::Assignment {
   }
 
  private:
-  /// The outcome for a group: its results as views, and the group number of a Transpose that it does itself.
+  /// The outcome for a group: its results as views, and the group number of a permutation that it does itself.
   struct Outcome {
     bool decided = false;  ///< else an earlier group decides
     bool drops = false;    ///< the group only makes views
-    std::optional<size_t> transpose;
+    std::optional<size_t> permutation;
     std::vector<std::pair<const Value*, Alias>> views;
 
     /// Compares everything but the places of views in the memory of others.
     bool is_like(const Outcome& other) const {
-      return drops == other.drops && transpose == other.transpose &&
+      return drops == other.drops && permutation == other.permutation &&
              std::equal(
                  views.begin(), views.end(), other.views.begin(), other.views.end(),
                  [](const auto& a, const auto& b) { return a.first == b.first && a.second.base == b.second.base; });
@@ -91,7 +85,7 @@ class Views::Assignment {
 
   Outcome decide(const NodeGroup& group) const {
     Outcome outcome;
-    if (!whole_only_) transpose_result(group, outcome);
+    if (!whole_only_) permute_result(group, outcome);
     outcome.drops = make_views(group, outcome);
     return outcome;
   }
@@ -122,27 +116,25 @@ class Views::Assignment {
     return known == views_.end() ? nullptr : &known->second;
   }
 
-  const KernelEntry* entry_of(const Node& node) const { return library_.find(node.op_type, node.domain); }
-
-  // A result that only a Transpose reads is written in the Transpose's layout.
-  void transpose_result(const NodeGroup& group, Outcome& outcome) const {
-    const KernelEntry* entry = entry_of(*group.root);
+  // A result that only a permutation reads is written in the permutation's layout.
+  void permute_result(const NodeGroup& group, Outcome& outcome) const {
     const Value* result = group.outputs.empty() ? nullptr : group.outputs[0];
-    if (!entry || !entry->strides_result || !group.followers.empty()) return;
     if (!result || result->uses.size() != 1 || kept_.contains(result)) return;
     const Node& node = *result->uses[0].node;
     auto reader = group_of_.find(&node);
-    if (!node.is("Transpose") || !node.domain.empty() || reader == group_of_.end()) return;
-    const TensorDesc desc = values_->desc(result), read = values_->desc(node.outputs[0]);
-    const View turned = transposed(node, View::dense(desc.dims));
-    const std::vector<int64_t> perm = node.get_ints("perm", {});
-    if (perm.empty() || turned.dims != read.dims) return;
-    Dims strides(perm.size());
-    const Dims dense = dense_strides(read.dims);
-    for (size_t d = 0; d < perm.size(); ++d) strides[resolve_axis(node, perm[d], desc.rank())] = dense[d];
-    if (!can_stride(*entry, group, -1, {desc.dims, strides})) return;
-    outcome.views.emplace_back(result, Alias{node.outputs[0], 0, strides});
-    outcome.transpose = reader->second;
+    if (reader == group_of_.end() || library_.view_kind(node) != ViewKind::permutation) return;
+    if (!library_.can_give_views(group)) return;
+    const Dims dims = values_->type(result).dims;
+    View numbered{dims, Dims(dims.size())};  // whose strides tell which dimension has come where
+    std::iota(numbered.strides.begin(), numbered.strides.end(), 0);
+    const std::optional<View> turned = library_.view_by(node, 0, numbered, *values_);
+    if (!turned) return;
+    View placed{dims, Dims(dims.size())};
+    const Dims dense = dense_strides(turned->dims);
+    for (size_t d = 0; d < dense.size(); ++d) placed.strides[turned->strides[d]] = dense[d];
+    if (!library_.gives_view(group, placed)) return;
+    outcome.views.emplace_back(result, Alias{node.outputs[0], 0, placed.strides});
+    outcome.permutation = reader->second;
   }
 
   // Whether all results of the group are views that their readers can read.
@@ -152,7 +144,7 @@ class Views::Assignment {
     const Value* operand = node.inputs[0];
     if (blocked_.contains(operand)) return false;
     Alias base{operand, 0, {}};
-    View view = kernels::view_of(values_->desc(operand));
+    View view = kernels::view_of(values_->type(operand));
     if (const Alias* known = placed(operand)) {
       base = *known;
       view.offset = base.offset;
@@ -160,7 +152,7 @@ class Views::Assignment {
     }
     std::vector<View> results;
     for (size_t r = 0; r < node.outputs.size(); ++r) {
-      auto result = view_by(node, r, view);
+      auto result = library_.view_by(node, r, view, *values_);
       if (!result) return false;
       const bool in_bytes = bits_of(node.outputs[r]->dtype()) % 8 == 0;
       if (!is_whole(*result, base.base) && (whole_only_ || !in_bytes || !accepts(node.outputs[r], *result, kDeepest)))
@@ -174,71 +166,15 @@ class Views::Assignment {
   }
 
   bool is_whole(const View& view, const Value* base) const {
-    return view.offset == 0 && view.is_dense() && count_of(view.dims) == values_->desc(base).count();
+    return view.offset == 0 && view.is_dense() && count_of(view.dims) == values_->type(base).count();
   }
 
-  bool makes_view(const Node& node) const {
-    const KernelEntry* entry = entry_of(node);
-    return entry && (entry->view || (node.domain.empty() && (node.is("Transpose") || node.is("Split") ||
-                                                             node.is("Slice") || node.is("Expand"))));
-  }
-
-  /// Result `index` of a node for which makes_view() holds, in the memory where `operand` views operand 0.
-  std::optional<View> view_by(const Node& node, size_t index, const View& operand) const {
-    const Value* result = node.outputs[index];
-    if (!result) return std::nullopt;
-    const Dims dims = values_->desc(result).dims;
-    std::optional<View> view;
-    if (node.is("Transpose")) {
-      view = transposed(node, operand);
-    } else if (node.is("Expand")) {
-      view = expanded(node, operand, dims);
-    } else if (node.is("Split")) {
-      view = part(node, index, operand, dims);
-    } else if (node.is("Slice")) {
-      view = slice(node, operand);
-    } else {
-      // Checked here, since no kernel will run.
-      if (count_of(operand.dims) != count_of(dims))
-        fail("bind", "{}: {} elements cannot take the shape {} = {}; check the input shapes", node.label(),
-             count_of(operand.dims), to_string(result->shape()), fmt::join(dims, "x"));
-      view = reshaped(operand, dims);
-    }
-    if (view && view->dims != dims) return std::nullopt;  // the kernel reports the error
-    return view;
-  }
-
-  std::optional<View> part(const Node& node, size_t index, const View& operand, const Dims& dims) const {
-    const int64_t axis = resolve_axis(node, node.get_int("axis", 0), static_cast<int64_t>(operand.dims.size()));
-    View view{dims, operand.strides, operand.offset};
-    int64_t end = 0;
-    for (size_t r = 0; r < node.outputs.size(); ++r) {
-      if (!node.outputs[r]) return std::nullopt;
-      if (r == index) view.offset += end * operand.strides[axis];
-      end += values_->desc(node.outputs[r]).dims[axis];
-    }
-    if (end != operand.dims[axis]) return std::nullopt;  // the kernel reports the error
-    return view;
-  }
-
-  std::optional<View> slice(const Node& node, const View& operand) const {
-    Slices slices;
-    for (size_t i = 1; i < node.inputs.size(); ++i) {
-      if (!node.inputs[i]) continue;
-      auto ints = values_->ints(node.inputs[i]);
-      if (!ints) return std::nullopt;
-      if (i == 1) slices.starts = std::move(*ints);
-      if (i == 2) slices.ends = std::move(*ints);
-      if (i == 3) slices.axes = std::move(ints);
-      if (i == 4) slices.steps = std::move(ints);
-    }
-    return sliced(node, operand, slices);
-  }
+  bool makes_view(const Node& node) const { return library_.view_kind(node) != ViewKind::none; }
 
   /// Whether all readers of the value can stride as the view does, through at most `depth` views of views.
   bool accepts(const Value* value, const View& view, size_t depth) const {
     if (kept_.contains(value) || depth == 0) return false;
-    const bool is_part = count_of(view.dims) < values_->desc(value->producer->inputs[0]).count();
+    const bool is_part = count_of(view.dims) < values_->type(value->producer->inputs[0]).count();
     return std::all_of(value->uses.begin(), value->uses.end(), [&](const Use& use) {
       return takes(*use.node, use.index, view, depth) && (!is_part || is_near(*value->producer, *use.node));
     });
@@ -254,38 +190,16 @@ class Views::Assignment {
     auto found = group_of_.find(&node);
     if (found == group_of_.end()) return false;
     const NodeGroup& group = groups_[found->second];
-    if (library_.can_group(node) && library_.can_group(*group.root))
-      return !blocked_.contains(group.outputs[0]) && goes_in(group, view);
-    if (&node != group.root) return false;
-    if (operand == 0 && makes_view(node)) {
+    if (!group.outputs.empty() && blocked_.contains(group.outputs[0])) return false;
+    if (&node == group.root && operand == 0 && makes_view(node)) {
       bool all = true;
       for (size_t r = 0; all && r < node.outputs.size(); ++r) {
-        auto result = view_by(node, r, view);
+        auto result = library_.view_by(node, r, view, *values_);
         all = result && accepts(node.outputs[r], *result, depth - 1);
       }
       if (all) return true;
     }
-    const KernelEntry* entry = entry_of(node);
-    if (!entry || std::count(entry->strided.begin(), entry->strided.end(), static_cast<int>(operand)) == 0)
-      return false;
-    return makes_view(node) ||  // kernels that copy views can stride anyhow
-           can_stride(*entry, group, static_cast<int>(operand), view);
-  }
-
-  /// Whether the kernel of the group's root can stride as the view does, of which it says that it may be strided.
-  static bool can_stride(const KernelEntry& entry, const NodeGroup& group, int operand, const View& view) {
-    if (operand < 0 && group.packed) return false;  // a packed form makes rows
-    return entry.takes_strided ? entry.takes_strided(*group.root, operand, view) : view.strides.back() == 1;
-  }
-
-  /// Whether a group of element-wise nodes finds rows of consecutive elements in the view.
-  bool goes_in(const NodeGroup& group, const View& view) const {
-    int64_t stride = 1;  // of the innermost dimension so far
-    for (size_t d = 0; d < view.dims.size(); ++d)
-      if (view.dims[d] != 1) stride = view.strides[d];
-    const Value* result = group.outputs[0];
-    return stride == 1 && library_.has_long_rows(*group.root, values_->desc(result).dims,
-                                                 {{result->dtype(), view.dims, 0, view.strides}});
+    return library_.takes_view(group, node, operand, view, values_->type);
   }
 
   const std::vector<NodeGroup> groups_;

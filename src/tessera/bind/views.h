@@ -10,7 +10,7 @@ namespace tessera::bind {
 ///
 /// - The result of a reshape, transpose, split, slice or repetition is a view if all its readers can stride as the view
 ///   does (or read views of it that they can), and read it soon, so that the rest of the memory is not kept for long.
-/// - If a kernel can scatter its result and only a Transpose reads that, the kernel writes it transposed.
+/// - If a kernel can stride its result and only a permutation reads that, the kernel writes it permuted.
 class Views {
  public:
   /// `kept` values are read after the run, so they are views only of whole values. `blocked` values lie in blocks.

@@ -71,7 +71,7 @@ Checkpoint Checkpoint::load(const fs::path& path, Verify verify) {
         require_run(*file, path / piece.file, checkpoint.facts());
       }
       if (piece.offset + piece.bytes > file->size())
-        throw Defect(fmt::format("{}: is cut short: it has {} bytes, but tensor '{}' reaches to {}",
+        throw Defect(fmt::format("{}: is truncated: it has {} bytes, but tensor '{}' reaches to {}",
                                  (path / piece.file).string(), file->size(), name, piece.offset + piece.bytes));
       if (verify == Verify::all) checkpoint.verify(name, piece);
     }
@@ -89,12 +89,12 @@ Checkpoint Checkpoint::open(const fs::path& path, Verify verify) {
       if (folder_name(step) == full.filename()) continue;
       try {
         const Checkpoint other = load(full.parent_path() / folder_name(step), Verify::all);
-        fail("checkpoint", "{}; '{}' is whole, begin there", defect.what(), other.path().string());
+        fail("checkpoint", "{}; '{}' is good, resume from it", defect.what(), other.path().string());
       } catch (const Defect&) {
         continue;
       }
     }
-    fail("checkpoint", "{}; no other checkpoint beside it is whole", defect.what());
+    fail("checkpoint", "{}; no other checkpoint in its folder is good", defect.what());
   }
 }
 
@@ -111,7 +111,7 @@ std::optional<Checkpoint> Checkpoint::latest(const fs::path& folder, std::vector
     }
   }
   if (steps.empty()) return std::nullopt;
-  fail("checkpoint", "{}: none of its {} checkpoints is whole: {}", folder.string(), steps.size(),
+  fail("checkpoint", "{}: none of its {} checkpoints is good: {}", folder.string(), steps.size(),
        fmt::join(passed_over, "; "));
 }
 
@@ -155,7 +155,7 @@ void Checkpoint::verify(const std::string& name, const StoredPiece& piece) const
     if (verified_->pieces.contains(&piece)) return;
   }
   if (update_crc32(0, files_.at(piece.file)->data() + piece.offset, piece.bytes) != piece.crc32)
-    throw Defect(fmt::format("{}: is damaged: the checksum of tensor '{}' at bytes {} to {} does not fit",
+    throw Defect(fmt::format("{}: is damaged: the checksum of tensor '{}' at bytes {} to {} does not match",
                              (path_ / piece.file).string(), name, piece.offset, piece.offset + piece.bytes));
   const std::lock_guard lock(verified_->mutex);
   verified_->pieces.insert(&piece);
@@ -178,7 +178,7 @@ void Checkpoint::read(const std::string& name, const Region& region, void* to) c
     try {
       verify(name, piece);
     } catch (const Defect& defect) {
-      fail("checkpoint", "{}; begin from an earlier checkpoint", defect.what());
+      fail("checkpoint", "{}; resume from an earlier checkpoint", defect.what());
     }
     copy_box(to, within(both, region), files_.at(piece.file)->data() + piece.offset, within(both, piece.region),
              static_cast<size_t>(bits_of(tensor.dtype)) / 8);

@@ -59,7 +59,7 @@ FolderLock::FolderLock(const fs::path& folder) : path_(folder / ".lock") {
       if (errno == EAGAIN || errno == EACCES)
         fail("checkpoint", "{} is being written by {}; wait until it has ended, or name another folder",
              folder.string(), holder_of(file_.get()));
-      problem_ = fmt::format("{} cannot be locked: {}; see to it that no other run writes there", folder.string(),
+      problem_ = fmt::format("{} cannot be locked: {}; make sure that no other run writes there", folder.string(),
                              std::generic_category().message(errno));
       return;
     }

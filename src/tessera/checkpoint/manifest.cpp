@@ -49,7 +49,7 @@ Json json_of(const Scalar& scalar) {
 uint32_t crc_of_hex(const std::string& text) {
   uint32_t crc = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), crc, 16);
-  if (error != std::errc() || end != text.data() + text.size()) throw Defect("a checksum is no hexadecimal number");
+  if (error != std::errc() || end != text.data() + text.size()) throw Defect("a checksum is not a hexadecimal number");
   return crc;
 }
 
@@ -59,7 +59,7 @@ void require(bool holds, std::string_view what) {
 
 int64_t integer_of(const Json& json) {
   require(json.is_number_integer() && (!json.is_number_unsigned() || json.get<uint64_t>() <= INT64_MAX),
-          "a number is no integer of 64 bits");
+          "a number is not an integer of 64 bits");
   return json.get<int64_t>();
 }
 
@@ -76,7 +76,7 @@ Scalar scalar_of(const Json& json) {
 }
 
 Dims dims_of(const Json& json) {
-  require(json.is_array(), "extents are no list");
+  require(json.is_array(), "extents are not a list");
   Dims dims;
   for (const Json& extent : json) dims.push_back(integer_of(extent));
   return dims;
@@ -108,7 +108,7 @@ StoredTensor tensor_of(const Json& json) {
   const auto count = count_if_fits(tensor.dims, 1);
   require(std::all_of(tensor.dims.begin(), tensor.dims.end(), [](int64_t extent) { return extent >= 0; }) && count &&
               *count <= static_cast<int64_t>(kMostBytes) / (bits_of(tensor.dtype) / 8),
-          "its shape is no tensor's");
+          "its shape is not a tensor's");
   for (const Json& piece : json.at("pieces")) tensor.pieces.push_back(piece_of(piece, tensor));
   return tensor;
 }
@@ -130,7 +130,7 @@ std::string print_manifest(const Manifest& manifest) {
     }
     text += "\n}}\n";
   } catch (const nlohmann::json::exception&) {
-    fail("checkpoint", "a name of a tensor or scalar is no UTF-8 text; rename it to save the model");
+    fail("checkpoint", "a name of a tensor or scalar is not UTF-8 text; rename it to save the model");
   }
   const uint32_t crc = update_crc32(0, text.data(), text.size());
   return fmt::format("{}{}{}{}", kChecksumBegin, hex(crc), kChecksumEnd, text);
@@ -140,14 +140,14 @@ Manifest parse_manifest(std::string_view text, std::string_view what) {
   const auto defect = [&](std::string_view reason) { return Defect(fmt::format("{}: {}", what, reason)); };
   if (!text.starts_with(kChecksumBegin) || text.size() < kChecksumLine ||
       text.substr(kChecksumLine - kChecksumEnd.size(), kChecksumEnd.size()) != kChecksumEnd)
-    throw defect("is no table of a checkpoint, or is cut short");
+    throw defect("is not a table of a checkpoint, or is truncated");
   const std::string_view rest = text.substr(kChecksumLine);
   if (hex(update_crc32(0, rest.data(), rest.size())) != text.substr(kChecksumBegin.size(), 8))
-    throw defect("is damaged: its checksum does not fit");
+    throw defect("is damaged: its checksum does not match");
   std::string tensor;
   try {
     const Json json = Json::parse(text);
-    if (json.at("format") != kFormat) throw Defect("is no table of a checkpoint");
+    if (json.at("format") != kFormat) throw Defect("is not a table of a checkpoint");
     if (json.at("version") != kVersion)
       throw UnknownVersion(
           fmt::format("{}: was written in version {} of the format, but this tessera reads version {}; "
@@ -158,7 +158,7 @@ Manifest parse_manifest(std::string_view text, std::string_view what) {
     if (json.contains("run")) manifest.facts.run = json.at("run").get<std::string>();
     require(manifest.facts.run.size() <= kLongestRun, "a run's name is too long");
     manifest.facts.model = json.at("model").get<std::string>();
-    require(json.at("scalars").is_object() && json.at("tensors").is_object(), "scalars and tensors are no objects");
+    require(json.at("scalars").is_object() && json.at("tensors").is_object(), "scalars and tensors are not objects");
     for (const auto& [name, scalar] : json.at("scalars").items())
       manifest.facts.scalars.emplace(name, scalar_of(scalar));
     for (const auto& [name, entry] : json.at("tensors").items()) {

@@ -141,7 +141,7 @@ void require_writable(const fs::path& folder) {
   fs::create_directories(folder, error);
   if (!fs::is_directory(folder))
     fail("checkpoint", "{}: {}; name a folder for checkpoints", folder.string(),
-         error ? error.message() : "is no folder");
+         error ? error.message() : "is not a folder");
   if (access(folder.c_str(), W_OK | X_OK) != 0)
     fail("checkpoint", "{}: {}; name a folder that can be written", folder.string(),
          std::generic_category().message(errno));

@@ -27,7 +27,7 @@ class Check : public Command {
 
   int run(Console& console) override {
     if (accept_ && !Program::is_written(path_))
-      fail("options", "--accept is for a folder that tessera shard wrote, and '{}' is none; leave it out", path_);
+      fail("options", "--accept is for a folder that tessera shard wrote, and '{}' is not one; leave it out", path_);
     if (!Program::is_written(path_)) models_ = load_models(console, path_);
     const std::vector<std::string> configurations = configurations_asked();
     if (follows_annotations()) {

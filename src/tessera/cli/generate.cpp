@@ -30,7 +30,7 @@ std::vector<int64_t> parse_ids(const std::string& text) {
     const size_t comma = std::min(text.find(',', at), text.size());
     const std::string item = text.substr(at, comma - at);
     if (item.empty() || item.size() > 18 || item.find_first_not_of("0123456789") != std::string::npos)
-      fail_asked("'" + text + "' is no list of tokens; write their numbers, as 15,7,42");
+      fail_asked("'" + text + "' is not a list of tokens; write their numbers, as 15,7,42");
     ids.push_back(std::stoll(item));
     at = comma + 1;
   }
@@ -123,7 +123,7 @@ class Generate : public Command {
     Generator generator(model, mesh, plan, options, compiled, run_.session(console));
     progress.end();
     if (!texts_.empty() && generator.vocabulary() >= 0 && generator.vocabulary() != kBytes)
-      fail_asked("--text wants a byte-level model, with 256 tokens; this one has " +
+      fail_asked("--text needs a byte-level model, with 256 tokens; this one has " +
                  std::to_string(generator.vocabulary()) + ", so give their numbers with --ids or --prompt");
     progress.next("loading weights");
     generator.prepare(prompts, asked_);
@@ -182,7 +182,7 @@ class Generate : public Command {
 
   Model load_whole(const Console& console) const {
     std::vector<Model> models = load_models(console, model_);
-    if (models.size() != 1) fail_asked(model_ + " are the models of ranks; name the one that they were made from");
+    if (models.size() != 1) fail_asked(model_ + " are the models of ranks; name the model from which they were made");
     return inputs_.empty() ? models.front() : fed_by(models.front(), inputs_);
   }
 
@@ -193,7 +193,7 @@ class Generate : public Command {
   int emit_model(const Console& console) const {
     if (!prompts_.empty() || !ids_.empty() || !texts_.empty())
       fail_asked("--emit generates nothing; give no prompts with it");
-    if (batch_ == 0 || capacity_ == 0) fail_asked("--emit wants --batch and --capacity, which are the caches' extents");
+    if (batch_ == 0 || capacity_ == 0) fail_asked("--emit needs --batch and --capacity, which are the caches' extents");
     Model model = load_whole(console);
     require_outputs(console);
     const GeneratorOptions options{.batch = batch_,

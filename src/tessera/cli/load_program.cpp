@@ -51,8 +51,8 @@ Model sized_as_needed(const Model& model, Plan& plan, const InputOptions* inputs
   for (const auto& [symbol, size] : needed)
     if (plan.shapes.erase(symbol) == 0 && inputs && inputs->from_file())
       fail("inputs",
-           "the shapes of the arrays in {} do not say the size of '{}', which decides how many tensors a sequence has; "
-           "give arrays that fit the model's inputs, or --shapes {}=SIZE",
+           "the shapes of the arrays in {} do not give the size of '{}', which decides how many tensors a sequence "
+           "has; give arrays that fit the model's inputs, or --shapes {}=SIZE",
            inputs->path, symbol, symbol);
   console.note("note: compiled for " + sizes_text(needed) + " alone, which decides how many tensors a sequence has");
   return sized;

@@ -38,7 +38,7 @@ int64_t parse_size(std::string_view text, std::string_view item) {
   int64_t size = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
   if (error != std::errc() || end != text.data() + text.size())
-    mistake("shapes", "'" + std::string(item) + "' is no size; write SYMBOL=NUMBER, as batch=8,sequence=128");
+    mistake("shapes", "'" + std::string(item) + "' is not a size; write SYMBOL=NUMBER, as batch=8,sequence=128");
   return size;
 }
 
@@ -90,7 +90,7 @@ CLI::Validator zero_or_more() {
 
 size_t parse_memory(std::string_view text) {
   const std::optional<size_t> bytes = parse_bytes(text);
-  if (!bytes) mistake("memory", "'" + std::string(text) + "' is no size of memory; write bytes, or 512M, or 4G");
+  if (!bytes) mistake("memory", "'" + std::string(text) + "' is not a size of memory; write bytes, or 512M, or 4G");
   return *bytes;
 }
 
@@ -98,13 +98,14 @@ namespace {
 
 int64_t parse_bucket(const std::string& text) {
   const std::optional<size_t> bytes = text == "0" ? 0 : parse_bytes(text);
-  if (!bytes) mistake("buckets", "'" + text + "' is no size of a bucket; write bytes, or 64K, or 1M; or 0, for none");
+  if (!bytes)
+    mistake("buckets", "'" + text + "' is not a size of a bucket; write bytes, or 64K, or 1M; or 0, for none");
   return static_cast<int64_t>(*bytes);
 }
 
 int64_t parse_reshard(const std::string& text) {
   const std::optional<size_t> bytes = text == "0" ? 0 : parse_bytes(text);
-  if (!bytes) mistake("reshard", "'" + text + "' is no size of a change of layout; write bytes, or 64K, or 1M");
+  if (!bytes) mistake("reshard", "'" + text + "' is not a size of a change of layout; write bytes, or 64K, or 1M");
   return static_cast<int64_t>(*bytes);
 }
 

@@ -37,7 +37,7 @@ class Shard : public Command {
     dump_.check();
     if (folder_.empty() && !dry_)
       throw Error(ErrorKind::user, "shard",
-                  "no place to write to; name a folder with -o, or ask for the plan with --dry-run");
+                  "no output is named; name a folder with -o, or give --dry-run to see the plan");
     Model model = load_model(console, model_);
     Plan plan = plan_.plan(model, console);
     if (const SymbolSizes fixed = parse_shapes(fixed_); !fixed.empty()) {

@@ -253,7 +253,7 @@ class Train : public Command {
     const SessionOptions session_options = options.session;
     Trainer trainer(written_, std::move(programs), std::move(data), std::move(options));
     const int64_t ranks = run_.ranks_of_process(console, program.mesh());
-    int64_t process = trainer.session().process_bytes();
+    int64_t process = trainer.process_bytes();
     if (console.connection) process = std::ranges::max(console.connection->from_all(process));
     const MemoryClasses memory(step, program, trainer.peak_bytes(), evaluation_bytes, ranks, process + process_beside);
     tell_selection(console, step);

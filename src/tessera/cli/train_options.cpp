@@ -225,7 +225,7 @@ void TrainOptions::read_config() const {
         if (const std::string name = known->get_name();
             name.starts_with("--") && name != "--help" && name != "--config")
           names += (names.empty() ? "" : ", ") + name.substr(2);
-      wrong_training(config + " has a key '" + key + "' that is no option; the options are " + names);
+      wrong_training(config + " has a key '" + key + "' that is not an option; the options are " + names);
     }
     if (option->count() > 0) continue;
     try {

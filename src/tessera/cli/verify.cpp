@@ -46,7 +46,8 @@ class Verify : public Command {
 
   int run(Console& console) override {
     if (!expected_.empty() && !inputs_.from_file())
-      throw Error(ErrorKind::user, "verify", "--expected belongs to certain inputs; give them with --inputs");
+      throw Error(ErrorKind::user, "verify",
+                  "--expected needs the inputs to which it belongs; give them with --inputs");
     if (std::optional<int> ended = run_.begin(console, always_ ? "verify --first-diverging" : "verify")) return *ended;
     inputs_.memory_limit = run_.memory.bytes();
     Model whole = inputs_.fed(load_model(console, model_));

@@ -38,14 +38,14 @@ class Reader {
   std::string needed(const std::string& name, const std::string& because) const {
     auto value = variables_(name);
     if (!value || value->empty())
-      fail("launch", "{} is set, as {} sets it, but {} is not; set both, or neither, or say --engine=threads", because,
+      fail("launch", "{} is set, as {} sets it, but {} is not; set both, or neither, or give --engine=threads", because,
            launcher_, name);
     return *value;
   }
   int number(const std::string& name, const std::string& because) const {
     const std::string value = needed(name, because);
     const auto result = parse<int>(value);
-    if (!result) fail("launch", "{}={} is no number; {} sets it to one", name, value, launcher_);
+    if (!result) fail("launch", "{}={} is not a number; {} sets it to one", name, value, launcher_);
     return *result;
   }
   int number_or(const std::string& name, int otherwise) const { return has(name) ? number(name, name) : otherwise; }
@@ -118,7 +118,7 @@ std::optional<Launched> from_slurm(const Variables& variables) {
   const Reader reader(variables, "srun");
   if (!reader.has("SLURM_STEP_ID") && (!reader.has("SLURM_PROCID") || reader.has("SLURM_JOB_ID"))) return std::nullopt;
   const auto step = parse<int64_t>(reader.needed("SLURM_STEP_ID", "SLURM_PROCID"));
-  if (!step) fail("launch", "SLURM_STEP_ID={} is no number; srun sets it to one", reader.text("SLURM_STEP_ID"));
+  if (!step) fail("launch", "SLURM_STEP_ID={} is not a number; srun sets it to one", reader.text("SLURM_STEP_ID"));
   if (*step >= kFirstReservedStep) return std::nullopt;
   reader.needed("SLURM_PROCID", "SLURM_STEP_ID");
   Launched launch = reader.launch(Engine::gloo, "SLURM_PROCID",
@@ -172,7 +172,7 @@ Launched gloo_launch(const std::optional<Launched>& mpi, const std::optional<Lau
 /// `engines`: the options with which the user chooses an engine.
 void require_agreement(const Launched& torchrun, const Launched& other, std::string_view engines) {
   if (other.size == 0 || (other.rank == torchrun.rank && other.size == torchrun.size)) return;
-  fail("launch", "{} says that this is rank {} of {}, but RANK and WORLD_SIZE say {} of {}; unset these, or say {}",
+  fail("launch", "{} says that this is rank {} of {}, but RANK and WORLD_SIZE say {} of {}; unset these, or give {}",
        other.launcher, other.rank, other.size, torchrun.rank, torchrun.size, engines);
 }
 
@@ -182,7 +182,7 @@ int parse_port(std::string_view text, std::string_view name) {
   constexpr int kMostPort = 65535;
   const auto port = parse<int>(text);
   if (!port || *port < 1 || *port > kMostPort)
-    fail("launch", "{}={} is no port; give one from 1 to {}", name, text, kMostPort);
+    fail("launch", "{}={} is not a port; give one from 1 to {}", name, text, kMostPort);
   return *port;
 }
 
@@ -195,7 +195,7 @@ std::string_view name_of(Engine engine) {
 Engine engine_named(std::string_view name) {
   for (const EngineRow& row : kEngines)
     if (row.name == name) return row.engine;
-  fail("launch", "there is no engine '{}'; there are auto, threads, processes, mpi and gloo", name);
+  fail("launch", "there is no engine '{}'; the engines are auto, threads, processes, mpi and gloo", name);
 }
 
 Variables process_environment() {
@@ -221,7 +221,7 @@ Launched find_launch(Engine asked, const Variables& variables) {
   if (torchrun && variables("TORCHELASTIC_RUN_ID")) return *torchrun;
   const bool step_of_many = slurm && slurm->size > 1;
   if (torchrun && mpi) require_agreement(*torchrun, *mpi, "--engine=mpi or --engine=gloo");
-  if (torchrun && !mpi && step_of_many) require_agreement(*torchrun, *slurm, "--engine=gloo to go by them");
+  if (torchrun && !mpi && step_of_many) require_agreement(*torchrun, *slurm, "--engine=gloo to follow them");
   if (mpi) return *mpi;
   if (torchrun) return *torchrun;
   if (step_of_many) return gloo_launch(mpi, torchrun, slurm, variables);

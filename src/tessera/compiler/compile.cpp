@@ -35,7 +35,8 @@ AnnotationRequest AnnotationRequest::parse(std::string_view text, std::string_vi
   size_t bracket = text.find_last_of('[');
   size_t equals = bracket == std::string_view::npos ? std::string_view::npos : text.rfind('=', bracket);
   if (equals == std::string_view::npos || equals == 0)
-    fail(stage, "'{}' is no annotation; write NAME=[d, …] with one entry per dimension, as 'h.*.weight=[-, tp]'", text);
+    fail(stage, "'{}' is not an annotation; write NAME=[d, …] with one entry per dimension, as 'h.*.weight=[-, tp]'",
+         text);
   auto trim = [](std::string_view piece) {
     while (piece.ends_with(' ')) piece.remove_suffix(1);
     while (piece.starts_with(' ')) piece.remove_prefix(1);
@@ -110,7 +111,7 @@ PlaceRequest PlaceRequest::parse(std::string_view text, std::string_view by) {
     equals = text.find('=', equals + 1);
   if (equals == std::string_view::npos) equals = text.rfind('=');
   if (equals == std::string_view::npos || equals == 0 || equals + 1 == text.size())
-    fail("place", "'{}' is no place; write NAME=AXIS:INDEX, as 'h.1.*=pp:1'", text);
+    fail("place", "'{}' is not a place; write NAME=AXIS:INDEX, as 'h.1.*=pp:1'", text);
   return {std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)), std::string(by)};
 }
 
@@ -309,8 +310,8 @@ class Compiler {
     for (const auto& value : graph().values())
       if (value->next && !rewrite::only_moves(*value))
         fail("precision",
-             "the state '{}' steps, and would be rounded in each step; leave out --dtype, or let the model say what is "
-             "computed in {} (by Casts of its states)",
+             "the state '{}' changes, and each step would round it; leave out --dtype, or cast the states to {} in the "
+             "model",
              value->name, name_of(options_.compute));
     rewrite::lower_precision(*result_.model, options_.compute);
     observe("lower_precision", [this] { return print_text(*result_.model); });
@@ -340,8 +341,7 @@ class Compiler {
         fail("annotate", "'{}' has {} dimensions, but '{}' has {} entries; write one entry per dimension", name,
              value.rank(), request.sharding, request.entries());
       result_.warnings.push_back(
-          fmt::format("{}: '{}' has {} dimensions, so that it cannot lie as {}; propagation "
-                      "decides there",
+          fmt::format("{}: '{}' has {} dimensions, so that it cannot have the layout {}; propagation decides there",
                       request.by, name, value.rank(), request.sharding));
       return;
     }
@@ -389,8 +389,8 @@ class Compiler {
         if (!value || !value->has_shape() || value->kind == ValueKind::expression) {
           if (exact && !request.optional)
             fail("annotate",
-                 "'{}' takes part in shape computation only, or nothing needs it, so that it has no layout; annotate a "
-                 "tensor that carries data",
+                 "'{}' is used in shape computation only, or not at all, so that it has no layout; annotate a tensor "
+                 "that carries data",
                  name);
           if (exact && request.sharding.find('{') != std::string::npos)
             result_.warnings.push_back(fmt::format(
@@ -402,7 +402,7 @@ class Compiler {
         Sharding sharding = parse_sharding(request.for_rank(value->rank()), value->shape(), options_.mesh, name);
         if (!sharding.at.empty())
           fail("annotate",
-               "'{}': a tensor lives where its node runs; leave out at({}), and place the node: --place '{}={}'", name,
+               "'{}': a tensor is where its node runs; leave out at({}), and place the node: --place '{}={}'", name,
                print_place(sharding.at, options_.mesh), name, request_of(sharding.at, options_.mesh));
         if (const auto cut = cut_within_bytes(*value, sharding))
           fail("annotate",
@@ -426,7 +426,7 @@ class Compiler {
     if (request.optional) {
       if (may_name_stack(request))
         result_.warnings.push_back(
-            fmt::format("{}: what '{}' stands for is not stacked here; propagation decides how it lies", request.by,
+            fmt::format("{}: the parameters '{}' are not stacked here; propagation decides their layout", request.by,
                         request.pattern));
       return;
     }
@@ -527,7 +527,7 @@ class Compiler {
       result_.notes.push_back("preset " + names + " (implied by the mesh)");
     } else {
       result_.notes.push_back(fmt::format(
-          "no preset, since there are annotations; add --preset {} for what the mesh implies without any", names));
+          "no preset is applied, since there are annotations; add --preset {} for those that the mesh implies", names));
     }
   }
 

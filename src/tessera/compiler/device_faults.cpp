@@ -176,7 +176,7 @@ class FaultFinder {
     }
     if (!is_possible(*configuration)) return;
     if (annotation.stage && *annotation.stage < 0)
-      say("{} is no stage of a pipeline; number stages from 0", *annotation.stage);
+      say("{} is not a stage of a pipeline; number stages from 0", *annotation.stage);
     auto defaults = defaults_.find(configuration->name);
     if (defaults == defaults_.end())
       defaults = defaults_.emplace(configuration->name, DefaultDevices(*model_.graph, *configuration)).first;
@@ -221,7 +221,7 @@ class FaultFinder {
     std::map<int64_t, const DeviceGroup*> groups;
     for (const DeviceGroup& group : spec.groups) {
       if (!groups.emplace(group.key, &group).second) say("the group {} is defined twice; define it once", group.key);
-      if (group.devices.empty()) say("the group {} has no devices; name one at least", group.key);
+      if (group.devices.empty()) say("the group {} has no devices; name at least one", group.key);
       std::set<int64_t> members;
       for (int64_t device : group.devices) {
         if (device < 0 || device >= configuration.num_devices)
@@ -273,14 +273,14 @@ class FaultFinder {
   }
 
   void look_at_factors(const ShardedAxis& axis, const Expr* extent) {
-    if (axis.factors.empty()) say("its axis {} is listed, but not split; say into how many shards", axis.axis);
+    if (axis.factors.empty()) say("its axis {} is listed, but not split; give the number of shards", axis.axis);
     int64_t product = 1;
     Expr symbols = 1;
     int unknown = 0;
     for (const ShardedFactor& factor : axis.factors) {
-      if (factor.shards < 1) say("its axis {} is split into {} shards; give one at least", axis.axis, factor.shards);
+      if (factor.shards < 1) say("its axis {} is split into {} shards; give at least one", axis.axis, factor.shards);
       if (factor.size && (*factor.size < 0 || (*factor.size == 0 && !(extent && extent->is(0)))))
-        return say("a factor of its axis {} has {} elements; give one at least", axis.axis, *factor.size);
+        return say("a factor of its axis {} has {} elements; give at least one", axis.axis, *factor.size);
       const auto size = extent ? size_of(factor, *extent) : std::nullopt;
       if (!size)
         ++unknown;

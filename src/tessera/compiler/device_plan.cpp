@@ -138,7 +138,7 @@ class Follower {
       try {
         named = Mesh::parse(*text);
       } catch (const Error&) {
-        warn("the model's metadata '{}' are no mesh: '{}'; its axes are named anew", mesh_key(configuration_.name),
+        warn("the model's metadata '{}' are not a mesh: '{}'; its axes get new names", mesh_key(configuration_.name),
              *text);
       }
     }
@@ -186,7 +186,7 @@ class Follower {
     std::vector<std::string> holders;
     for (const auto& shard : list_of(spec, defaults_->of(annotation)).holders)
       holders.push_back(fmt::format("{}", fmt::join(shard, "+")));
-    warn("{}: '{}'{} in {} shards on devices {} has no layout of its own; it lies as {} over {}", node.label(),
+    warn("{}: '{}'{} in {} shards on devices {} is not a layout of this mesh; it gets {} over {}", node.label(),
          spec.tensor, shape, shards_of(spec), fmt::join(holders, ","), layout, plan_.mesh.str());
   }
 
@@ -278,7 +278,7 @@ class Follower {
     if (!any && said && said->stage) {
       const MeshLayout& found = layouts_.at(whole_on(defaults_->of(*said)));
       if (found.exact) return found.layout.at;
-      warn("{}: the devices {} of its stage are no place in the mesh {}; it runs on all", node->label(),
+      warn("{}: the devices {} of its stage are not a place in the mesh {}; it runs on all", node->label(),
            fmt::join(defaults_->of(*said), ","), plan_.mesh.str());
       return {};
     }

@@ -93,7 +93,7 @@ Explanation explain(const Compiled& compiled, const std::string& tensor) {
          "the model, as compiled, has no tensor '{}'{} (use names of the file; rewriting may have absorbed the tensor)",
          tensor, nearest_names(tensor_names(*compiled.model->graph), tensor));
   if (value->kind == ValueKind::expression || !value->has_shape())
-    fail("explain", "'{}' takes part in shape computation only and has no layout; ask about a tensor that carries data",
+    fail("explain", "'{}' is used in shape computation only and has no layout; name a tensor that carries data",
          tensor);
   Explanation explanation = Explainer(compiled, value).run();
   if (value->name != tensor)

@@ -14,8 +14,8 @@ Pairing Pairing::parse(const std::string& text) {
   if (pairing.state.empty() || (pairing.next && pairing.next->empty()) || stars(pairing.state) > 1 ||
       (pairing.next && stars(*pairing.next) != stars(pairing.state)))
     fail("state",
-         "'{}' is no pair of a state and its next value; write STATE=NEXT, as 'w=next.w', or '*=next.*' with one '*' "
-         "on each side",
+         "'{}' is not a pair of a state and its next value; write STATE=NEXT, as 'w=next.w', or '*=next.*' with one "
+         "'*' on each side",
          text);
   return pairing;
 }

@@ -104,7 +104,7 @@ ProgramOptions without_buckets(const ProgramOptions& options) {
 // than it takes.
 ProgramOptions with_recomputation(const std::shared_ptr<const Source>& source, const ProgramOptions& options) {
   if (options.memory_limit == 0)
-    fail("recompute", "'auto' computes as much again as fits into a limit; say what may be used, with --memory-limit");
+    fail("recompute", "'auto' recomputes what does not fit into a memory limit; give one");
   ProgramOptions trial = without_buckets(options);
   trial.recompute_to_fit = false;
   trial.memory_limit = 0;
@@ -138,13 +138,13 @@ ProgramOptions with_recomputation(const std::shared_ptr<const Source>& source, c
 }
 
 void require_small_reshards(const spmd::Program& program, int64_t most) {
-  if (most < 0) fail("reshard", "changes of layout of at most {} bytes are none; give 0 or more", most);
+  if (most < 0) fail("reshard", "changes of layout cannot be limited to {} bytes; give 0 or more", most);
   for (const ReshardSummary& reshard : summarize(program).reshards)
     if (reshard.bytes > most)
       fail(
           "reshard",
-          "'{}' lies as {}, and {} needs it as {}: in {}, a rank receives {} bytes, more than the {} that are allowed; "
-          "annotate either of the two otherwise, or allow more",
+          "'{}' has the layout {}, and {} needs it as {}: in {}, a rank receives {} bytes, more than the {} that are "
+          "allowed; annotate one of the two otherwise, or allow more",
           reshard.tensor, reshard.from, reshard.consumer, reshard.to, fmt::join(reshard.steps, ", "), reshard.bytes,
           most);
 }

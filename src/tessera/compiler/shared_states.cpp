@@ -65,7 +65,7 @@ void SharedStates::require_alike(const spmd::Placement& own, const spmd::Placeme
   if (own.global == other.global && own.sharding == other.sharding) return;
   fail("state",
        "the programs that share the state '{}' hold it in different ways, one as {}, the other as {}; place and store "
-       "it alike in both (--place, --store)",
+       "it in the same way in both (--place, --store)",
        own.name, text(own), text(other));
 }
 

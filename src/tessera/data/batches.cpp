@@ -26,7 +26,7 @@ namespace {
 class TokenBatches : public Batches::Maker {
  public:
   explicit TokenBatches(const BatchOptions& options) : options_(options), samples_(options.samples) {
-    if (options.batch < 1) fail("data", "a batch of {} samples is none; give at least 1", options.batch);
+    if (options.batch < 1) fail("data", "batch is {}; it must be at least 1", options.batch);
     require_room();
   }
 
@@ -40,7 +40,7 @@ class TokenBatches : public Batches::Maker {
   Batch make(int64_t cursor) const override {
     check(cursor >= 0, "cursors count from 0");
     if (single_pass() && cursor >= samples_.pass())
-      fail("data", "sample {} is past the end of the data, which has {} samples; ask for fewer steps", cursor,
+      fail("data", "sample {} is past the end of the data, which has {} samples; request fewer steps", cursor,
            samples_.pass());
     const Dims dims = {options_.batch, options_.samples.sequence};
     Batch batch{cursor, cursor + options_.batch, 0, {}};
@@ -115,7 +115,7 @@ class ArrayBatches : public Batches::Maker {
     check(step >= 0, "steps count from 0");
     if (step >= steps_)
       fail("data",
-           "{}: has {} steps, but step {} is asked for (the first is 0); ask for fewer steps, or add to the file",
+           "{}: has {} steps, but step {} is requested (the first is 0); request fewer steps, or add to the file",
            what_, steps_, step);
     Batch batch{step, step + 1, 0, {}};
     for (const auto& [name, dims] : dims_) batch.tensors.emplace(name, slice(name, step));

@@ -78,8 +78,8 @@ SourceSpec parse_source(std::string_view text, std::string_view all) {
       has_weight = true;
     } else {
       fail("data",
-           "'{}': '{}' is no type (uint8, uint16, uint32, npz) and no weight where one may stand; write "
-           "PATH[:TYPE][:WEIGHT], with '\\:' for a colon in the path",
+           "'{}': '{}' is neither a type (uint8, uint16, uint32, npz) nor a weight; write PATH[:TYPE][:WEIGHT], with "
+           "'\\:' for a colon in the path",
            text, piece);
     }
   }
@@ -107,7 +107,7 @@ Separator parse_separator(std::string_view text) {
     for (std::string_view piece : split_unescaped(text.substr(kPrefix.size()), ',')) {
       const auto token = whole_number_of<int64_t>(trim(piece));
       if (!token || *token < 0)
-        fail("data", "separator '{}': '{}' is no token; write token:ID or token:ID,ID,…", text, piece);
+        fail("data", "separator '{}': '{}' is not a token; write token:ID or token:ID,ID,…", text, piece);
       separator.tokens.push_back(*token);
     }
     return separator;

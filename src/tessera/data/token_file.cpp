@@ -41,7 +41,7 @@ TokenFile::TokenFile(const SourceSpec& spec, int64_t vocabulary)
   if (bytes == 0) fail("data", "{}: is empty; give a file with tokens", name_);
   if (bytes % width != 0)
     fail("data",
-         "{}: its {} bytes are no whole number of uint{} tokens; it is cut short, or has another type (:uint8, "
+         "{}: its {} bytes are not a whole number of uint{} tokens; it is truncated, or has another type (:uint8, "
          ":uint16, :uint32)",
          name_, bytes, 8 * width);
   size_ = bytes / width;

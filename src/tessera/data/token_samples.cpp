@@ -21,14 +21,14 @@ void require_separator_fits(const Separator& separator, const SourceSpec& source
       fail("data", "the document separator has the token {}, which is outside the vocabulary of {} (0 to {})", token,
            vocabulary, vocabulary - 1);
   if (separator.text && source.storage != Storage::uint8)
-    fail("data", "{}: a separator that is text ends documents of text files only; write token:ID for files of tokens",
+    fail("data", "{}: a text separator works for text files only; write token:ID for files of tokens",
          source.path.string());
 }
 
 }  // namespace
 
 TokenSamples::TokenSamples(const SampleOptions& options) : options_(options), mixture_(weights_of(options.sources)) {
-  if (options.sequence < 1) fail("data", "a sequence of {} tokens is none; give at least 1", options.sequence);
+  if (options.sequence < 1) fail("data", "sequence is {}; it must be at least 1", options.sequence);
   if (!(options.held_out >= 0 && options.held_out < 1))
     fail("data", "the held-out fraction {} is not in [0, 1); give 0.05, for example", options.held_out);
   for (const SourceSpec& spec : options.sources) {

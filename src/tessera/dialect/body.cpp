@@ -16,7 +16,7 @@ AttributeValue reference(std::string_view name, int type) {
 
 std::string text_of(const Attribute& attribute) {
   if (const auto* number = std::get_if<int64_t>(&attribute.value)) return fmt::format("{}={}", attribute.name, *number);
-  fail_running("internal", "attribute {} of an index is no integer", attribute.name);
+  fail_running("internal", "attribute {} of an index is not an integer", attribute.name);
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ void require_even(const Outgoing& outgoing, std::string_view attribute, std::str
   }
   std::string fix;
   for (const std::string& symbol : symbols) fix += fmt::format("{}{}=…", fix.empty() ? "" : ",", symbol);
-  if (!fix.empty()) fix = fmt::format("; if it is a size that is always the same, say it: --shapes {}", fix);
+  if (!fix.empty()) fix = fmt::format("; if this size is always the same, give it with --shapes {}", fix);
   outgoing.refuse(
       "its members' blocks have {} elements, and {} moves equal blocks only; split a dimension that {} ranks divide, "
       "or write --dialect=tessera{}",

@@ -121,7 +121,7 @@ std::string form_for(std::string_view op, const std::vector<std::string>& axes, 
   if (op == "ReduceScatter") return bytes <= kSmallBytes ? "exchange" : "ring";
   for (const Form& form : kForms)
     if (form.op == op) return std::string(form.name);
-  fail_running("internal", "{} is no operator with a form", op);
+  fail_running("internal", "{} is not an operator with a form", op);
 }
 
 }  // namespace tessera::dialect

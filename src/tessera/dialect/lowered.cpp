@@ -37,20 +37,20 @@ const FunctionCheck::Expected& FunctionCheck::expected(const Spec& spec, const s
 std::string FunctionCheck::flaw_of(const Function& function, const std::vector<Function>& functions) {
   const auto text = get_metadata(function, kFunctionKey);
   const auto spec = stated_spec(function);
-  if (!spec) return fmt::format("the function '{}' does not say which collective it is", function.name);
+  if (!spec) return fmt::format("the function '{}' does not name its collective", function.name);
   const std::string what = fmt::format("{} ({}) over {}", spec->op, spec->form, fmt::join(spec->axes, ","));
   const Numbering::Steps steps = numbering_.number(function, functions);
   try {
     const Expected& wanted = expected(*spec, *text);
     for (const auto& [number, node] : steps.all)
       if (!wanted.steps.contains(number))
-        return fmt::format("the function '{}' is not {} as it says: {} is no step of that", function.name, what,
-                           node->label());
+        return fmt::format("the function '{}' is not the {} that it claims to be: {} is not a step of it",
+                           function.name, what, node->label());
     if (steps.given != wanted.given)
-      return fmt::format("the function '{}' is not {} as it says: steps are missing, or in another order",
+      return fmt::format("the function '{}' is not the {} that it claims to be: steps are missing, or in another order",
                          function.name, what);
   } catch (const Error& error) {
-    return fmt::format("the function '{}' says that it is {}, which cannot be: {}", function.name, what, error.what());
+    return fmt::format("the function '{}' claims to be {}, which is impossible: {}", function.name, what, error.what());
   }
   for (const auto& node : function.body->nodes())
     if (const Function* callee = called_by(*node, functions); callee && callee != &function)

@@ -255,14 +255,15 @@ std::optional<Reduction> reduction_named(std::string_view name) {
 Reduction reduction_of(const Node& node) {
   const std::string name = node.get_string("reduction", "sum");
   if (const auto reduction = reduction_named(name)) return *reduction;
-  wrong(node, "there is no reduction '{}'; there are sum, max, min and mean", name);
+  wrong(node, "there is no reduction '{}'; use sum, max, min or mean", name);
 }
 
 Expr stated_extent(const Node& node, std::string_view attribute, const Expr& otherwise) {
   const auto* text = node.get<std::string>(attribute);
   if (!text) return otherwise;
   auto extent = Expr::parse(*text);
-  if (!extent) wrong(node, "its {} '{}' is no expression; write one over axis indices, as 4 + @tp", attribute, *text);
+  if (!extent)
+    wrong(node, "its {} '{}' is not an expression; write one over axis indices, as 4 + @tp", attribute, *text);
   return *extent;
 }
 

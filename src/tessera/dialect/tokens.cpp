@@ -143,15 +143,15 @@ void check_chain(const Graph& graph, const std::vector<Link>& links) {
       auto other = std::find_if(links.begin(), links.end(),
                                 [&](const Link& each) { return each.node != link.node && each.before == link.before; });
       fail("dialect",
-           "{}: its token is not that of {}, which comes before it{}; a token has one reader, and each node "
-           "takes that of the one before",
+           "{}: its token is not that of {}, which precedes it{}; a token has one reader, and each node takes the "
+           "token of the node before",
            link.node->label(), links[i - 1].node->label(),
            other == links.end() ? "" : fmt::format(", but one that {} takes too", other->node->label()));
     }
     if (link.before->uses.size() > 1 && !(i == 0 && is_constant(*link.before))) {
       const Node* other =
           link.before->uses[0].node == link.node ? link.before->uses[1].node : link.before->uses[0].node;
-      fail("dialect", "{}: its token goes to {}, too; a token has one reader", link.node->label(), other->label());
+      fail("dialect", "{}: its token is also read by {}; a token has one reader", link.node->label(), other->label());
     }
     if (i + 1 < links.size() && graph.is_output(link.after))
       fail("dialect", "{}: its token is an output, but {} comes after it; the last token is the output",
@@ -179,7 +179,8 @@ bool thread_tokens(OnnxModel& model) {
   if (!last) return false;
   graph.rename(last, kLastToken);
   if (last->name != kLastToken)
-    fail("write", "the model calls a tensor '{}', which stands for the order of communication; rename it", kLastToken);
+    fail("write", "the model has a tensor '{}', a name that is reserved for the order of communication; rename it",
+         kLastToken);
   graph.outputs.push_back(last);
   return true;
 }

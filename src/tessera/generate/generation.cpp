@@ -24,15 +24,15 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
 
 void require_options(const GeneratorOptions& options) {
-  if (options.batch < 1) fail("generate", "a batch of {} texts is none; give one at least", options.batch);
-  if (options.capacity < 2) fail("generate", "a capacity of {} tokens is too small; give 2 at least", options.capacity);
+  if (options.batch < 1) fail("generate", "batch is {}; it must be at least 1", options.batch);
+  if (options.capacity < 2) fail("generate", "a capacity of {} tokens is too small; give at least 2", options.capacity);
   if (options.capacity > kMostTokens)
-    fail("generate", "a capacity of {} tokens is too large; give {} at most", options.capacity, kMostTokens);
+    fail("generate", "a capacity of {} tokens is too large; give at most {}", options.capacity, kMostTokens);
   const std::optional<DType>& type = options.cache_dtype;
   if (type && *type != DType::float32 && *type != DType::bfloat16 && *type != DType::float16)
-    fail("generate", "caches of {} hold no keys; float32, bfloat16 and float16 do", name_of(*type));
+    fail("generate", "caches cannot be stored in {}; use float32, bfloat16 or float16", name_of(*type));
   if (type && options.best != CacheForm::held)
-    fail("generate", "only caches that are held may have a type of their own; leave it out, or hold them");
+    fail("generate", "only held caches may have a type of their own; leave it out, or hold the caches");
 }
 
 void require_room(const std::vector<std::vector<int64_t>>& prompts, int64_t max_new, const GeneratorOptions& options) {
@@ -40,7 +40,7 @@ void require_room(const std::vector<std::vector<int64_t>>& prompts, int64_t max_
   for (size_t i = 0; i < prompts.size(); ++i)
     if (const auto length = static_cast<int64_t>(prompts[i].size()); length > most - max_new)
       fail("generate", "prompt {} has {} tokens and may gain {}, but caches hold {}{}", i, length, max_new, most,
-           options.grows ? " at most; ask for fewer new tokens" : "; give them a larger capacity");
+           options.grows ? " at most; request fewer new tokens" : "; give them a larger capacity");
 }
 
 generate::HeldDecoder held_in(const Model& model, const generate::DecoderPorts& ports, const GeneratorOptions& options,
@@ -64,11 +64,11 @@ double milliseconds_since(Clock::time_point start) {
 
 void require_asked(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options) {
   require_sampling(options.sampling);
-  if (options.max_new < 1) fail("generate", "{} new tokens are none; ask for one at least", options.max_new);
+  if (options.max_new < 1) fail("generate", "max_new is {}; it must be at least 1", options.max_new);
   if (options.max_new > kMostTokens)
-    fail("generate", "{} new tokens are too many; ask for {} at most", options.max_new, kMostTokens);
+    fail("generate", "max_new is {}; it must be at most {}", options.max_new, kMostTokens);
   for (size_t i = 0; i < prompts.size(); ++i)
-    if (prompts[i].empty()) fail("generate", "prompt {} is empty; give one token at least", i);
+    if (prompts[i].empty()) fail("generate", "prompt {} is empty; give at least one token", i);
 }
 
 void require_asked(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options,
@@ -99,13 +99,12 @@ struct Generator::Impl {
     if (options.best == CacheForm::held)
       if (auto held = hold(options.capacity, reason)) return load(std::move(*held));
     if (options.cache_dtype)
-      fail("generate", "caches may have a type of their own only where they are held, and here they are not: {}",
-           reason);
+      fail("generate", "only held caches may have a type of their own, and these are not held: {}", reason);
     form = options.best == CacheForm::none || ports.caches.empty() ? CacheForm::none : CacheForm::handed;
     if (connection && form == CacheForm::handed)
       fail("generate",
-           "caches that go from run to run are in rank 0's process only; leave ranks threads of one process, or run "
-           "over the whole text for each token{}{}",
+           "caches that are handed from run to run are in rank 0's process only; run ranks as threads of one process, "
+           "or run over the whole text for each token{}{}",
            reason.empty() ? "" : ". They are not held since: ", reason);
     decoder = form == CacheForm::none ? generate::uncached_decoder(source()) : generate::handed_decoder(source());
   }
@@ -132,9 +131,7 @@ struct Generator::Impl {
   }
 
   const generate::Decoder& loaded() const {
-    if (!decoder)
-      fail("generate",
-           "caches could neither grow nor become what they were; make the generator anew, with more memory");
+    if (!decoder) fail("generate", "caches could neither grow nor be restored; make a new generator, with more memory");
     return *decoder;
   }
 
@@ -162,11 +159,13 @@ struct Generator::Impl {
     loaded();
     require_asked(prompts, asked);
     for (int64_t id : asked.stop)
-      if (!is_token(id)) fail("generate", "the stop token {} is none of the model's, which are {}", id, tokens_text());
+      if (!is_token(id))
+        fail("generate", "the stop token {} is not a token of the model, whose tokens are {}", id, tokens_text());
     if (form == CacheForm::held) require_room(prompts, asked.max_new, options);
     for (size_t i = 0; i < prompts.size(); ++i)
       for (int64_t id : prompts[i])
-        if (!is_token(id)) fail("generate", "prompt {} has the token {}, but the model's are {}", i, id, tokens_text());
+        if (!is_token(id))
+          fail("generate", "prompt {} has the token {}, but the model's tokens are {}", i, id, tokens_text());
   }
 
   /// Sees to it that caches have room for so many tokens of a text; keeps what they have, if it `goes_on`. If that

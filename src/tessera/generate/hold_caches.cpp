@@ -167,8 +167,7 @@ class CacheHolder {
     Node* join = rewrite::made_by(find(cache.present), "Concat");
     if (!join || join->inputs.size() != 2 || join->inputs[0] != past ||
         rewrite::axis_of(*join, "axis", 0, past->rank()) != 2 || past->uses.size() != 1)
-      fail("generate",
-           "the output '{}' is not the cache '{}' with more tokens behind it, or that is read otherwise, too",
+      fail("generate", "the output '{}' is not the cache '{}' with tokens appended, or the cache has other readers",
            cache.present, cache.past);
     Value* next = hold(join->inputs[1], cache.past, join);
     next->type = join->outputs[0]->type;  // past + sequence until set_past makes it the capacity
@@ -202,7 +201,8 @@ class CacheHolder {
         if (result && result->has_shape())
           for (const Expr& extent : result->shape())
             if (mentions(extent, total) && mentions(extent, sequence_))
-              fail("generate", "{} makes '{}' of earlier tokens without the new ones", node->label(), result->name);
+              fail("generate", "{} computes '{}' from earlier tokens without the new ones", node->label(),
+                   result->name);
     if (const TokenMeeting meeting = where_tokens_meet(graph(), total); meeting.node)
       fail("generate", "{} combines all tokens along dimension {} of '{}', where a cache has unused places",
            meeting.node->label(), meeting.dim, meeting.value->name);
@@ -223,13 +223,13 @@ class CacheHolder {
       if (Value* mask = node->input(ops::kMask)) {
         Value* longer = longer_mask(graph(), mask, sequence_, capacity_, node);
         if (!longer)
-          fail("generate", "{} has a mask of its own, which is not of the places of keys alone", node->label());
+          fail("generate", "{} has a mask that does not depend on the positions of keys alone", node->label());
         graph().set_input(node, ops::kMask, longer);
       }
       const Shape &query = ops::shape_of(*node, ops::kQuery), &key = ops::shape_of(*node, ops::kKey);
       if (query.size() != 4 || node->input(ops::kPastKey) || node->input(ops::kKeyLengths) || query[2] != sequence ||
           key[2] != sequence)
-        fail("generate", "{}: queries {} and keys {} are not of the same tokens", node->label(), to_string(query),
+        fail("generate", "{}: queries {} and keys {} do not belong to the same tokens", node->label(), to_string(query),
              to_string(key));
       for (const auto& [operand, what] : {std::pair(ops::kKey, "key"), std::pair(ops::kValue, "value")})
         graph().set_input(node, operand, hold(node->inputs[operand], fmt::format("cache.{}.{}", count, what), node));
@@ -276,7 +276,7 @@ class CacheHolder {
           fail("generate", "{} computes with the number of tokens, {}", node.label(),
                held_.given ? "so that each new token changes the keys and values of those before it (as frequencies "
                              "that depend on the length do, dynamic NTK's)"
-                           : "which the extents of caches with room for more do not say");
+                           : "which the extents of caches with spare room do not give");
       }
     }
   }

@@ -71,8 +71,8 @@ std::pair<int64_t, int64_t> shown(const std::vector<int64_t>& mask, int64_t row,
          path, *other, row);
   if (!std::all_of(last, end, is_hidden))
     fail("generate",
-         "{}: the array 'attention_mask' hides tokens in the middle of prompt {}; padding must stand before a prompt "
-         "or behind it, or give each prompt as an array of its own",
+         "{}: the array 'attention_mask' hides tokens in the middle of prompt {}; padding must be before or after a "
+         "prompt; or give each prompt as an array of its own",
          path, row);
   return {first - begin, last - begin};
 }
@@ -110,11 +110,11 @@ std::vector<std::vector<int64_t>> read_prompts(const std::filesystem::path& path
   } else {
     for (const auto& [name, what] : kNoPrompts)
       if (named(arrays, name))
-        fail("generate", "{}: the array '{}' is {} and no prompt; keep the ids alone, or name them 'input_ids'",
+        fail("generate", "{}: the array '{}' is {}, not a prompt; keep the ids alone, or name them 'input_ids'",
              path.string(), name, what);
     for (const auto& [name, array] : arrays) add_prompts(prompts, name, array, nullptr, path.string());
   }
-  if (prompts.empty()) fail("generate", "{} holds no prompt", path.string());
+  if (prompts.empty()) fail("generate", "{} contains no prompt", path.string());
   return prompts;
 }
 

@@ -49,10 +49,10 @@ std::vector<Candidate> heaviest(std::vector<Candidate> all, size_t most, double 
 
 void require_sampling(const Sampling& sampling) {
   if (!(sampling.temperature >= 0) || !std::isfinite(sampling.temperature))
-    fail("generate", "a temperature of {} is none; give 0, for the likeliest token, or more", sampling.temperature);
-  if (sampling.top_k < 0) fail("generate", "the top {} tokens are none; give how many, or 0 for all", sampling.top_k);
+    fail("generate", "temperature is {}; it must be at least 0 (0: the likeliest token)", sampling.temperature);
+  if (sampling.top_k < 0) fail("generate", "top_k is {}; it must be at least 0 (0: all tokens)", sampling.top_k);
   if (!(sampling.top_p > 0 && sampling.top_p <= 1))
-    fail("generate", "a top p of {} is none; give a probability above 0, up to 1", sampling.top_p);
+    fail("generate", "top_p is {}; it must be above 0 and at most 1", sampling.top_p);
 }
 
 int64_t choose_token(const std::vector<float>& logits, const Sampling& sampling, uint64_t text, uint64_t position) {

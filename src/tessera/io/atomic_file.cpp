@@ -144,7 +144,7 @@ AtomicFile::AtomicFile(fs::path path) : path_(destination(path)), temporary_(sib
   auto status = fs::status(path_, error);
   if (fs::is_directory(status)) fail("write", "{} is a folder; name a file to write", path_.string());
   if (fs::exists(status) && !fs::is_regular_file(status))
-    fail("write", "{} is no regular file; name a file to write", path_.string());
+    fail("write", "{} is not a regular file; name a file to write", path_.string());
   if (fs::exists(status)) permissions_ = status.permissions();
   remove_abandoned(path_);
   // From its first byte on, nobody may read the new file who may not read the old one.
@@ -214,7 +214,7 @@ void AtomicFolder::require_replaceable() const {
   std::error_code error;
   auto status = fs::status(path_, error);
   if (!fs::exists(status)) return;
-  if (!fs::is_directory(status)) fail("write", "{} is no folder; name a folder to write", path_.string());
+  if (!fs::is_directory(status)) fail("write", "{} is not a folder; name a folder to write", path_.string());
   if (fs::is_empty(path_, error)) return;
   if (auto reason = objection_(path_))
     fail("write", "{} {}; name a new folder, or empty this one", path_.string(), *reason);

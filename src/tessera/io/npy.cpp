@@ -31,7 +31,7 @@ constexpr std::array kDescrs = {
 
 DType dtype_of(std::string_view descr, std::string_view what) {
   if (descr == "bfloat16" || descr == "<V2" || descr == "|V2") return DType::bfloat16;
-  if (descr.size() < 2) fail("inputs", "{}: '{}' is no element type", what, descr);
+  if (descr.size() < 2) fail("inputs", "{}: '{}' is not an element type", what, descr);
   char order = descr[0];
   std::string_view name = descr.substr(1);
   if (name.starts_with('O'))
@@ -101,7 +101,7 @@ class HeaderParser {
     char quote = peek();
     if (quote != '\'' && quote != '"') wrong(fmt::format("no string at byte {}", at_));
     size_t end = text_.find(quote, at_ + 1);
-    if (end == std::string_view::npos) wrong("an open string");
+    if (end == std::string_view::npos) wrong("an unterminated string");
     std::string inside(text_.substr(at_ + 1, end - at_ - 1));
     at_ = end + 1;
     return inside;
@@ -124,7 +124,7 @@ class HeaderParser {
       peek();
       int64_t extent = 0;
       auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), extent);
-      if (error != std::errc() || extent < 0) wrong("a shape that is no tuple of extents");
+      if (error != std::errc() || extent < 0) wrong("a shape that is not a tuple of extents");
       at_ = static_cast<size_t>(end - text_.data());
       take('L');  // as Python 2 wrote them
       dims.push_back(extent);

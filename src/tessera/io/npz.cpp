@@ -54,7 +54,7 @@ Archive open_to_read(const fs::path& path) {
   Archive archive(zip_open(path.c_str(), ZIP_RDONLY, &code));
   if (archive) return archive;
   if (code == ZIP_ER_NOZIP || code == ZIP_ER_INCONS)
-    fail("inputs", "{}: no whole .npz archive ({}); it may be truncated, write it again with numpy.savez",
+    fail("inputs", "{}: not a complete .npz archive ({}); it may be truncated, write it again with numpy.savez",
          path.string(), message_of(code));
   fail("inputs", "{}: {}", path.string(), message_of(code));
 }
@@ -70,7 +70,7 @@ void for_each_array(zip_t* archive, const fs::path& path, const NpzOptions& opti
       fail("inputs", "{}: entry {}: {}", path.string(), i, zip_strerror(archive));
     std::string name = stat.name;
     if (!name.ends_with(kSuffix))
-      fail("inputs", "{}: '{}': is no .npy array; a .npz file holds nothing else", path.string(), name);
+      fail("inputs", "{}: '{}': is not a .npy array; a .npz file holds nothing else", path.string(), name);
     name.resize(name.size() - kSuffix.size());
     if (options.wanted && !options.wanted(name)) continue;
     const bool stored = (stat.valid & ZIP_STAT_COMP_METHOD) && stat.comp_method == ZIP_CM_STORE;

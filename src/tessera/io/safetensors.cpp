@@ -60,7 +60,7 @@ Tensor tensor_in(const HeaderJson& entry, std::shared_ptr<const MappedFile> file
   extent.end = offsets[1];
   const uint64_t present = file->size() - data;
   if (extent.begin > extent.end || extent.end > present)
-    fail("safetensors", "{}: lies at bytes {} to {} of {}; the file is cut short", what, extent.begin, extent.end,
+    fail("safetensors", "{}: lies at bytes {} to {} of {}; the file is truncated", what, extent.begin, extent.end,
          present);
   if (extent.end - extent.begin != tensor.bytes)
     fail("safetensors", "{}: has {} bytes, but its type and shape need {}", what, extent.end - extent.begin,
@@ -77,14 +77,14 @@ Safetensors read_safetensors(const fs::path& path) {
   uint64_t length = 0;
   if (file->size() >= kLengthBytes) std::memcpy(&length, file->data(), kLengthBytes);
   if (file->size() < kLengthBytes || length > kLongestHeader || length > file->size() - kLengthBytes)
-    fail("safetensors", "{}: is no .safetensors file, or is cut short", path.string());
+    fail("safetensors", "{}: is not a .safetensors file, or is truncated", path.string());
   const size_t data = kLengthBytes + length;
   Safetensors read;
   std::vector<Extent> extents;
   std::string what = path.string();
   try {
     const HeaderJson header = HeaderJson::parse(file->view().substr(kLengthBytes, length));
-    if (!header.is_object()) fail("safetensors", "{}: its header is no JSON object", path.string());
+    if (!header.is_object()) fail("safetensors", "{}: its header is not a JSON object", path.string());
     for (const auto& [name, entry] : header.items()) {
       if (name == kMetadata) {
         read.metadata = entry.get<std::map<std::string, std::string>>();
@@ -96,7 +96,7 @@ Safetensors read_safetensors(const fs::path& path) {
       read.tensors.emplace(name, tensor_in(entry, file, data, what, extent));
     }
   } catch (const nlohmann::json::exception& error) {
-    fail("safetensors", "{}: its header is no header of a .safetensors file: {}", what, error.what());
+    fail("safetensors", "{}: its header is not a header of a .safetensors file: {}", what, error.what());
   }
   // The format demands that tensors fill the data without holes or overlaps, so that no byte goes unread.
   std::sort(extents.begin(), extents.end(),
@@ -139,7 +139,7 @@ void save_safetensors(const fs::path& path, const std::vector<std::pair<std::str
   try {
     text = header.dump();
   } catch (const nlohmann::json::exception&) {
-    fail("safetensors", "{}: a name is no UTF-8 text; rename the tensor", path.string());
+    fail("safetensors", "{}: a name is not UTF-8 text; rename the tensor", path.string());
   }
   text.resize((text.size() + kHeaderAlignment - 1) / kHeaderAlignment * kHeaderAlignment, ' ');
   if (text.size() > kLongestHeader)

@@ -52,7 +52,7 @@ class GraphBuilder {
 
   void require_new(size_t at, const std::string& name) {
     if (name.empty()) scanner_.fail_at(at, "a value needs a name");
-    if (graph_->find(name)) scanner_.fail_at(at, fmt::format("'{}' is there twice; names must differ", name));
+    if (graph_->find(name)) scanner_.fail_at(at, fmt::format("'{}' is given twice; names must differ", name));
     if (produced_.contains(name))
       scanner_.fail_at(at, fmt::format("'{}' is a node's result too; names must differ", name));
   }
@@ -62,7 +62,7 @@ class GraphBuilder {
                      produced_.contains(syntax.name);
     if (of_result) {
       if (!result_types_.emplace(syntax.name, syntax.type).second)
-        scanner_.fail_at(syntax.at, fmt::format("the type of '{}' is there twice", syntax.name));
+        scanner_.fail_at(syntax.at, fmt::format("the type of '{}' is given twice", syntax.name));
       return;
     }
     // Exporters repeat the types of inputs and initializers among those of results.
@@ -100,7 +100,7 @@ class GraphBuilder {
       scanner_.fail_at(syntax.at, fmt::format("the expression '{}' needs an integer type of rank 0 or 1 and as many "
                                               "elements, as in expression int64[1] s = {{batch}}",
                                               syntax.name));
-    if (syntax.next) scanner_.fail_at(syntax.at, fmt::format("'{}' is no state; it has no next value", syntax.name));
+    if (syntax.next) scanner_.fail_at(syntax.at, fmt::format("'{}' is not a state; it has no next value", syntax.name));
     graph_->add_value(syntax.name, ValueKind::expression, syntax.type)->content = syntax.content;
   }
 
@@ -129,7 +129,7 @@ class GraphBuilder {
         continue;
       }
       if (graph_->find(output.name))
-        scanner_.fail_at(output.at, fmt::format("'{}' is there twice; names must differ", output.name));
+        scanner_.fail_at(output.at, fmt::format("'{}' is given twice; names must differ", output.name));
       auto type = result_types_.find(output.name);
       node->outputs.push_back(
           graph_->add_value(output.name, ValueKind::result, type == result_types_.end() ? TensorType{} : type->second));

@@ -75,7 +75,7 @@ class Parser {
       else if (key == "metadata_props")
         extras.metadata = metadata();
       else
-        in_.fail_at(at, fmt::format("'{}' is no field of a model's header", key));
+        in_.fail_at(at, fmt::format("'{}' is not a field of a model's header", key));
     });
     model.extra = serialize_extras(extras);
   }
@@ -120,7 +120,7 @@ class Parser {
       else if (key == "doc_string")
         in_.quoted("a string");
       else
-        in_.fail_at(at, fmt::format("'{}' is no field of a function's header", key));
+        in_.fail_at(at, fmt::format("'{}' is not a field of a function's header", key));
     });
     function.name = in_.name("the function's name");
     if (in_.take("<"))
@@ -189,7 +189,7 @@ class Parser {
     } else {
       value.name = word;
       if (in_.at_name() || in_.peek() == '[' || in_.peek() == '(')
-        in_.fail_at(value.at, fmt::format("'{}' is no tensor's element type; other types have no text form", word));
+        in_.fail_at(value.at, fmt::format("'{}' is not a tensor's element type; other types have no text form", word));
     }
     for (size_t d : unknown) (*value.type.shape)[d] = Expr::symbol(fmt::format("{}_dim_{}", value.name, d));
     if (with_data && in_.take("=")) data(value);
@@ -212,7 +212,7 @@ class Parser {
     bool fits = dims && dims->size() == origin.dims.size() && dims->size() == origin.begin.size();
     for (size_t d = 0; fits && d < dims->size(); ++d)
       fits = origin.begin[d] >= 0 && origin.dims[d] >= (*dims)[d] && origin.begin[d] <= origin.dims[d] - (*dims)[d];
-    if (!fits) in_.fail_at(at, fmt::format("'{}' is no piece of '{}' of these extents", value.name, origin.name));
+    if (!fits) in_.fail_at(at, fmt::format("'{}' is not a piece of '{}' of these extents", value.name, origin.name));
     return origin;
   }
 
@@ -331,7 +331,7 @@ class Parser {
       size_t at = in_.position();
       std::string name = in_.name("an attribute's name");
       for (const AttributeSyntax& other : node.attributes)
-        if (other.name == name) in_.fail_at(at, fmt::format("the attribute '{}' is there twice", name));
+        if (other.name == name) in_.fail_at(at, fmt::format("the attribute '{}' is given twice", name));
       node.attributes.push_back(attribute_value(at, name));
     });
   }
@@ -344,7 +344,7 @@ class Parser {
       size_t type_at = in_.position();
       type = in_.identifier("an attribute's type");
       if (type != "undefined" && !attribute_type_named(type))
-        in_.fail_at(type_at, fmt::format("'{}' is no type of an attribute", type));
+        in_.fail_at(type_at, fmt::format("'{}' is not a type of an attribute", type));
     }
     in_.expect("=");
     size_t value_at = in_.position();
@@ -391,7 +391,7 @@ class Parser {
     T value{};
     auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     if (error != std::errc() || end != digits.data() + digits.size())
-      in_.fail_at(at, fmt::format("'{}' is no {}", literal, std::is_same_v<T, float> ? "float" : "64-bit integer"));
+      in_.fail_at(at, fmt::format("'{}' is not a {}", literal, std::is_same_v<T, float> ? "float" : "64-bit integer"));
     return value;
   }
 

@@ -59,7 +59,7 @@ T parse_number(const Scanner& scanner, const Literal& literal, DType dtype) {
   T value{};
   auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (error != std::errc() || end != digits.data() + digits.size())
-    scanner.fail_at(literal.at, fmt::format("'{}' is no {}", literal.text, name_of(dtype)));
+    scanner.fail_at(literal.at, fmt::format("'{}' is not of type {}", literal.text, name_of(dtype)));
   return value;
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
-#include "tessera/kernels/kernel.h"
-#include "tessera/kernels/packing.h"
+#include "tessera/kernels/fusion.h"
 
 namespace tessera::kernels {
 
@@ -11,11 +10,11 @@ constexpr size_t result_of_member(size_t member, size_t members) {
   return member + 1 == members ? 0 : member + 1;
 }
 
-/// What Library::channel_block() gives for a block of as many channels as there are.
+/// What TensorDesc::block counts if there is one block of all channels.
 constexpr int64_t all_channels = -1;
 
-/// A device's kernels, as the passes see them that bind a program to the device: what there is, and which nodes one
-/// kernel can take together. An answer depends on the arguments alone.
+/// A device's kernels, as the passes see them that bind a program to the device: what there is, which nodes one kernel
+/// runs, and in which layouts. An answer depends on the arguments alone.
 class Library {
  public:
   virtual ~Library() = default;
@@ -25,36 +24,30 @@ class Library {
   /// The kernel of a group, or of a node alone: `entry` is that of the root.
   virtual std::unique_ptr<Kernel> prepare(const KernelEntry& entry, const PrepareContext& context) const = 0;
 
-  /// The packed form of `node`'s operand 1, of type `weight`; nullopt if the plain form is as good. Only the operators
-  /// of domain "" and the MatMul of domain "tessera" have packed forms.
-  virtual std::optional<PackedLayout> packed_layout(const Node& node, const TensorDesc& weight) const = 0;
+  /// The nodes that the kernel of `root` takes over: those that follow it, one after the other, or what makes its
+  /// operands and is read by it alone. The kernel runs at the place of the last of them. A library without such kernels
+  /// gives the root alone.
+  virtual Fusion fuse(const Node& root, const Surroundings& around) const = 0;
+  /// The nodes that go through memory together with `last`, which is the last of them: what makes its operands, and
+  /// theirs. Nothing beside them reads their results before it. Alone, if `last` is not element-wise.
+  virtual Fusion fuse_backward(const Node& last, const Surroundings& around) const = 0;
 
-  /// Whether matrix products and convolutions of the type can end with followers.
-  virtual bool has_epilogues(DType dtype) const = 0;
-  /// Whether the node can be such a follower at all.
-  virtual bool can_follow(const Node& node) const = 0;
-  /// Whether the follower needs an operand beside the result that it follows.
-  virtual bool takes_operand(const Node& follower) const = 0;
-  /// Whether the follower maps zeros to zero, so that padding stays padding.
-  virtual bool keeps_zero(const Node& follower) const = 0;
+  /// How the kernel goes with tensors in blocks of channels.
+  virtual BlockUse block_use(const Fusion& fusion, const TypeOf& type) const = 0;
+  /// TensorDesc::block of a tensor of this type that is in blocks.
+  virtual int64_t block_of(const TensorDesc& type) const = 0;
 
-  /// Whether the node can follow a product of integers, or another such follower, whose result it reads as operand
-  /// `index`. Its other operands must be one number each, or a list along the product's columns or channels.
-  virtual bool can_follow_sums(const Node& node, size_t index) const = 0;
-  /// The nodes that can follow a convolution of integers whose codes these are, all or none: those that add the codes
-  /// to others, the first two of which dequantize. Empty if what reads the codes is something else.
-  virtual std::vector<const Node*> sum_after_codes(const Value& codes) const = 0;
-
-  /// Whether the node can go through memory together with other element-wise nodes.
-  virtual bool can_group(const Node& node) const = 0;
-  /// Whether this pays: for nodes whose result has extents `result`, and which read operands of these types.
-  virtual bool has_long_rows(const Node& root, const Dims& result, const std::vector<TensorDesc>& operands) const = 0;
-
-  /// TensorDesc::block that convolutions of the type want; 0 if they want none, all_channels if their channels come
-  /// last.
-  virtual int64_t channel_block(DType dtype) const = 0;
-  /// Whether the pooling takes and gives tensors in blocks.
-  virtual bool pools_in_blocks(const Node& node, const TensorDesc& operand, const TensorDesc& result) const = 0;
+  /// Whether results of the node may be views of operand 0, for which nothing runs.
+  virtual ViewKind view_kind(const Node& node) const = 0;
+  /// Result `index` of such a node, where `operand` is its operand 0; nullopt: it needs memory of its own.
+  virtual std::optional<View> view_by(const Node& node, size_t index, const View& operand,
+                                      const BoundValues& values) const = 0;
+  /// Whether the kernel can read operand `index` of `reader`, one of its nodes, where it is strided as the view is.
+  virtual bool takes_view(const Fusion& fusion, const Node& reader, size_t index, const View& view,
+                          const TypeOf& type) const = 0;
+  /// Whether the kernel can write its result strided as some view, and as this one.
+  virtual bool can_give_views(const Fusion& fusion) const = 0;
+  virtual bool gives_view(const Fusion& fusion, const View& view) const = 0;
 };
 
 /// The CPU's.

@@ -42,7 +42,7 @@ std::vector<Kind> kinds_of(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     auto found = std::find(known.begin(), known.end(), name);
     if (found == known.end())
-      fail("bench", "there is no collective '{}' to measure; there are: {}", name, fmt::join(known, ", "));
+      fail("bench", "there is no collective '{}' to measure; the collectives are: {}", name, fmt::join(known, ", "));
     kinds.push_back(all[static_cast<size_t>(found - known.begin())]);
   }
   return kinds.empty() ? all : kinds;
@@ -280,8 +280,8 @@ Topology CollectiveTimes::topology() const {
 CollectiveTimes measure_collectives(const Mesh& mesh, const MeasureOptions& options) {
   const std::vector<Kind> kinds = kinds_of(options.kinds);
   if (options.least < 4 || options.least > options.most)
-    fail("bench", "sizes from {} to {} bytes are none; give at least 4 bytes, and no less at the end", options.least,
-         options.most);
+    fail("bench", "sizes from {} to {} bytes are invalid; start with at least 4 bytes, and end with no fewer",
+         options.least, options.most);
   std::shared_ptr<comm::World> world;
   std::string engine = "threads";
   int64_t per_host = mesh.size(), machine_ranks = mesh.size();

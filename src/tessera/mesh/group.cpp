@@ -10,7 +10,7 @@ AxisRef parse_axis(std::string_view text, const Mesh& mesh) {
   size_t colon = text.find(':');
   auto index = mesh.find(text.substr(0, colon));
   if (!index)
-    fail("mesh", "'{}' is no axis of the mesh {}; give a --mesh with it", text,
+    fail("mesh", "'{}' is not an axis of the mesh {}; give a --mesh with it", text,
          mesh.axes().empty() ? "of one rank" : mesh.str());
   AxisRef axis = AxisRef::whole(mesh.axes()[*index]);
   if (colon == std::string_view::npos) return axis;
@@ -23,7 +23,7 @@ AxisRef parse_axis(std::string_view text, const Mesh& mesh) {
   int64_t total = axis.size;
   bool reads = sub.starts_with('(') && close != std::string_view::npos && number(sub.substr(1, close - 1), axis.pre) &&
                number(sub.substr(close + 1), axis.size);
-  if (!reads) fail("mesh", "'{}' is no sub-axis of {}; write {}:(PRE)SIZE", text, axis.axis, axis.axis);
+  if (!reads) fail("mesh", "'{}' is not a sub-axis of {}; write {}:(PRE)SIZE", text, axis.axis, axis.axis);
   if (total % axis.pre != 0 || (total / axis.pre) % axis.size != 0)
     fail("mesh", "sub-axis '{}': {} x {} does not divide the axis' size {}", text, axis.pre, axis.size, total);
   return axis;

@@ -24,17 +24,18 @@ void require_axis_name(std::string_view name) {
   bool plain = is_letter(name[0]);
   for (char c : name) plain = plain && (is_letter(c) || is_digit(c));
   if (!plain)
-    fail("mesh", "'{}' is no axis name; use letters, digits and '_', and start with a letter, as in dp=2,tp=4", name);
+    fail("mesh", "'{}' is not an axis name; use letters, digits and '_', and start with a letter, as in dp=2,tp=4",
+         name);
 }
 
 int64_t parse_size(std::string_view name, std::string_view text) {
-  if (text.empty()) fail("mesh", "axis '{}' has no size; write {}=4, say", name, name);
+  if (text.empty()) fail("mesh", "axis '{}' has no size; write for example {}=4", name, name);
   int64_t size = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
   if (error == std::errc::result_out_of_range)
     fail("mesh", "axis '{}' has size {}; a mesh has at most {} ranks", name, text, kMostRanks);
   if (error != std::errc() || end != text.data() + text.size())
-    fail("mesh", "the size '{}' of axis '{}' is no whole number; write {}=4, say", text, name, name);
+    fail("mesh", "the size '{}' of axis '{}' is not a whole number; write for example {}=4", text, name, name);
   return size;
 }
 
@@ -61,7 +62,7 @@ Mesh Mesh::parse(std::string_view text) {
     std::string_view piece = trim(text.substr(start, end - start));
     if (piece.empty()) fail("mesh", "'{}' has an empty axis; write NAME=SIZE between commas, as in dp=2,tp=4", text);
     size_t equals = piece.find('=');
-    if (equals == std::string_view::npos) fail("mesh", "axis '{}' has no size; write {}=4, say", piece, piece);
+    if (equals == std::string_view::npos) fail("mesh", "axis '{}' has no size; write for example {}=4", piece, piece);
     std::string_view name = trim(piece.substr(0, equals));
     require_axis_name(name);
     if (trim(piece.substr(equals + 1)) == "?")

@@ -43,7 +43,7 @@ class ShardingParser {
     text = trim(text);
     size_t close = text.find(']');
     if (!text.starts_with('[') || close == std::string_view::npos)
-      wrong("'{}' is no sharding; write one entry per dimension in brackets, as [-, tp]", text);
+      wrong("'{}' is not a sharding; write one entry per dimension in brackets, as [-, tp]", text);
     std::string_view inside = trim(text.substr(1, close - 1));
     auto dims = inside.empty() ? std::vector<std::string_view>{} : split_outside(inside, ",");
     if (dims.size() != shape_.size())
@@ -71,7 +71,7 @@ class ShardingParser {
     int64_t value = 0;
     auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size() || value < 1)
-      wrong("'{}' in '{}' is no positive number", text, where);
+      wrong("'{}' in '{}' is not a positive number", text, where);
     return value;
   }
 
@@ -82,7 +82,7 @@ class ShardingParser {
     if (!index) {
       std::string known;
       for (const MeshAxis& candidate : mesh_.axes()) known += (known.empty() ? "" : ", ") + candidate.name;
-      wrong("'{}' is no axis of the mesh; its axes are: {}", name, known.empty() ? "none" : known);
+      wrong("'{}' is not an axis of the mesh; its axes are: {}", name, known.empty() ? "none" : known);
     }
     return parse_axis(text, mesh_);
   }
@@ -169,7 +169,7 @@ class ShardingParser {
       else if (name == "min")
         reduction = Reduction::min;
       else if (name != "sum" || colon == std::string_view::npos)
-        wrong("'{}' is no partial; write sum:AXIS, max:AXIS or min:AXIS", piece);
+        wrong("'{}' is not a partial sum; write sum:AXIS, max:AXIS or min:AXIS", piece);
       result.push_back({axis(piece.substr(colon + 1)), reduction});
     }
     return result;
@@ -227,12 +227,12 @@ std::vector<PlacedAxis> parse_place(std::string_view text, const Mesh& mesh, std
     int64_t index = -1;
     auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
     if (digits.empty() || error != std::errc() || end != digits.data() + digits.size())
-      fail("place", "'{}': '{}' is no place; write AXIS:INDEX, as pp:1", what, entry);
+      fail("place", "'{}': '{}' is not a place; write AXIS:INDEX, as pp:1", what, entry);
     const AxisRef axis = [&] {
       try {
         return parse_axis(name, mesh);
       } catch (const Error&) {
-        fail("place", "'{}': '{}' is no axis of the mesh {}; name one of its axes", what, name, mesh.str());
+        fail("place", "'{}': '{}' is not an axis of the mesh {}; name one of its axes", what, name, mesh.str());
       }
     }();
     if (index < 0 || index >= axis.size)

@@ -32,7 +32,7 @@ Json parse(std::string_view text, std::string_view source) {
   } catch (const Json::parse_error& error) {
     std::string_view what = error.what();
     size_t place = what.find("parse error");
-    fail("topology", "{} is no JSON: {}", source, place == std::string_view::npos ? what : what.substr(place));
+    fail("topology", "{} is not JSON: {}", source, place == std::string_view::npos ? what : what.substr(place));
   }
 }
 

@@ -19,7 +19,7 @@ enum Operand : size_t { kCache, kUpdate, kFirst, kOffset, kAllRows };
 
 size_t written_axis(const Node& node) {
   const size_t axis = normalize_axis(node, node.get_int("axis", -2), shape_of(node, kCache).size());
-  if (axis == 0) fail_node(node, "its axis is the batch's; it must be another");
+  if (axis == 0) fail_node(node, "its axis is the batch's axis; it must be another");
   return axis;
 }
 

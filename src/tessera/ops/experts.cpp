@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 5> kActivations = {"identity", "relu", "g
 Expr hidden_of(const Node& node, const Expr& columns, Gated gated) {
   if (!is_fused(gated)) return columns;
   const auto half = Expr::exact_divide(columns, 2);
-  if (!half) fail_node(node, "the {} columns of its gate are not two of each hidden element", columns.str());
+  if (!half) fail_node(node, "the {} columns of its gate are not two per hidden element", columns.str());
   return *half;
 }
 
@@ -76,7 +76,7 @@ void require_matrices(const Node& node) {
                 matrix.codes);
     if (has_codes(node)) require_codes(node, matrix);
     if (!(has_codes(node) && node.input(matrix.codes)) && (node.input(matrix.scales) || node.input(matrix.zeros)))
-      fail_node(node, "it has scales or zero points of operand {}, which is no matrix of codes", matrix.codes);
+      fail_node(node, "it has scales or zero points of operand {}, which is not a matrix of codes", matrix.codes);
   }
   if (has_codes(node) && block_of(node) * code_bits(node, kDownCodes) % 8 != 0)
     fail_node(node, "its block_size is {}, but a byte holds two codes; it must be even", block_of(node));

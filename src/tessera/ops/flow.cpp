@@ -43,7 +43,7 @@ void infer_bring(Node& node) {
 
 void infer_item(Node& node) {
   Shape shape = shape_of(node, 0);
-  if (shape.empty()) fail_node(node, "'{}' has no dimension along which it could be taken apart", node.input(0)->name);
+  if (shape.empty()) fail_node(node, "'{}' has no dimension along which it could be split", node.input(0)->name);
   shape.erase(shape.begin());
   set_result(node, 0, operand(node, 0).dtype(), std::move(shape));
 }

@@ -144,7 +144,7 @@ void infer_range(Node& node) {
   if (delta && *delta == 0) fail_node(node, "its delta is 0, so that it never ends");
   if (start && limit && delta) {
     double count = std::max(0.0, std::ceil((*limit - *start) / *delta));
-    if (!(count < 1e15)) fail_node(node, "from {} to {} by {} there is no end", *start, *limit, *delta);
+    if (!(count < 1e15)) fail_node(node, "a range from {} to {} by {} never ends", *start, *limit, *delta);
     set_result(node, 0, dtype, {static_cast<int64_t>(count)});
     return;
   }

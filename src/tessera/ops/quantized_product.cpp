@@ -13,7 +13,7 @@ namespace {
 void infer_matmul_integer(Node& node) {
   for (const size_t index : {0, 1}) {
     require_bytes(node, index);
-    if (shape_of(node, index).size() < 2) fail_node(node, "operand {} is no matrix", index);
+    if (shape_of(node, index).size() < 2) fail_node(node, "operand {} is not a matrix", index);
   }
   const Shape &a = shape_of(node, 0), &b = shape_of(node, 1);
   require_zero_point(node, 2, 0, a[a.size() - 2]);

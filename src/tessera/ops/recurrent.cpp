@@ -23,7 +23,7 @@ void require_shape(const Node& node, size_t operand, const char* name, const Sha
   if (!node.input(operand)) return;
   const Shape& shape = require_rank(node, operand, name, wanted.size());
   for (size_t d = 0; d < wanted.size(); ++d)
-    require_equal(node, shape[d], wanted[d], fmt::format("dimension {} of {}", d, name), "what the others say");
+    require_equal(node, shape[d], wanted[d], fmt::format("dimension {} of {}", d, name), "that of the other operands");
 }
 
 /// [d, n, h], or [n, d, h].

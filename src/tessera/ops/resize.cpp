@@ -45,7 +45,7 @@ Expr scaled(const Node& node, const Expr& extent, float scale) {
   const auto number = extent.constant();
   const float divisor = std::round(1 / scale);
   if (!((number ? static_cast<float>(*number) * scale : scale) < kMost) || (!number && !(divisor < kMost)))
-    fail_node(node, "the extent {} times {} is no size that a tensor can have; give smaller scales", extent.str(),
+    fail_node(node, "the extent {} times {} is not a size that a tensor can have; give smaller scales", extent.str(),
               scale);
   if (number) return static_cast<int64_t>(std::floor(static_cast<float>(*number) * scale));
   if (scale == std::floor(scale)) return extent * static_cast<int64_t>(scale);

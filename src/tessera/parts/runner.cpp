@@ -209,7 +209,7 @@ void Runner::require_inputs(const Tensors& inputs) const {
       fail("inputs", "input '{}' ({}) is missing; give an array of that name", input->name, type);
     if (given->second.dtype != input->dtype() ||
         (input->has_shape() && given->second.dims.size() != input->shape().size()))
-      fail("inputs", "input '{}' is {} with {} dimensions, but the model wants {}", input->name,
+      fail("inputs", "input '{}' is {} with {} dimensions, but the model needs {}", input->name,
            name_of(given->second.dtype), given->second.dims.size(), type);
     given->second.require_whole(input->name);
     if (input->has_shape()) sizes.add(input->name, input->shape(), given->second.dims);

@@ -104,7 +104,7 @@ class Segmenter {
       for (const Value* state : graph_.values_of(ValueKind::state))
         if (state->next)
           fail("segments",
-               "the state '{}' steps, but the model's shapes depend on what it computes, so that it runs in parts; "
+               "the state '{}' changes, but the model's shapes depend on what it computes, so that it runs in parts; "
                "export it with fixed shapes",
                state->name);
     std::vector<Segment> parts;
@@ -241,8 +241,8 @@ class Segmenter {
     if (rewrite::is_sequence(value))
       fail("segments",
            "the sequence '{}' is read by a later part of the model, which runs in parts since its shapes depend on "
-           "what it computes; parts hand on tensors, so join those of the sequence by a ConcatFromSequence where it is "
-           "made",
+           "what it computes; only tensors go from part to part, so join those of the sequence by a ConcatFromSequence "
+           "where it is computed",
            value.name);
   }
 
@@ -331,7 +331,8 @@ class Segmenter {
   // The body as a model. It computes anew what follows from constants alone.
   SteppedLoop step(const Node& node) const {
     const auto damaged = [&] {
-      fail("flow", "{}: its body does not take or give as many values as the node; the file is damaged", node.label());
+      fail("flow", "{}: its body does not take or return as many values as the node; the file is damaged",
+           node.label());
     };
     const bool is_scan = node.is("Scan");
     const size_t operands = node.operand_count(), flags = is_scan ? 0 : 2;
@@ -435,9 +436,9 @@ OnnxModel with_values(const OnnxModel& model, const std::map<std::string, Tensor
   for (const auto& [name, data] : values) {
     Value* input = graph.find(name);
     if (!input || std::find(graph.inputs.begin(), graph.inputs.end(), input) == graph.inputs.end())
-      fail("inputs", "the model has no input '{}', so that it can have no value", name);
+      fail("inputs", "the model has no input '{}' to give a value", name);
     if (input->dtype() != data.dtype)
-      fail("inputs", "input '{}' has dtype {}, but the model wants {}", name, name_of(data.dtype),
+      fail("inputs", "input '{}' has dtype {}, but the model needs {}", name, name_of(data.dtype),
            name_of(input->dtype()));
     data.require_whole(name);
     graph.rename(input, name + ".given");

@@ -32,8 +32,8 @@ Symbols needed_sizes(const std::set<std::string>& symbols, const Symbols& sizes)
     const auto size = sizes.find(symbol);
     if (size == sizes.end())
       fail("shapes",
-           "the size of '{}' must be known before the model is compiled, but the extents of inputs do not say it; give "
-           "the model with a number in its place",
+           "the size of '{}' must be known before the model is compiled, but the inputs' extents do not give it; "
+           "replace it in the model by a number",
            symbol);
     needed.insert(*size);
   }

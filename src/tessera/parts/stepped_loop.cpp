@@ -16,8 +16,8 @@ struct Rows {
 
   Rows(const Node& node, const Tensor& one, int64_t axis) {
     if (bits_of(one.dtype) < 8)
-      fail("flow", "{}: it takes {} apart or puts it together, whose elements share bytes; cast it to int8 or uint8",
-           node.label(), name_of(one.dtype));
+      fail("flow", "{}: it splits or joins {}, whose elements share bytes; cast it to int8 or uint8", node.label(),
+           name_of(one.dtype));
     for (int64_t d = 0; d < axis; ++d) lines *= static_cast<size_t>(one.dims[static_cast<size_t>(d)]);
     bytes = lines == 0 ? 0 : one.bytes / lines;
   }
@@ -132,7 +132,8 @@ class Stepping {
              name_of(trips.dtype), trips.count());
       return trips.to_int64().front();
     }
-    if (loop_.items.empty()) fail("flow", "{}: it has no scan input, which says how often it runs", node_.label());
+    if (loop_.items.empty())
+      fail("flow", "{}: it has no scan input, so that its number of iterations is unknown", node_.label());
     const auto length = [&](size_t s) { return sequence(s).dims[item_axis(s)]; };
     for (size_t s = 1; s < loop_.items.size(); ++s)
       if (length(s) != length(0))

@@ -467,7 +467,7 @@ Recompute Recompute::parse(std::string_view text) {
   if (text.starts_with(kAuto)) {
     result.kind = Kind::by_cost;
     const std::optional<double> bytes = Bounds::at_least(0).parse(text.substr(kAuto.size()));
-    if (!bytes) fail(kStage, "'{}' says no number of bytes after 'auto:'; write one, as in auto:2e9", text);
+    if (!bytes) fail(kStage, "'{}' has no number of bytes after 'auto:'; write one, as in auto:2e9", text);
     result.bytes_to_free = *bytes;
     return result;
   }

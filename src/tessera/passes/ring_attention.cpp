@@ -332,7 +332,7 @@ RingAttention parse_ring_attention(std::string_view text) {
   if (text.empty() || text == "auto") return RingAttention::by_cost;
   if (text == "always") return RingAttention::always;
   if (text == "never") return RingAttention::never;
-  fail("ring attention", "'{}' does not say when keys go around a ring of ranks; write auto, always or never", text);
+  fail("ring attention", "'{}' is not a mode of ring attention; write auto, always or never", text);
 }
 
 void ring_attention(Program& program, Context& context) {

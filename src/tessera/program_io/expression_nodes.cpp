@@ -51,7 +51,7 @@ Value* ExpressionNodes::atom(const Expr::Atom& atom) {
       std::string name = std::string(kSymbolPrefix) + atom.name;
       scalar = graph_.add_input(name, {DType::int64, Shape{}});
       if (scalar->name != name)
-        fail("write", "the model calls a tensor '{}', which stands for a size; rename it", name);
+        fail("write", "the model has a tensor '{}', a name that is reserved for a size; rename it", name);
     }
     result = apply("Unsqueeze", {scalar, number(0)});
   } else {

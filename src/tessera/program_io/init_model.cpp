@@ -164,7 +164,7 @@ void put_back_init(OnnxModel& model, const OnnxModel& init, const std::string& s
         std::erase(step.inputs, known);
         known->kind = ValueKind::result;
       } else if (known && known->kind != ValueKind::result) {
-        refuse(fmt::format("'{}' is no result there", known->name));
+        refuse(fmt::format("'{}' is not a result there", known->name));
       } else if (result && !known) {
         known = step.add_value(result->name, ValueKind::result, result->type);
         known->extra = result->extra;

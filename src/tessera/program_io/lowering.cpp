@@ -30,7 +30,7 @@ Lowering::Lowering(Graph& graph, ExpressionNodes& expressions, const Mesh& mesh,
       hints_(hints),
       library_(mesh, options.rank_type == RankType::opaque) {
   if (options.rank_type == RankType::opaque && options.rank_id == RankIdentity::constant)
-    fail("write", "a rank that is a handle cannot be folded in; take --rank-type=integer, or another --rank-id");
+    fail("write", "a rank that is a handle cannot be a constant; give --rank-type=integer, or another --rank-id");
 }
 
 Value* Lowering::rank() {
@@ -45,7 +45,8 @@ Value* Lowering::rank() {
     case RankIdentity::input:
       rank_ = graph_.add_input(kRankInput, type);
       if (rank_->name != kRankInput)
-        fail("write", "the model calls a tensor '{}', which stands for the rank's number; rename it", kRankInput);
+        fail("write", "the model has a tensor '{}', a name that is reserved for the rank's number; rename it",
+             kRankInput);
       break;
     case RankIdentity::constant:
       rank_ = graph_.add_constant(kRankInput, Tensor::of<int64_t>(DType::int64, {}, {number_}));

@@ -96,7 +96,7 @@ class Entry {
 
   /// Requires an object with these entries and no others.
   void expect(const std::set<std::string>& names) const {
-    if (!json_.is_object()) wrong("is no object");
+    if (!json_.is_object()) wrong("is not an object");
     for (const auto& [name, value] : json_.items())
       if (!names.contains(name)) wrong("has an unknown entry '{}'", name);
   }
@@ -106,13 +106,13 @@ class Entry {
     return {json_.at(name), path_, place_.empty() ? name : place_ + "." + name};
   }
   std::vector<Entry> list() const {
-    if (!json_.is_array()) wrong("is no list");
+    if (!json_.is_array()) wrong("is not a list");
     std::vector<Entry> all;
     for (size_t i = 0; i < json_.size(); ++i) all.emplace_back(json_[i], path_, fmt::format("{}[{}]", place_, i));
     return all;
   }
   std::string text() const {
-    if (!json_.is_string()) wrong("is no text");
+    if (!json_.is_string()) wrong("is not a text");
     return json_.get<std::string>();
   }
   bool truth() const {
@@ -120,14 +120,14 @@ class Entry {
     return json_.get<bool>();
   }
   int64_t number() const {
-    if (!json_.is_number_integer() || json_.get<int64_t>() < 0) wrong("is no number of 0 or more");
+    if (!json_.is_number_integer() || json_.get<int64_t>() < 0) wrong("is not a number of 0 or more");
     return json_.get<int64_t>();
   }
   /// Reads that many hexadecimal digits.
   uint64_t digits(size_t count, std::string_view what) const {
     const std::string all = text();
     if (all.size() != count || all.find_first_not_of("0123456789abcdef") != std::string::npos)
-      wrong("'{}' is no {} of {} hexadecimal digits", all, what, count);
+      wrong("'{}' is not a {} of {} hexadecimal digits", all, what, count);
     return std::stoull(all, nullptr, 16);
   }
   const Json& json() const { return json_; }
@@ -143,7 +143,7 @@ Mesh read_mesh(const Entry& entry) {
   try {
     return Mesh::parse(text);
   } catch (const Error& error) {
-    entry.wrong("is no mesh: {}", error.what());
+    entry.wrong("is not a mesh: {}", error.what());
   }
 }
 
@@ -165,11 +165,11 @@ void read_tensor(const Entry& entry, const Mesh& mesh, Manifest::Tensor& tensor)
   tensor.name = entry.at("name").text();
   tensor.value = entry.at("value").text();
   tensor.global.dtype = dtype_named(entry.at("dtype").text());
-  if (tensor.global.dtype == DType::undefined) entry.at("dtype").wrong("'{}' is no type", entry.at("dtype").text());
+  if (tensor.global.dtype == DType::undefined) entry.at("dtype").wrong("'{}' is not a type", entry.at("dtype").text());
   Shape& shape = tensor.global.shape.emplace();
   for (const Entry& extent : entry.at("shape").list()) {
     auto parsed = Expr::parse(extent.text());
-    if (!parsed) extent.wrong("'{}' is no extent", extent.text());
+    if (!parsed) extent.wrong("'{}' is not an extent", extent.text());
     if (extent.text().find('@') != std::string::npos)
       extent.wrong("'{}' depends on the rank, but whole tensors are the same on all ranks", extent.text());
     shape.push_back(*parsed);
@@ -183,7 +183,7 @@ void read_tensor(const Entry& entry, const Mesh& mesh, Manifest::Tensor& tensor)
 
 std::vector<int> read_ranks(const Entry& entry, int64_t ranks) {
   auto list = parse_ranks(entry.text(), ranks);
-  if (!list) entry.wrong("'{}' is no list of ranks of this mesh", entry.text());
+  if (!list) entry.wrong("'{}' is not a list of ranks of this mesh", entry.text());
   return std::move(*list);
 }
 
@@ -219,7 +219,7 @@ Manifest::RankFile read_weights_file(const Entry& entry, int64_t ranks) {
   entry.expect({"file", "bytes", "crc32", "ranks", "hashes"});
   Manifest::RankFile file = read_file(entry, ranks);
   const Entry hashes = entry.at("hashes");
-  if (!hashes.json().is_object()) hashes.wrong("is no object");
+  if (!hashes.json().is_object()) hashes.wrong("is not an object");
   for (const auto& [value, hash] : hashes.json().items()) file.hashes[value] = hashes.at(value).digits(16, "hash");
   return file;
 }
@@ -227,7 +227,7 @@ Manifest::RankFile read_weights_file(const Entry& entry, int64_t ranks) {
 proof::Number read_number(const Entry& entry) {
   const std::string digits = entry.text();
   if (digits.size() != 32 || digits.find_first_not_of("0123456789abcdef") != std::string::npos)
-    entry.wrong("'{}' is no number of 32 hexadecimal digits", digits);
+    entry.wrong("'{}' is not a number of 32 hexadecimal digits", digits);
   return {std::stoull(digits.substr(0, 16), nullptr, 16), std::stoull(digits.substr(16), nullptr, 16)};
 }
 
@@ -238,7 +238,7 @@ Manifest::RankMeaning read_meaning(const Entry& entry, int64_t ranks) {
   meaning.written = read_number(entry.at("written"));
   meaning.normal.whole = read_number(entry.at("normal"));
   auto steps = parse_steps(entry.at("steps").text());
-  if (!steps) entry.at("steps").wrong("is no list of sorted numbers");
+  if (!steps) entry.at("steps").wrong("is not a list of sorted numbers");
   meaning.normal.steps = std::move(*steps);
   return meaning;
 }
@@ -327,8 +327,8 @@ std::string Manifest::to_json() const {
 Manifest Manifest::from_json(std::string_view text, const std::filesystem::path& path) {
   Json json = Json::parse(text, nullptr, false);
   Entry root(json, path.string(), "");
-  if (json.is_discarded()) root.wrong("is no JSON: it is damaged or truncated");
-  if (root.at("format").text() != kFormat) root.wrong("is no manifest of a written program");
+  if (json.is_discarded()) root.wrong("is not JSON: it is damaged or truncated");
+  if (root.at("format").text() != kFormat) root.wrong("is not a manifest of a written program");
   if (int64_t version = root.at("version").number(); version != kVersion)
     root.wrong("has format version {}, but this tessera reads version {}; write the program again", version, kVersion);
   root.expect({"format", "version", "tessera", "source", "mesh", "form", "hints", "equal_extents", "inputs", "outputs",
@@ -339,7 +339,7 @@ Manifest Manifest::from_json(std::string_view text, const std::filesystem::path&
   manifest.mesh = read_mesh(root.at("mesh"));
   read_form(root.at("form"), manifest);
   Entry hints = root.at("hints");
-  if (!hints.json().is_object()) hints.wrong("is no object");
+  if (!hints.json().is_object()) hints.wrong("is not an object");
   for (const auto& [symbol, value] : hints.json().items()) manifest.hints[symbol] = hints.at(symbol).number();
   for (const Entry& entry : root.at("equal_extents").list()) {
     entry.expect({"a", "b", "node", "broadcasts"});
@@ -399,7 +399,7 @@ void require_within(const std::filesystem::path& folder, const std::string& file
 
 Manifest read_manifest(const std::filesystem::path& folder) {
   if (!is_written_program(folder))
-    fail("program", "'{}' holds no {}: it is no written program; name a folder that `tessera shard -o` wrote",
+    fail("program", "'{}' holds no {}: it is not a written program; name a folder that `tessera shard -o` wrote",
          folder.string(), kManifestFile);
   require_within(folder, std::string(kManifestFile));
   Manifest manifest =

@@ -50,7 +50,7 @@ void require_declared(const Graph& graph, const std::map<std::string, TensorType
       const auto known = result ? declared.find(result->name) : declared.end();
       if (known == declared.end() || agrees(known->second, result->type)) continue;
       const TensorType& stated = known->second;
-      fail("join", "{}: '{}' is {}{}, but the file declares {}{}; mend the declaration, or the node", node->label(),
+      fail("join", "{}: '{}' is {}{}, but the file declares {}{}; fix the declaration or the node", node->label(),
            result->name, name_of(result->dtype()), to_string(result->shape()),
            stated.dtype == DType::undefined ? "" : name_of(stated.dtype), stated.shape ? to_string(*stated.shape) : "");
     }

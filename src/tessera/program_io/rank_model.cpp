@@ -134,7 +134,7 @@ class RankModel {
 
   void add_node(const Node& node) {
     if (!node.regions().empty())
-      fail("write", "{}: operators that hold graphs cannot be written as a program yet; run the model itself",
+      fail("write", "{}: operators that contain graphs cannot be written as a program yet; run the model itself",
            node.label());
     auto added = std::make_unique<Node>(node);
     added->extra.clear();  // about the whole model's node

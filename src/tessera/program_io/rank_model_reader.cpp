@@ -64,7 +64,7 @@ class RankModelReader {
     std::vector<Value*> listed = graph().inputs;
     for (const Manifest::Tensor& input : manifest_.inputs) {
       Value* value = take_port(input, program_.inputs);
-      if (std::erase(listed, value) == 0) wrong("'{}' is no input", input.value);
+      if (std::erase(listed, value) == 0) wrong("'{}' is not an input", input.value);
     }
     if (!listed.empty()) wrong("the input '{}' is not in the manifest", listed[0]->name);
     // A state's next value stays alive as such.
@@ -231,7 +231,7 @@ std::optional<spmd::Placement> stated_placement(const Value& value, const Mesh& 
   if (!metadata.contains(std::string(kShardingKey))) return std::nullopt;
   const std::string& text = metadata[std::string(kGlobalKey)];
   auto type = read_global_type(text);
-  if (!type) misfit(source, fmt::format("'{}' of '{}' is no type of a whole tensor", text, value.name));
+  if (!type) misfit(source, fmt::format("'{}' of '{}' is not a type of a whole tensor", text, value.name));
   spmd::Placement placement;
   placement.name = metadata[std::string(kValueKey)];
   placement.global = std::move(*type);

@@ -46,7 +46,7 @@ bool is_model_file(const std::string& name) {
 
 /// A written program is replaced only by another one, and only if its folder holds nothing else.
 std::optional<std::string> objection_to_replacing(const fs::path& folder) {
-  if (!is_written_program(folder)) return fmt::format("holds other files and no {}", kManifestFile);
+  if (!is_written_program(folder)) return fmt::format("contains other files and no {}", kManifestFile);
   std::set<fs::path> own = {kManifestFile};
   try {
     const Manifest manifest =
@@ -57,11 +57,11 @@ std::optional<std::string> objection_to_replacing(const fs::path& folder) {
         for (fs::path path = file.stamp.file; !path.empty(); path = path.parent_path()) own.insert(path);
       }
   } catch (const Error&) {
-    return fmt::format("holds a {} that is not of a written program of this version", kManifestFile);
+    return fmt::format("contains a {} that is not of a written program of this version", kManifestFile);
   }
   for (const auto& entry : fs::recursive_directory_iterator(folder))
     if (fs::path path = entry.path().lexically_relative(folder); !own.contains(path))
-      return fmt::format("holds '{}', which is no part of the program there", path.string());
+      return fmt::format("contains '{}', which is not a part of the program there", path.string());
   return std::nullopt;
 }
 
@@ -72,7 +72,7 @@ WriteOptions settled(WriteOptions options) {
     fail("write", "other engines have no Send and Recv; leave out --lower=primitives, or --dialect");
   if (options.rank_type == RankType::opaque)
     fail("write",
-         "other engines' models have their rank folded in, which a handle cannot be; leave out "
+         "models for other engines contain their rank as a constant, which a handle cannot be; leave out "
          "--rank-type=opaque, or --dialect");
   options.order = Order::position;
   options.rank_id = RankIdentity::constant;
@@ -269,11 +269,11 @@ void write_program(const spmd::Program& program, const std::string& source, cons
   }
   if (options.dialect != Dialect::tessera)
     fail("write",
-         "other engines' models have their rank folded in, and this form is one model for all; ask for "
+         "models for other engines contain their rank as a constant, but this form is one model for all ranks; give "
          "--form=mpmd, or leave out --dialect");
   if (options.rank_id == RankIdentity::constant)
     fail("write",
-         "a constant rank makes one model per rank, and this form is one model for all; ask for --form=mpmd, or "
+         "a constant rank needs one model per rank, but this form is one model for all ranks; give --form=mpmd, or "
          "leave out --rank-id=constant");
   const bool ports = options.form == Form::parallel_for;
   WriteOptions one = options;

@@ -179,7 +179,7 @@ class LayoutCheck {
         {"layout",
          fmt::format("{} uses '{}' on rank {}, but that {}; bring it there first", node.label(),
                      placed ? placed->name : (*absent)->name, user,
-                     placed ? "is " + placed->sharding.str(mesh_) : "is made from a value that lives elsewhere"),
+                     placed ? "is " + placed->sharding.str(mesh_) : "is computed from a value at another place"),
          {{user, node.label()}}});
     return false;
   }
@@ -402,7 +402,7 @@ class LayoutCheck {
     report(
         "layout", *communication.node,
         fmt::format(
-            "{} ({}) over {} does not fit {}: no part of that dimension is split that way, or it lives elsewhere",
+            "{} ({}) over {} does not fit {}: no part of that dimension is split that way, or it is at another place",
             communication.node->label(), communication.str(), fmt::join(communication.axes, ","), before.str(mesh_)));
     return std::nullopt;
   }

@@ -160,8 +160,7 @@ std::optional<spmd::Departure> departure(const spmd::Program& program, const Mea
                              fmt::format("not proved from here on: {} does what no node of the program did when it was "
                                          "written, or with other operands",
                                          node->label())};
-  return spmd::Departure{
-      "", "not proved: what the program gives out, or what it communicates, is not what it was when it was written"};
+  return spmd::Departure{"", "not proved: the program's outputs or communications differ from those that were written"};
 }
 
 }  // namespace tessera::proof

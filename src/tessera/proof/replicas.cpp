@@ -52,7 +52,7 @@ class Replicas {
         return;
       }
       report(other->second, known, rank, value, fmt::format("the output '{}'", name),
-             programs_.placed ? "" : fmt::format("; gather it, or, if it is each rank's own, say --own {}", name));
+             programs_.placed ? "" : fmt::format("; gather it, or give --own {} if each rank has its own", name));
     }
   }
 
@@ -103,11 +103,10 @@ class Replicas {
                                                         : std::pair(std::string("one has none"), std::string());
           report_.findings.push_back(
               {"control",
-               fmt::format(
-                   "not proved: {} of {} is not the same on ranks {} and {}, which communicate in it: {}, and no "
-                   "collective makes it one again",
-                   d == 0 && meeting.region->is_loop() ? "the trip count" : "the condition",
-                   meeting.region->begin->label(), known_rank, rank, why),
+               fmt::format("not proved: {} of {} is not the same on ranks {} and {}, which communicate in it: {}, and "
+                           "no collective makes it equal again",
+                           d == 0 && meeting.region->is_loop() ? "the trip count" : "the condition",
+                           meeting.region->begin->label(), known_rank, rank, why),
                {{known_rank, node}, {rank, node}}});
         }
       }
@@ -120,11 +119,11 @@ class Replicas {
 
   void report(int a, const Value* at_a, int b, const Value* at_b, const std::string& what, const std::string& mend) {
     const auto [why, node] = where_they_part(a, at_a, b, at_b);
-    report_.findings.push_back({"output",
-                                fmt::format("not proved: {} is not the same on ranks {} and {}: {}, and no collective "
-                                            "makes it one again{}",
-                                            what, a, b, why, mend),
-                                {{a, node}, {b, node}}});
+    report_.findings.push_back(
+        {"output",
+         fmt::format("not proved: {} is not the same on ranks {} and {}: {}, and no collective makes it equal again{}",
+                     what, a, b, why, mend),
+         {{a, node}, {b, node}}});
   }
 
   // Traces values that differ back to the cause, and to the node that uses it.

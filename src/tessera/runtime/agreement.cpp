@@ -56,8 +56,8 @@ Error difference(const Record& first, std::ptrdiff_t rank, const Record& other) 
             fmt::format("rank {} was given {}, but rank 0 {}; give all ranks the same", rank, other.message.data(),
                         first.message.data())};
   return {ErrorKind::user, "run",
-          fmt::format("rank {} has come to its {}, but rank 0 to its {}: ranks do not make the same calls; start all "
-                      "with the same command",
+          fmt::format("rank {} has reached its {}, but rank 0 its {}: ranks do not make the same calls; start all with "
+                      "the same command",
                       rank, its, what)};
 }
 

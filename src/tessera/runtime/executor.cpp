@@ -110,10 +110,10 @@ Symbols Executor::bind_symbols(const Tensors& inputs) const {
     const Tensor& tensor = given->second;
     if (tensor.dtype != type.dtype)
       fail("inputs",
-           "input '{}' has dtype {}, but the model wants {}; give it as that, for example with numpy's astype",
+           "input '{}' has dtype {}, but the model needs {}; give it as that, for example with numpy's astype",
            port.name, name_of(tensor.dtype), name_of(type.dtype));
     if (tensor.dims.size() != type.shape->size())
-      fail("inputs", "input '{}' has {} dimensions ({}), but the model wants {}: {}", port.name, tensor.dims.size(),
+      fail("inputs", "input '{}' has {} dimensions ({}), but the model needs {}: {}", port.name, tensor.dims.size(),
            fmt::join(tensor.dims, "x"), type.shape->size(), to_string(*type.shape));
     tensor.require_whole(port.name);
     sizes.add(port.name, *type.shape, tensor.dims);

@@ -30,22 +30,22 @@ std::string deciding(const Expr& extent, const SolvedSizes& solved, const std::v
   const auto left = with_known(extent, solved);
   const std::string begin = fmt::format("input '{}': dimension {} has extent {}, but ", dim.input, dim.dim, size);
   const std::string why = deciding(extent, solved, dims), since = why.empty() ? "" : "; " + why;
-  if (extent.is_constant()) fail("inputs", "{}the model wants {}", begin, extent.str());
-  if (!left) fail("inputs", "{}the model wants {}, which is no number there{}", begin, extent.str(), since);
+  if (extent.is_constant()) fail("inputs", "{}the model needs {}", begin, extent.str());
+  if (!left) fail("inputs", "{}the model needs {}, which is not a number there{}", begin, extent.str(), since);
   if (const auto symbol = extent.as_symbol())
     fail("inputs",
          "input '{}': dimension {} ({}) has extent {}, but {} has made it {}; they must be equal. If the model means "
          "two sizes, give the symbol of one of them another name in it",
          dim.input, dim.dim, *symbol, size, text_of(dims[solved.at(*symbol).by]), left->str());
-  if (left->is_constant()) fail("inputs", "{}the model wants {} ({}){}", begin, left->str(), extent.str(), since);
+  if (left->is_constant()) fail("inputs", "{}the model needs {} ({}){}", begin, left->str(), extent.str(), since);
   std::set<std::string> unknown;
   left->collect_symbols(unknown);
   if (says_a_size(*left))
-    fail("inputs", "{}the model wants {}, which it is for no whole {} from 0 on{}", begin, extent.str(),
-         *unknown.begin(), since);
+    fail("inputs", "{}the model needs {}, which no whole {} from 0 on gives{}", begin, extent.str(), *unknown.begin(),
+         since);
   fail("inputs",
-       "{}the model wants {}, which does not say {}{}; give a model with numbers in place of symbols, as tessera shard "
-       "--fix {}=SIZE makes it",
+       "{}the model needs {}, which does not determine {}{}; replace symbols by numbers in the model, as tessera shard "
+       "--fix {}=SIZE does",
        begin, extent.str(), fmt::join(unknown, " and "), since, *unknown.begin());
 }
 

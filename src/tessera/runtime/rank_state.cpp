@@ -151,8 +151,8 @@ StateSlot& RankState::slot(const RankPrograms& programs, const Value* state) {
   if (StateSlot* known = states_.find(slot.name)) {
     if (known->dtype != slot.dtype || known->dims != slot.dims || known->layout != slot.layout)
       fail("state",
-           "the programs that share the state '{}' store it in different ways: {} {} and {} {}; store it alike in "
-           "both (--store)",
+           "the programs that share the state '{}' store it in different ways: {} {} and {} {}; store it in the same "
+           "way in both (--store)",
            slot.name, name_of(known->dtype), known->layout, name_of(slot.dtype), slot.layout);
     return *known;
   }

@@ -29,8 +29,8 @@ void settle_dropout(OnnxModel& model, Dropout dropout, std::vector<std::string>&
   if (dropout != Dropout::as_stated) return rewrite::switch_dropouts(model, dropout == Dropout::on);
   if (const int idle = rewrite::count_dropouts(model, false))
     notes.push_back(
-        fmt::format("{} of the model's Dropouts say that they drop nothing (no training_mode); --dropout=on makes them "
-                    "drop, --dropout=off is silent",
+        fmt::format("{} of the model's Dropouts drop nothing (no training_mode); --dropout=on makes them drop, "
+                    "--dropout=off silences this note",
                     idle));
 }
 

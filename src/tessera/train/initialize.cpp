@@ -76,8 +76,7 @@ struct Words {
       rest.remove_prefix(1);
       const std::string_view word = rest.substr(0, rest.find(','));
       const std::optional<double> number = Bounds().parse(word);
-      if (!number)
-        fail("train", "--init '{}': after ':' there are numbers with ',' between them, as normal:0.02", text);
+      if (!number) fail("train", "--init '{}': write numbers after ':', separated by ',', as normal:0.02", text);
       numbers.push_back(*number);
       rest.remove_prefix(word.size());
     }
@@ -123,8 +122,8 @@ class Filling : public ElementMaker {
       scale_ = std::sqrt(2 / fans_of(parameter).inputs);
     } else {
       fail("train",
-           "--init '{}' is no rule; the rules are normal:0.02, uniform:-0.1,0.1, zeros, ones, constant:0.5, "
-           "xavier and kaiming",
+           "--init '{}' is not a rule; the rules are normal:0.02, uniform:-0.1,0.1, zeros, ones, constant:0.5, xavier "
+           "and kaiming",
            rule);
     }
   }
@@ -187,7 +186,7 @@ void initialize(Graph& graph, const InitRules& rules, uint64_t seed, const std::
       if (!std::exchange(first, false)) continue;
       const DType type = parameter->dtype();
       if (type != DType::float32 && type != DType::float64)
-        fail("train", "--init: '{}' is {}; only floats begin with random numbers", parameter->name, name_of(type));
+        fail("train", "--init: '{}' is {}; only floats can start with random numbers", parameter->name, name_of(type));
       const int64_t key = random::seeded(seed, random::key_of_name("init." + parameter->name));
       parameter->data =
           on_demand(type, parameter->data.dims, std::make_shared<Filling>(rules[r].second, *parameter, key));

@@ -33,7 +33,7 @@ double cut_weight(std::string_view& term) {
   const std::string_view text = term.substr(0, star);
   const std::optional<double> weight = Bounds().parse(text);
   if (!weight)
-    fail("loss", "'{}' in '{}' is no weight; write for example '0.01*{}'", text, term, term.substr(star + 1));
+    fail("loss", "'{}' in '{}' is not a weight; write for example '0.01*{}'", text, term, term.substr(star + 1));
   term.remove_prefix(star + 1);
   return *weight;
 }
@@ -95,7 +95,7 @@ void Loss::find_classes(const Value& output, const Shape* labels) {
          first == 1 ? "at least two dimensions, as [batch, classes]" : "a dimension of classes");
   const int64_t axis = axis_.value_or(-1) < 0 ? axis_.value_or(-1) + rank : *axis_;
   if (axis < first || axis >= rank)
-    fail("loss", "{}:axis={} is no dimension of the logits '{}' {} that can hold classes; name one from {} to {}",
+    fail("loss", "{}:axis={} is not a dimension of the logits '{}' {} that can hold classes; name one from {} to {}",
          name_, *axis_, output.name, to_string(logits), first, rank - 1);
   class_axis_ = static_cast<size_t>(axis);
   if (axis_ || !labels || !takes_labels()) return;

@@ -11,12 +11,12 @@ Scaling::Scaling(ops::NodeBuilder& build, const std::string& text) : build_(buil
   if (text.empty()) return;
   if (!text.starts_with("dynamic")) {
     const std::optional<double> fixed = Bounds::above(0).parse(text);
-    if (!fixed) fail("loss-scale", "'{}' is no scale; give {}, or 'dynamic'", text, Bounds::above(0).text());
+    if (!fixed) fail("loss-scale", "'{}' is not a scale; give {}, or 'dynamic'", text, Bounds::above(0).text());
     fixed_ = *fixed;
     return;
   }
   Spec spec(text, "loss-scale");
-  if (spec.name() != "dynamic") fail("loss-scale", "'{}' is no scale; give a number, or 'dynamic'", text);
+  if (spec.name() != "dynamic") fail("loss-scale", "'{}' is not a scale; give a number, or 'dynamic'", text);
   const double init = spec.number("init", 65536, Bounds::above(0));
   growth_ = spec.number("growth", 2, Bounds::at_least(1));
   backoff_ = spec.number("backoff", 0.5, {.least = 0, .most = 1, .above_least = true, .below_most = true});

@@ -11,7 +11,7 @@ Schedule::Schedule(const std::string& text) {
   const Bounds rates = Bounds::at_least(0), steps = Bounds::at_least(0), fall = Bounds::at_least(1);
   if (text.find('=') == std::string::npos) {
     const std::optional<double> rate = rates.parse(text);
-    if (!rate) fail("lr", "'{}' is no learning rate; it must be {}", text, rates.text());
+    if (!rate) fail("lr", "'{}' is not a learning rate; it must be {}", text, rates.text());
     peak_ = *rate;
     return;
   }

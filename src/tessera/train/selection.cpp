@@ -210,7 +210,7 @@ class Selector {
       const Reached& reached = reach("--train", pattern);
       const auto trains = [&](const std::string& name) { return selection_.trained.contains(name) || tie_of(name); };
       if (!reached.names.empty() && std::none_of(reached.names.begin(), reached.names.end(), trains))
-        fail("train", "--train '{}' reaches only '{}', which does not train: {}{}", pattern, reached.names[0],
+        fail("train", "--train '{}' matches only '{}', which does not train: {}{}", pattern, reached.names[0],
              row_of(reached.names[0]).why,
              record_of(reached.names[0]).role == Role::computed
                  ? fmt::format("; {}, or name '{}' itself to train what was computed", kHowToExport, reached.names[0])
@@ -272,7 +272,7 @@ class Selector {
           computed.size(), listed(computed)));
     if (!guessed_.empty())
       selection_.notes.push_back(
-          fmt::format("what looks like a constant does not train: {}; --train NAME trains it", listed(guessed_)));
+          fmt::format("tensors that look like constants do not train: {}; --train NAME trains one", listed(guessed_)));
   }
 
   void note_equal() {
@@ -280,7 +280,7 @@ class Selector {
       if (!selection_.trained.contains(pair.copy) && !selection_.trained.contains(pair.source)) continue;
       const char* how = pair.how == Tie::How::transposed ? "^T" : "";
       selection_.notes.push_back(
-          fmt::format("'{}' and '{}' begin with equal values{} and train apart; --tie '{}={}{}' makes them one",
+          fmt::format("'{}' and '{}' begin with equal values{} and train separately; --tie '{}={}{}' makes them one",
                       pair.source, pair.copy, *how ? ", one transposed," : "", pair.copy, pair.source, how));
     }
   }

@@ -80,7 +80,7 @@ Value* initializer(const Graph& graph, const ExportRecord& record, const std::st
         if (source == name) return value.get();
     names.push_back(value->name);
   }
-  fail("train", "--tie: '{}' is no float initializer of the model{}", name, nearest_names(names, name));
+  fail("train", "--tie: '{}' is not a float initializer of the model{}", name, nearest_names(names, name));
 }
 
 Tie parsed(const Graph& graph, const ExportRecord& record, std::string text, std::vector<std::string>& notes) {

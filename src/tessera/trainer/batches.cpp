@@ -264,8 +264,8 @@ int64_t Batches::steps(int64_t asked) const {
   const std::optional<int64_t> there = count();
   const std::string steps = called(impl_->name, "steps");
   if (!there && asked == 0)
-    refuse((impl_->draws_samples ? "files of tokens go on for ever" : impl_->source + " goes on for ever") +
-           std::string("; say how many steps to train with ") + steps);
+    refuse((impl_->draws_samples ? "files of tokens have no end" : impl_->source + " has no end") +
+           "; give the number of steps with " + steps);
   if (!there) return asked;
   if (asked > *there)
     refuse(steps + " says " + std::to_string(asked) + ", but " + impl_->source + " has " + std::to_string(*there) +

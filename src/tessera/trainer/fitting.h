@@ -19,9 +19,9 @@ struct Fitting {
   SettingName name = nullptr;  ///< for the advice
 };
 
-/// What a person may change so that a rank needs less, the smallest change first: activations that are computed again,
-/// micro-batches, states that are stored split, and these together. Returns "; it fits with --recompute=auto" for the
-/// first that fits; if none does, which of them needs least.
+/// What a person may change so that a process needs less, the smallest change first: activations that are computed
+/// again, micro-batches, states that are stored split, and these together. Returns "; it fits with --recompute=auto"
+/// for the first that fits; if none does, which of them needs least.
 std::string change_that_fits(const Fitting& fitting);
 
 }  // namespace tessera::trainer

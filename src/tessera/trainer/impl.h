@@ -50,6 +50,7 @@ struct Trainer::Impl {
   SettingName name;
   std::vector<LossTerm> terms;
   bool is_dynamic = false;  // the scale of the loss
+  int64_t process_bytes = 0;
   std::vector<int64_t> peaks;
   Batches data;
   std::optional<Batches> evaluated;

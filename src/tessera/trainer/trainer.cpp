@@ -70,6 +70,7 @@ Trainer::Impl::Impl(const Model& model, TrainingPrograms programs, Batches data,
     const auto loading = phase("loading weights");
     session = std::make_unique<Session>(this->programs.program, own);
     peaks = session->peak_bytes(inputs);
+    process_bytes = session->process_bytes();
   }
   if (evaluated && !this->programs.evaluation)
     throw Error(ErrorKind::user, "train",
@@ -192,7 +193,7 @@ void Trainer::Impl::fail_diverged(const Tensors& inputs) {
   }
   largest(0);                 // nobody ends the others before rank 0 knows
   if (!speaks()) largest(0);  // waits until rank 0 has said so, and ends with it
-  message += "; lower the learning rate, clip gradients (" + called(name, "clip") + " 1), or mend the data";
+  message += "; lower the learning rate, clip gradients (" + called(name, "clip") + " 1), or fix the data";
   if (checkpoints) message += "; the last checkpoint stays as it is";
   throw Error(ErrorKind::running, "train", message);
 }
@@ -300,6 +301,10 @@ std::optional<int64_t> Trainer::saved_step() const {
 const std::string& Trainer::checkpoint_problem() const {
   return impl_->problem;
 }
+int64_t Trainer::process_bytes() const {
+  return impl_->process_bytes;
+}
+
 const std::vector<int64_t>& Trainer::peak_bytes() const {
   return impl_->peaks;
 }

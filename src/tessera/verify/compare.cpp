@@ -92,7 +92,7 @@ void compare_not_finite(Difference& difference, const Dims& dims, const std::vec
     if ((std::isfinite(a) && std::isfinite(b)) || a == b || both_nan(a, b)) continue;
     if (difference.misplaced++ == 0)
       difference.first_misplaced =
-          fmt::format("{}: {} was expected, {} came", place_of(static_cast<int64_t>(i), dims), a, b);
+          fmt::format("{}: expected {}, got {}", place_of(static_cast<int64_t>(i), dims), a, b);
   }
 }
 
@@ -138,12 +138,12 @@ Difference compare(const std::string& name, const Tensor& expected, const Tensor
   difference.elements = actual.count();
   bool numbers = is_comparable_float(actual.dtype) || is_integer(actual.dtype) || actual.dtype == DType::boolean;
   if (!dtypes_agree(expected.dtype, actual.dtype))
-    difference.problem = fmt::format("{} was expected, {} came", name_of(expected.dtype), name_of(actual.dtype));
+    difference.problem = fmt::format("expected {}, got {}", name_of(expected.dtype), name_of(actual.dtype));
   else if (!numbers)
     difference.problem = fmt::format("{} cannot be compared", name_of(actual.dtype));
   else if (expected.dims != actual.dims)
-    difference.problem = fmt::format("the shape [{}] was expected, [{}] came", fmt::join(expected.dims, ", "),
-                                     fmt::join(actual.dims, ", "));
+    difference.problem =
+        fmt::format("expected the shape [{}], got [{}]", fmt::join(expected.dims, ", "), fmt::join(actual.dims, ", "));
   else if (is_comparable_float(actual.dtype))
     compare_floats(difference, expected, actual, tolerance);
   else
@@ -161,7 +161,8 @@ std::vector<Difference> compare(const Tensors& expected, const Tensors& actual, 
       differences.push_back(compare(name, tensor, found->second, tolerance));
   }
   for (const auto& [name, tensor] : actual)
-    if (!expected.contains(name)) differences.push_back({name, false, 0, 0, "nothing is expected of this output"});
+    if (!expected.contains(name))
+      differences.push_back({name, false, 0, 0, "there is no expected array for this output"});
   return differences;
 }
 

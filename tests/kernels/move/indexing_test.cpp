@@ -57,7 +57,7 @@ TEST(Indexing, gather_takes_lines_of_narrow_elements) {
   EXPECT_THAT(user_error([&] {
                 run_kernel_one("Gather", {odd, ints({1}, {1})}, DType::uint4, {1, 3});
               }),
-              HasSubstr("lines of 3 elements of 4 bits, which are no whole bytes"));
+              HasSubstr("lines of 3 elements of 4 bits, which are not whole bytes"));
 }
 
 TEST(Indexing, slices_take_lines_of_narrow_elements) {

@@ -179,7 +179,7 @@ void Watch::take(const Notice& notice) {
       places_.at(static_cast<size_t>(notice.from)) = decode(text);
       return;
     default:
-      fail_running("comm", "rank {} says '{}', which is no notice", notice.from, notice.text);
+      fail_running("comm", "rank {} says '{}', which is not a valid notice", notice.from, notice.text);
   }
 }
 

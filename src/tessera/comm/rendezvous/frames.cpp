@@ -59,7 +59,7 @@ std::optional<Frame> take_frame(std::string& bytes, size_t most) {
   if (bytes.size() < 5) return std::nullopt;
   const size_t length = number_of(bytes);
   if (length > most)
-    fail_running("rendezvous", "a frame of {} bytes, from a client that is no rank of this run", length);
+    fail_running("rendezvous", "a frame of {} bytes, from a client that is not a rank of this run", length);
   if (bytes.size() < 5 + length) return std::nullopt;
   Frame frame{bytes[4], bytes.substr(5, length)};
   bytes.erase(0, 5 + length);

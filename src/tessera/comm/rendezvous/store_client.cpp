@@ -80,8 +80,8 @@ void StoreClient::listen() {
     if (!welcome_ && refusal_.empty()) refusal_ = "rank 0 left before this rank joined";
     if (!through_)
       add_notice(
-          {0, death_notice("rank 0, which serves the rendezvous, has died: its process or its network ended without "
-                           "a farewell")});
+          {0, death_notice(
+                  "rank 0, which serves the rendezvous, has died: its process or its network ended without notice")});
     changed_.notify_all();
   }
   while (!end_if_unheard()) std::this_thread::sleep_for(kStoreLook);

@@ -69,7 +69,7 @@ void StoreServer::serve() {
 }
 
 void StoreServer::answer(Client& client, const Frame& frame) {
-  if (client.rank < 0 && frame.kind != kHello) fail_running("rendezvous", "a stranger at the rendezvous");
+  if (client.rank < 0 && frame.kind != kHello) fail_running("rendezvous", "an unknown client at the rendezvous");
   switch (frame.kind) {
     case kHello:
       return welcome(client, frame.content);
@@ -107,7 +107,7 @@ void StoreServer::answer(Client& client, const Frame& frame) {
 
 void StoreServer::welcome(Client& client, const std::string& content) {
   auto [rendezvous, greeting] = parted(content);
-  if (rendezvous != kRendezvous) fail_running("rendezvous", "a stranger at the rendezvous");
+  if (rendezvous != kRendezvous) fail_running("rendezvous", "an unknown client at the rendezvous");
   auto [version, place] = parted(greeting);
   auto [rank_text, size_text] = parted(place);
   const int rank = std::atoi(rank_text.c_str());
@@ -153,8 +153,7 @@ void StoreServer::drop(Client& client) {
   client.rank = -1;
   client.socket = Socket();
   if (died)
-    tell(rank,
-         death_notice(fmt::format("rank {} has died: its process or its network ended without a farewell", rank)));
+    tell(rank, death_notice(fmt::format("rank {} has died: its process or its network ended without notice", rank)));
 }
 
 void StoreServer::tell(int from, const std::string& text) {

@@ -67,7 +67,7 @@ class LossLowering {
     if (reduction == "none") return loss;
     if (reduction == "sum") return add("ReduceSum", {loss}, whole);
     if (reduction != "mean")
-      fail("lower", "{}: the reduction '{}' is none of 'none', 'sum' and 'mean'", node_->label(), reduction);
+      fail("lower", "{}: the reduction is '{}'; it must be none, sum or mean", node_->label(), reduction);
     if (!weight) return add("ReduceMean", {loss}, whole);
     return add("Div", {add("ReduceSum", {loss}, whole), add("ReduceSum", {weight}, whole)});
   }

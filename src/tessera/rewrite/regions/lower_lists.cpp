@@ -38,7 +38,7 @@ std::set<std::string> symbols_in(const Expr& extent) {
 Values list_of(const Lowerer& l, Values tensors) {
   for (const Value* tensor : tensors) {
     if (!tensor) fail_node(l.node, "a tensor of its sequence is missing; the file is damaged");
-    if (is_list(*tensor)) fail_node(l.node, "'{}' is a sequence, where a tensor is wanted", tensor->name);
+    if (is_list(*tensor)) fail_node(l.node, "'{}' is a sequence, where a tensor is needed", tensor->name);
     if (tensor->dtype() != tensors.front()->dtype())
       fail_node(l.node, "a sequence holds tensors of one type, but '{}' is {}, and '{}' is {}", tensors.front()->name,
                 name_of(tensors.front()->dtype()), tensor->name, name_of(tensor->dtype()));

@@ -236,7 +236,7 @@ void RegionOpener::open_if(Node* node) {
   const Graph* branches[] = {&region_of(*node, "else_branch"), &region_of(*node, "then_branch")};
   for (const Graph* branch : branches)
     if (branch->outputs.size() < node->outputs.size())
-      fail("flow", "{}: its branch '{}' gives {} results where {} are wanted; the file is damaged", node->label(),
+      fail("flow", "{}: its branch '{}' returns {} results where {} are needed; the file is damaged", node->label(),
            branch->name, branch->outputs.size(), node->outputs.size());
   const std::string prefix = prefix_of(*node);
   Value* condition = node->input(0);
@@ -307,10 +307,10 @@ void RegionOpener::open_if(Node* node) {
       fail("flow", "{}: one of its branches gives a sequence as '{}', the other a tensor", node->label(), result->name);
     const size_t lengths[] = {then->producer->inputs.size(), otherwise->producer->inputs.size()};
     if (lengths[0] != lengths[1])
-      fail(
-          "flow",
-          "{}: its branches give sequences of different lengths as '{}', {} and {}; what a run decides must be tensors",
-          node->label(), result->name, lengths[0], lengths[1]);
+      fail("flow",
+           "{}: its branches give sequences of different lengths as '{}', {} and {}; what is decided during the run "
+           "must be tensors",
+           node->label(), result->name, lengths[0], lengths[1]);
     std::vector<Value*> tensors;
     for (size_t i = 0; i < then->producer->inputs.size(); ++i)
       tensors.push_back(choose(then->producer->inputs[i], otherwise->producer->inputs[i]));

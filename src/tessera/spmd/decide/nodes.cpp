@@ -430,8 +430,8 @@ class Decider {
       found->second.at = at;
       for (const AxisRef& axis : sharding.axes())
         if (overlaps(at, axis))
-          fail("store", "'{}' lives at one index of the axis '{}', and cannot be stored split over it", state->name,
-               axis.str(mesh_));
+          fail("store", "'{}' is placed at one index of the axis '{}', so that it cannot be stored split over it",
+               state->name, axis.str(mesh_));
     }
   }
 

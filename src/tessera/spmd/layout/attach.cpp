@@ -133,8 +133,8 @@ void attach(Layout& layout, const Annotation& annotation, const Mesh& mesh, std:
         if (annotation.optional) {
           attach_simple(dim, axes, layout.blocked, origin);
           const std::string line = fmt::format(
-              "{}: '{}' cannot lie as {}, since the operators around it see dimension {} as {}; it lies in "
-              "blocks there",
+              "{}: '{}' cannot have the layout {}, since the operators around it see dimension {} as {}; it is split "
+              "into blocks there",
               annotation.by, annotation.value->name, annotation.sharding.str(mesh), d, text);
           if (approximated.empty() || approximated.back() != line) approximated.push_back(line);
           continue;

@@ -39,7 +39,7 @@ const Preset& preset_named(std::string_view name) {
   if (name == "zero3") name = "fsdp";
   for (const Preset& preset : presets())
     if (preset.name == name) return preset;
-  fail("preset", "there is no preset '{}'; there are: {}", name, names());
+  fail("preset", "there is no preset '{}'; the presets are: {}", name, names());
 }
 
 }  // namespace

@@ -43,9 +43,10 @@ std::string reason(const PresetContext& context, const MegatronPlan& plan, const
   for (const NodeLayout& node : context.layout.nodes)
     for (size_t i = 0; i < node.node->inputs.size(); ++i)
       if (node.node->inputs[i] == weight)
-        return node.node->label() + (is_splittable(node, i)
-                                         ? ", which reads it, is no product with an activation, no lookup and no head"
-                                         : " needs it whole");
+        return node.node->label() +
+               (is_splittable(node, i)
+                    ? ", which reads it, is neither a product with an activation nor a lookup or a head"
+                    : " needs it whole");
   return "no operator reads it";
 }
 

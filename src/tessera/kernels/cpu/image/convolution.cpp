@@ -154,7 +154,7 @@ std::unique_ptr<Kernel> prepare_convolution(const PrepareContext& context) {
   check(x.block == 0 && y.block == 0, "only what oneDNN convolves lies in blocks");
   if (x.dtype == DType::bfloat16 || x.dtype == DType::float16) return via_float32(context, prepare_convolution);
   if (packed)
-    fail("kernel", "{}: this convolution does not run on packed weights; load the program anew", node.label());
+    fail("kernel", "{}: this convolution does not run on packed weights; load the program again", node.label());
   return dispatch(Types<float, double>(), node, x.dtype, [&]<typename T>() {
     const int64_t group = node.get_int("group", 1);
     const PlainConvolution convolution{

@@ -11,7 +11,7 @@ Dims attribute_of(const Node& node, std::string_view name, size_t length, int64_
   Dims values = node.get_ints(name, Dims(length, otherwise));
   if (values.empty()) values.assign(length, otherwise);
   if (values.size() != length)
-    fail("kernel", "{}: attribute '{}' has {} elements, but the operand's spatial dimensions ask for {}", node.label(),
+    fail("kernel", "{}: attribute '{}' has {} elements, but the operand's spatial dimensions need {}", node.label(),
          name, values.size(), length);
   return values;
 }
@@ -38,7 +38,7 @@ WindowGeometry window_geometry(const Node& node, const Dims& spatial, const Dims
   windows.pads_end.assign(rank, 0);
   if (auto_pad == "VALID") return windows;
   if (auto_pad != "SAME_UPPER" && auto_pad != "SAME_LOWER")
-    fail("kernel", "{}: auto_pad '{}' is none of NOTSET, VALID, SAME_UPPER, SAME_LOWER", node.label(), auto_pad);
+    fail("kernel", "{}: auto_pad is '{}'; it must be NOTSET, VALID, SAME_UPPER or SAME_LOWER", node.label(), auto_pad);
   for (size_t i = 0; i < rank; ++i) {
     const int64_t out = (spatial[i] + windows.strides[i] - 1) / windows.strides[i];
     const int64_t total = std::max<int64_t>((out - 1) * windows.strides[i] + windows.span(i) - spatial[i], 0);

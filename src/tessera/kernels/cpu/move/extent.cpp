@@ -95,7 +95,7 @@ std::unique_ptr<Kernel> prepare_pad(const PrepareContext& context) {
   Dims in = context.inputs[0].dims, out = context.outputs[0].dims;
   const std::string mode = node.get_string("mode", "constant");
   if (mode != "constant" && mode != "edge" && mode != "reflect" && mode != "wrap")
-    fail("kernel", "{}: the mode '{}' is none of constant, edge, reflect, wrap", node.label(), mode);
+    fail("kernel", "{}: the mode is '{}'; it must be constant, edge, reflect or wrap", node.label(), mode);
   const std::vector<int64_t> pads = context.known_ints(1);
   std::vector<int64_t> axes(in.size());
   std::iota(axes.begin(), axes.end(), 0);

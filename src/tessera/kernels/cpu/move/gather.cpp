@@ -11,7 +11,7 @@ namespace {
 
 void check_count(const PrepareContext& context, int64_t expected) {
   if (context.outputs[0].count() != expected)
-    fail("kernel", "{}: a result of {} elements is asked for, but the operands make {}", context.node.label(),
+    fail("kernel", "{}: the declared result has {} elements, but the operands give {}", context.node.label(),
          context.outputs[0].count(), expected);
 }
 

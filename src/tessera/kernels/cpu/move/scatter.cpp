@@ -77,7 +77,7 @@ std::unique_ptr<Kernel> with_reduction(const PrepareContext& context, Make&& mak
     return dispatch(NumberTypes(), node, dtype, [&]<typename T>() { return make.template operator()<T, MaxUpdate>(); });
   if (reduction == "min")
     return dispatch(NumberTypes(), node, dtype, [&]<typename T>() { return make.template operator()<T, MinUpdate>(); });
-  fail("kernel", "{}: the reduction '{}' is none of none, add, mul, max, min", node.label(), reduction);
+  fail("kernel", "{}: the reduction is '{}'; it must be none, add, mul, max or min", node.label(), reduction);
 }
 
 template <typename T>

@@ -28,7 +28,7 @@ std::unique_ptr<Kernel> prepare_shape(const PrepareContext& context) {
   const int64_t start = place(context.node.get_int("start", 0)), end = place(context.node.get_int("end", rank));
   const Dims wanted(dims.begin() + start, dims.begin() + std::max(start, end));
   if (context.outputs[0].count() != static_cast<int64_t>(wanted.size()))
-    fail("kernel", "{}: {} extents are asked for, but there are {}", context.node.label(), context.outputs[0].count(),
+    fail("kernel", "{}: {} extents are declared, but there are {}", context.node.label(), context.outputs[0].count(),
          wanted.size());
   return make_kernel(
       [wanted](const KernelArgs& args) { std::copy(wanted.begin(), wanted.end(), args.out<int64_t>()); });

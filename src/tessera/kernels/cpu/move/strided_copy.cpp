@@ -107,7 +107,7 @@ std::unique_ptr<Kernel> strided_kernel(const PrepareContext& context, StridedCop
 
 void check_extents(const PrepareContext& context, const Dims& expected) {
   if (context.outputs[0].dims != expected)
-    fail("kernel", "{}: a result of [{}] is asked for, but the operands make [{}]", context.node.label(),
+    fail("kernel", "{}: the declared result is [{}], but the operands give [{}]", context.node.label(),
          fmt::join(context.outputs[0].dims, ", "), fmt::join(expected, ", "));
 }
 
@@ -139,7 +139,7 @@ int64_t line_bytes(const Node& node, DType dtype, int64_t elements) {
   if (bits % 8 == 0)
     return elements * dispatch_size(node, dtype, []<typename T>() { return static_cast<int64_t>(sizeof(T)); });
   if (elements * bits % 8 != 0)
-    fail("kernel", "{}: it copies lines of {} elements of {} bits, which are no whole bytes; put a Cast before it",
+    fail("kernel", "{}: it copies lines of {} elements of {} bits, which are not whole bytes; put a Cast before it",
          node.label(), elements, bits);
   return elements * bits / 8;
 }

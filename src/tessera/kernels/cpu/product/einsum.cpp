@@ -116,7 +116,7 @@ std::unique_ptr<Kernel> prepare_einsum(const PrepareContext& context) {
     labels.erase(label);
   }
   if (made != context.outputs.at(0).dims)
-    fail("kernel", "{}: a result of {} is asked for, but the operands make {}", node.label(),
+    fail("kernel", "{}: the declared result is {}, but the operands give {}", node.label(),
          text_of(context.outputs[0].dims), text_of(made));
   // The longest sum is the innermost loop.
   LabelLoop inner;

@@ -65,7 +65,7 @@ std::optional<WeightLayout> matmul_weight_layout(DType dtype, const Dims& dims, 
 TensorDesc packed_weight_desc(const Node& node) {
   const TensorDesc desc{dtype_named(node.get_string("weight_dtype", "")), node.get_ints("weight_dims")};
   if (!desc.present())
-    fail("kernel", "{}: attributes 'weight_dtype' and 'weight_dims' must say what was packed", node.label());
+    fail("kernel", "{}: attributes 'weight_dtype' and 'weight_dims' must describe what was packed", node.label());
   return desc;
 }
 

@@ -14,7 +14,7 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr int64_t kColumns = 512;  // that go through all stages together, in the first cache
+constexpr int64_t kPassColumns = 512;  // that go through all stages together, in the first cache
 
 TESSERA_MULTIVERSION void sums_to_floats(const int32_t* sums, float* out, int64_t n) {
 #pragma omp simd
@@ -218,10 +218,10 @@ void SumsEpilogue::run(const KernelArgs& args, const Columns& columns, const Row
 
 void SumsEpilogue::run_stages(const KernelArgs& args, const int32_t* sums, int64_t first, int64_t count,
                               std::byte* out) const {
-  alignas(64) int32_t integers[kColumns];
-  alignas(64) float floats[kColumns];
-  for (int64_t from = 0; from < count; from += kColumns) {
-    const int64_t n = std::min(kColumns, count - from);
+  alignas(64) int32_t integers[kPassColumns];
+  alignas(64) float floats[kPassColumns];
+  for (int64_t from = 0; from < count; from += kPassColumns) {
+    const int64_t n = std::min(kPassColumns, count - from);
     const int32_t* whole = sums + from;
     std::byte* to = out + from * element_bytes_;
     for (const Stage& stage : stages_) {

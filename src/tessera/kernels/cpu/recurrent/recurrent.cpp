@@ -361,7 +361,7 @@ Recurrence recurrence_of(const PrepareContext& context) {
   r.batch_first = node.get_int("layout", 0) != 0;
   const std::string direction = node.get_string("direction", "forward");
   if (direction != "forward" && direction != "reverse" && direction != "bidirectional")
-    fail("kernel", "{}: direction '{}' is none of forward, reverse, bidirectional", node.label(), direction);
+    fail("kernel", "{}: the direction is '{}'; it must be forward, reverse or bidirectional", node.label(), direction);
   r.backwards = {direction == "reverse"};
   if (direction == "bidirectional") r.backwards.push_back(true);
   r.directions = static_cast<int64_t>(r.backwards.size());

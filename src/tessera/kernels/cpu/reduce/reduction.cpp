@@ -45,7 +45,7 @@ std::vector<bool> reduced_dimensions(const PrepareContext& context) {
 ReducePlan plan_for(const PrepareContext& context) {
   ReducePlan plan(context.inputs[0].dims, reduced_dimensions(context));
   if (plan.results() != context.outputs[0].count())
-    fail("kernel", "{}: a result of {} elements is asked for, but the reduction leaves {}", context.node.label(),
+    fail("kernel", "{}: the declared result has {} elements, but the reduction leaves {}", context.node.label(),
          context.outputs[0].count(), plan.results());
   return plan;
 }

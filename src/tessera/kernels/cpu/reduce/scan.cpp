@@ -20,7 +20,7 @@ std::unique_ptr<Kernel> prepare_arg(const PrepareContext& context) {
   if (view.extent == 0 && view.outer * view.inner > 0)
     fail("kernel", "{}: dimension {} is empty, so it has no extreme element", context.node.label(), axis);
   if (context.outputs[0].count() != view.outer * view.inner)
-    fail("kernel", "{}: a result of {} elements is asked for, but there are {}", context.node.label(),
+    fail("kernel", "{}: the declared result has {} elements, but there are {}", context.node.label(),
          context.outputs[0].count(), view.outer * view.inner);
   const bool last = context.node.get_int("select_last_index", 0) != 0;
   return dispatch(NumberTypes(), context.node, context.inputs[0].dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {

@@ -1,0 +1,81 @@
+// Figures in README.md and docs/ that do not depend on time are those of this code: TESSERA_UPDATE_GOLDENS=1 writes
+// them.
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <regex>
+#include <sstream>
+
+#include "cli/command_line.h"
+
+namespace tessera {
+namespace {
+
+const std::string kRoot = std::string(TESSERA_EXAMPLES) + "/../";
+
+std::string text_of_file(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+/// What examples/tiny/run.sh prints of a plan: the peak of rank 0, the bytes that it receives, and its collectives.
+struct PlanFigures {
+  std::string peak_mib, kib, collectives;
+};
+
+class Figures : public CommandLine {
+ protected:
+  PlanFigures planned(const std::string& mesh, const std::string& preset) {
+    const json plan = parsed("shard " + std::string(TESSERA_EXAMPLES) + "/tiny/model.onnx --mesh " + mesh +
+                             " --preset " + preset + " --shapes batch=3,sequence=37 --dry-run");
+    PlanFigures figures;
+    int64_t bytes = 0;
+    for (const json& one : plan["collectives"]) {
+      const std::string separator = figures.collectives.empty() ? "" : ", ";
+      figures.collectives +=
+          fmt::format("{}{} {}", separator, one["count"].get<int64_t>(), one["kind"].get<std::string>());
+      bytes += one["bytes"].get<int64_t>();
+    }
+    if (figures.collectives.empty()) figures.collectives = "none";
+    figures.kib = fmt::format("{:.0f}", static_cast<double>(bytes) / 1024);
+    figures.peak_mib = fmt::format("{:.1f}", plan["ranks"][0]["peak_bytes"].get<double>() / 1048576);
+    return figures;
+  }
+
+  /// Whether this CPU packs weights as that of the published figures does.
+  bool packs_as_published() {
+    for (const json& set : parsed("info")["instruction_sets"])
+      if (set.get<std::string>().find("avx512") != std::string::npos) return true;
+    return false;
+  }
+};
+
+// Both files have the table of `make run`, in rows of columns that '|' or two spaces part.
+TEST_F(Figures, of_the_example_model_are_those_of_its_plans) {
+  const std::regex row(R"(((?:    |\| )(\S+=\S+)[ |]+([a-z+]+)[ |]+\d+[ |]+pass[ |]+\S+[ |]+\S+[ |]+))"
+                       R"(([\d.]+)([ |]+)(\d+)([ |]+)(none|\d+ [a-z_]+(?:, \d+ [a-z_]+)*)( \|)?)");
+  const bool same_peaks = packs_as_published();
+  for (const std::string name : {"README.md", "docs/benchmarks.md"}) {
+    std::istringstream lines(text_of_file(kRoot + name));
+    std::string now;
+    int rows = 0;
+    for (std::string line; std::getline(lines, line); now += line + "\n") {
+      std::smatch found;
+      if (!std::regex_match(line, found, row)) continue;
+      ++rows;
+      const PlanFigures figures = planned(found[2], found[3]);
+      const std::string peak = same_peaks ? figures.peak_mib : found[4].str();
+      line =
+          found[1].str() + peak + found[5].str() + figures.kib + found[7].str() + figures.collectives + found[9].str();
+    }
+    EXPECT_EQ(rows, 5) << name;
+    if (std::getenv("TESSERA_UPDATE_GOLDENS")) std::ofstream(kRoot + name) << now;
+    EXPECT_EQ(text_of_file(kRoot + name), now) << "TESSERA_UPDATE_GOLDENS=1 writes " << name << " anew";
+  }
+}
+
+}  // namespace
+}  // namespace tessera
