@@ -89,7 +89,8 @@ struct Generation {
 /// Called with each token as it is chosen.
 using TokenObserver = std::function<void(size_t text, int64_t token)>;
 
-/// A decoder on the ranks of a mesh. With a connection, all processes make the same calls and get the same texts.
+/// A decoder on the ranks of a mesh. With a connection, all processes make the same calls and get the same texts. Calls
+/// from several threads take turns.
 class Generator {
  public:
   /// Compiles the model for its batch and capacity. Throws user errors: as compile() does; for a model

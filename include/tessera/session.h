@@ -5,6 +5,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,9 @@ struct SessionOptions {
   /// the other sees. Runs of the two take turns. The programs store these alike (CompileOptions::sharing). Null: the
   /// session has its own.
   const class Session* share_states = nullptr;
+  /// For so many sets of sizes of inputs a plan is kept, which takes a few ms to make; the set that was not used for
+  /// the longest time makes room.
+  size_t kept_plans = 64;
   bool checkpoints = false;  ///< peak and limit count the copies of states that Checkpoints writes (training.h)
   bool overlap = true;       ///< run what does not depend on a communication while it is under way
   /// Communications that a rank starts before it needs their results, at most. A stored state (Plan::storage) is so
@@ -50,6 +54,12 @@ struct SessionOptions {
   int prefetch = 4;
   bool profile = false;   ///< note the times of each operator; see profile.h
   bool keep_all = false;  ///< keep every intermediate tensor of a run, for comparisons
+};
+
+/// When a run ends without a result.
+struct RunLimits {
+  std::stop_token stop;                   ///< when it is told to stop
+  std::chrono::milliseconds deadline{0};  ///< from the call on; 0: never
 };
 
 struct Profile;
@@ -82,10 +92,16 @@ class Session {
   /// an input that is missing, unknown, or of the wrong dtype or shape, and a running error if a rank fails; the
   /// session can be used again after both. With a connection, all processes give the same inputs; outputs are in that
   /// of rank 0, and there are none in the others; and a rank that fails ends the connection.
-  Tensors run(const Tensors& inputs);
-  /// The same on another thread, behind runs that began before. The future has what run() returns or throws; the
-  /// session may end before. Inputs that borrow the caller's memory need it until then.
-  std::future<Tensors> run_async(Tensors inputs);
+  ///
+  /// A limit ends the run before the next operator, as if a rank had failed.
+  Tensors run(const Tensors& inputs, const RunLimits& limits = {});
+  /// The same into the caller's memory: `outputs` has tensors of the outputs' types and shapes, whose elements become
+  /// the results, and which nobody else may use meanwhile. Outputs that it lacks are not given. Throws a user error for
+  /// a tensor of another type or shape.
+  void run_into(const Tensors& inputs, Tensors& outputs, const RunLimits& limits = {});
+  /// As run(), on another thread; runs of one session take turns. The future has what run() returns or throws; the
+  /// session may end before. Inputs that borrow memory of the caller need it until then.
+  std::future<Tensors> run_async(Tensors inputs, const RunLimits& limits = {});
 
   /// Of a session of a model: the programs that the last run ran, in order: one for each iteration, where a loop's body
   /// is a part. Else empty.

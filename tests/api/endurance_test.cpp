@@ -9,7 +9,6 @@
 
 #include "api/small_model.h"
 #include "tessera/compare.h"
-#include "tessera/runtime/executor.h"
 
 namespace tessera {
 namespace {
@@ -32,7 +31,8 @@ int64_t runs_wanted() {
 
 // More shapes than an executor keeps plans of, one after the other, so that each run evicts a plan and makes another.
 constexpr int64_t kShapes = 24;
-static_assert(kShapes > static_cast<int64_t>(runtime::kCachedSignatures));
+constexpr size_t kKeptPlans = 16;
+static_assert(kShapes > static_cast<int64_t>(kKeptPlans));
 
 // Runs the session on each shape in turn and compares with its first run on that shape; after a fifth of the runs, the
 // resident memory must not grow any more.
@@ -55,13 +55,14 @@ void endure(Session& session, int64_t runs, const std::function<Tensors(int64_t)
 
 TEST(Endurance, neither_memory_nor_answers_drift) {
   TemporaryFolder folder;
-  Session session(compile(Model::load(write_model(folder, kPair)), Mesh::parse("dp=2,tp=2")));
+  Session session(compile(Model::load(write_model(folder, kPair)), Mesh::parse("dp=2,tp=2")),
+                  {.kept_plans = kKeptPlans});
   endure(session, runs_wanted(), [](int64_t i) { return Tensors{{"x", ramp({1 + i * 7 % kShapes * 5, 8})}}; });
 }
 
 TEST(Endurance, nor_do_they_of_a_real_model) {
   const Model model = Model::load(std::string(TESSERA_TEST_DATA) + "/models/gpt2/model.onnx");
-  Session session(compile(model, Mesh::parse("dp=2,tp=2")));
+  Session session(compile(model, Mesh::parse("dp=2,tp=2")), {.kept_plans = kKeptPlans});
   constexpr int64_t kShare = 25;  // a run takes so many times as long
   endure(session, runs_wanted() / kShare, [](int64_t i) {
     const Dims dims{1 + i % 4, 3 + i};

@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -7,6 +9,7 @@
 #include <future>
 #include <iterator>
 #include <optional>
+#include <stop_token>
 #include <thread>
 
 #include "api/in_parts.h"
@@ -21,6 +24,7 @@ using test::kPair;
 using test::TemporaryFolder;
 using test::in_parts::message_of;
 using test::write_model;
+using test::in_parts::message_of;
 using testing::HasSubstr;
 
 Tensor row(float scale) {
@@ -131,6 +135,84 @@ TEST(Session, runs_beside_the_caller) {
   }
   for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(compare("y", expected.at("y"), made[i].get().at("y"), {0.0, 0.0}).pass);
   EXPECT_THAT(message_of([&] { made[3].get(); }), HasSubstr("input 'x'"));
+}
+
+// As long as it is told.
+constexpr const char* kLong = R"(long (float[b, 8] x, int64 n) => (float[b, 8] y) {
+  y = Loop <body = body (int64 i, bool c, float[b, 8] v) => (bool c2, float[b, 8] v2) {
+    v2 = Sin (v)
+    c2 = Identity (c)
+  }> (n, "", x)
+})";
+
+Tensors turns(int64_t count) {
+  return {{"x", row(1)}, {"n", Tensor::of<int64_t>({}, {count})}};
+}
+
+std::string running_error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::running) << error.what();
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Session, ends_a_run_at_its_deadline_or_when_it_is_told_to_stop) {
+  TemporaryFolder folder;
+  const Model model = Model::load(write_model(folder, kLong));
+  constexpr int64_t kForever = int64_t{1} << 40;
+  for (const char* mesh : {"tp=1", "tp=2"}) {
+    Session session(model, Mesh::parse(mesh), {.annotations = {{"x=[-, tp]"}}});
+    const Tensors expected = session.run(turns(3));
+    EXPECT_THAT(running_error_of([&] { session.run(turns(kForever), {.deadline = std::chrono::milliseconds(20)}); }),
+                HasSubstr("deadline"));
+    std::stop_source stop;
+    std::future<Tensors> made = session.run_async(turns(kForever), {.stop = stop.get_token()});
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    stop.request_stop();
+    EXPECT_THAT(running_error_of([&] { made.get(); }), HasSubstr("stopped by its caller"));
+    const Tensors again = session.run(turns(3), {.deadline = std::chrono::minutes(1)});
+    EXPECT_TRUE(compare("y", expected.at("y"), again.at("y"), {0.0, 0.0}).pass) << mesh;
+  }
+}
+
+TEST(Session, refuses_calls_in_a_process_that_was_forked_since) {
+  TemporaryFolder folder;
+  const Model model = Model::load(write_model(folder, kPair));
+  auto session = std::make_unique<Session>(model, Mesh::parse("tp=2"));
+  session->run({{"x", row(1)}});
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool refused = message_of([&] { session->run({{"x", row(1)}}); }).find("forked") != std::string::npos;
+    session.reset();  // neither waits for threads that are not here
+    Session own(model, Mesh::parse("tp=2"));
+    _exit(refused && own.run({{"x", row(1)}}).contains("y") ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  session->run({{"x", row(1)}});
+}
+
+TEST(Session, writes_outputs_into_memory_of_the_caller) {
+  TemporaryFolder folder;
+  const Model model = Model::load(write_model(folder, kPair));
+  for (const char* mesh : {"tp=1", "tp=2", "dp=3"})
+    for (const char* device : {"cpu", "simulated"}) {
+      Session session(model, Mesh::parse(mesh), {}, {}, {.device = device});
+      const Tensors expected = session.run({{"x", row(1)}});
+      const Tensor& y = expected.at("y");
+      std::vector<std::byte> memory(y.bytes);
+      Tensors outputs = {{"y", Tensor::borrow(y.dtype, y.dims, memory.data(), memory.size())}};
+      session.run_into({{"x", row(1)}}, outputs);
+      EXPECT_EQ(outputs.at("y").data, memory.data());
+      EXPECT_TRUE(std::equal(memory.begin(), memory.end(), y.data)) << mesh << " " << device;
+      Tensors wrong = {{"y", Tensor::zeros(y.dtype, {1})}}, unknown = {{"z", Tensor::zeros(y.dtype, {1})}};
+      EXPECT_THAT(message_of([&] { session.run_into({{"x", row(1)}}, wrong); }), HasSubstr("the output 'y'"));
+      EXPECT_THAT(message_of([&] { session.run_into({{"x", row(1)}}, unknown); }), HasSubstr("no output 'z'"));
+    }
 }
 
 TEST(Model, is_read_from_memory) {

@@ -366,6 +366,19 @@ TEST(SessionOfModel, has_no_states_bytes_or_times_before_what_a_run_needs_is_com
   EXPECT_THAT(session.states(), IsEmpty());
 }
 
+TEST(SessionOfModel, writes_outputs_into_memory_of_the_caller) {
+  TemporaryFolder folder;
+  Session session(model_of(folder, kAxes));
+  const Tensors inputs = {{"x", floats({2, 3}, {1, 2, 3, 4, 5, 6})}, {"axes", ints({1}, {0})}};
+  Tensors outputs = {{"y", Tensor::zeros(DType::float32, {1, 3})}};
+  const std::byte* memory = outputs.at("y").data;
+  session.run_into(inputs, outputs);
+  EXPECT_EQ(outputs.at("y").data, memory);
+  EXPECT_THAT(elements_of(outputs.at("y")), ElementsAre(5, 7, 9));
+  Tensors wrong = {{"y", Tensor::zeros(DType::float32, {3})}};
+  EXPECT_THAT(message_of([&] { session.run_into(inputs, wrong); }), HasSubstr("the output 'y' is float32 [1, 3]"));
+}
+
 TEST(SessionOfModel, plans_no_peak_of_parts) {
   TemporaryFolder folder;
   Session session(model_of(folder, kParts));

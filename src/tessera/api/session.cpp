@@ -30,6 +30,7 @@ runtime::ExecutorOptions executor_options(const SessionOptions& options) {
   if (options.prefetch < 1) fail("session", "prefetch is {}; it must be at least 1", options.prefetch);
   result.prefetch = options.prefetch;
   result.saves = options.checkpoints;
+  result.kept_plans = options.kept_plans;
   result.memory_limit = options.memory_limit;
   result.world.timeout = options.timeout;
   result.grace = std::min(result.grace, options.timeout);
@@ -94,23 +95,38 @@ Session::Session(const Model& model, const Mesh& mesh, const Plan& plan, const C
                                       load_program, options.connection != nullptr);
 }
 
-Session::~Session() = default;
+Session::~Session() {
+  // Its threads cannot be waited for in a process that was forked from theirs.
+  if (impl_ && impl_->process != ::getpid()) keep_for_good(std::move(impl_));
+}
 Session::Session(Session&&) noexcept = default;
-Session& Session::operator=(Session&&) noexcept = default;
-
-Tensors Session::Impl::run(const Tensors& inputs) const {
-  if (runner) return runner->run(inputs);
-  return program->recorded([&](runtime::Executor& executor) { return executor.run(inputs); });
+Session& Session::operator=(Session&& other) noexcept {
+  const Session before(std::move(*this));
+  impl_ = std::move(other.impl_);
+  return *this;
 }
 
-Tensors Session::run(const Tensors& inputs) {
-  return api::of(impl_).run(inputs);
+Tensors Session::Impl::run(const Tensors& inputs, const RunLimits& limits, Tensors outputs) const {
+  runtime::RunLimits asked{.stop = limits.stop, .deadline = std::nullopt};
+  if (limits.deadline.count() > 0) asked.deadline = runtime::RunLimits::Clock::now() + limits.deadline;
+  if (runner) return runner->run(inputs, asked, std::move(outputs));
+  return program->recorded(
+      [&](runtime::Executor& executor) { return executor.run(inputs, asked, std::move(outputs)); });
 }
 
-std::future<Tensors> Session::run_async(Tensors inputs) {
+Tensors Session::run(const Tensors& inputs, const RunLimits& limits) {
+  return api::of(impl_).run(inputs, limits);
+}
+
+void Session::run_into(const Tensors& inputs, Tensors& outputs, const RunLimits& limits) {
+  api::of(impl_).run(inputs, limits, outputs);
+}
+
+std::future<Tensors> Session::run_async(Tensors inputs, const RunLimits& limits) {
   api::of(impl_);
-  return std::async(std::launch::async,
-                    [impl = impl_, inputs = std::move(inputs)]() -> Tensors { return impl->run(inputs); });
+  return std::async(std::launch::async, [impl = impl_, inputs = std::move(inputs), limits]() -> Tensors {
+    return impl->run(inputs, limits);
+  });
 }
 
 std::vector<Program> Session::programs() const {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <memory>
 #include <string>
 
@@ -16,21 +18,24 @@ struct Session::Impl {
   std::unique_ptr<parts::Runner> runner;           ///< of a session of a model
   std::filesystem::path model;                     ///< likewise
   Plan plan;                                       ///< likewise
+  pid_t process = ::getpid();                      ///< which has its ranks' threads
 
   /// The program that the session has loaded, for a call about `what`. Throws a user error where the model is compiled
   /// as runs need it, and none has run.
   std::shared_ptr<launch::LoadedProgram> loaded(std::string_view what) const;
-  Tensors run(const Tensors& inputs) const;
+  Tensors run(const Tensors& inputs, const RunLimits& limits, Tensors outputs = {}) const;
 };
 
 }  // namespace v1
 
 namespace api {
 
-/// What a session runs on. Throws a user error for one that was moved from.
+/// What a session runs on. Throws a user error for one that was moved from, and in a process that was forked since.
 template <typename Impl>
 Impl& of(const std::shared_ptr<Impl>& session) {
   if (!session) fail("session", "the session was moved from; use the one that it was moved to");
+  if (session->process != ::getpid())
+    fail("session", "the session's threads are in the process that this one was forked from; make a session here");
   return *session;
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <exception>
 #include <limits>
+#include <mutex>
 #include <optional>
 #include <string_view>
 
@@ -92,6 +93,7 @@ struct Generator::Impl {
   std::string reason;
   bool given = false;
   int64_t vocabulary = -1, cache_bytes = 0;
+  std::unique_ptr<std::mutex> generating = std::make_unique<std::mutex>();  // texts are of one call at a time
 
   generate::DecoderSource source() const { return {model, mesh, plan, options, compile_options, session, ports}; }
 
@@ -287,10 +289,12 @@ Generator::Generator(Generator&&) noexcept = default;
 Generator& Generator::operator=(Generator&&) noexcept = default;
 
 void Generator::require(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options) const {
+  const std::lock_guard lock(*impl_->generating);
   impl_->require_prompts(prompts, options);
 }
 
 void Generator::prepare(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options) {
+  const std::lock_guard lock(*impl_->generating);
   impl_->require_prompts(prompts, options);
   const std::vector<std::vector<size_t>> groups = impl_->groups_of(prompts);
   if (!groups.empty()) impl_->prepared(groups.front(), prompts);
@@ -298,6 +302,7 @@ void Generator::prepare(const std::vector<std::vector<int64_t>>& prompts, const 
 
 Generation Generator::generate(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options,
                                const TokenObserver& observe) {
+  const std::lock_guard lock(*impl_->generating);
   impl_->require_prompts(prompts, options);
   Generation made;
   made.texts.resize(prompts.size());

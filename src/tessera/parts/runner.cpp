@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/ir/glob.h"
@@ -42,6 +44,20 @@ bool same(const Tensor& a, const Tensor& b) {
 bool steps_states(const compiler::CompiledProgram& program) {
   const std::vector<Value*> states = program.program->graph->values_of(ValueKind::state);
   return std::any_of(states.begin(), states.end(), [](const Value* state) { return state->changing; });
+}
+
+// Copies an output into memory of the caller. Throws a user error for one of another type or shape.
+void copy_output(const std::string& name, Tensors& outputs, Tensor& memory) {
+  const auto made = outputs.find(name);
+  if (made == outputs.end()) fail("outputs", "the model has no output '{}'", name);
+  Tensor& output = made->second;
+  if (memory.dtype != output.dtype || memory.dims != output.dims)
+    fail("outputs",
+         "the output '{}' is {} [{}], but the memory given for it is for {} [{}]; give a tensor of that type", name,
+         name_of(output.dtype), fmt::join(output.dims, ", "), name_of(memory.dtype), fmt::join(memory.dims, ", "));
+  memory.require_whole(name);
+  if (output.bytes > 0) std::memcpy(memory.mutable_data(), output.data, output.bytes);
+  output = memory;
 }
 
 // Whether an annotation of these values means one of the graph's.
@@ -220,9 +236,17 @@ void Runner::require_inputs(const Tensors& inputs) const {
   sizes.require_expressions();
 }
 
-Tensors Runner::run(const Tensors& inputs) {
+Tensors Runner::run(const Tensors& inputs, const runtime::RunLimits& limits, Tensors given) {
   const std::lock_guard lock(running_);
   ran_.clear();
+  limits_ = limits;
+  Tensors outputs = run_whole(inputs, given);
+  for (auto& [name, memory] : given) copy_output(name, outputs, memory);
+  return outputs;
+}
+
+// Takes out of `given` what it has written.
+Tensors Runner::run_whole(const Tensors& inputs, Tensors& given) {
   Types types;
   if (!whole_) {
     require_inputs(inputs);
@@ -235,7 +259,8 @@ Tensors Runner::run(const Tensors& inputs) {
     return outputs;
   }
   ran_.push_back(whole_->loaded);
-  return whole_->loaded.ranks->recorded([&](runtime::Executor& executor) { return executor.run(inputs); });
+  return whole_->loaded.ranks->recorded(
+      [&](runtime::Executor& executor) { return executor.run(inputs, limits_, std::exchange(given, {})); });
 }
 
 std::vector<Runner::Loaded> Runner::ran() const {
@@ -285,7 +310,7 @@ void Runner::run_program(Part& part, Tensors& known, Types& types) {
   if (made.parts) return run_nested(*made.parts, given.inputs, known, types);
   if (Runner* parts = parts_at(made, given.inputs)) return run_nested(*parts, given.inputs, known, types);
   ran_.push_back(made.loaded);
-  const auto run = [&](runtime::Executor& executor) { return executor.run(given.inputs); };
+  const auto run = [&](runtime::Executor& executor) { return executor.run(given.inputs, limits_); };
   for (auto& [name, tensor] : made.loaded.ranks->recorded(run)) known[name] = tensor;
   const compiler::CompiledProgram& program = *made.loaded.program;
   const auto& ports = program.program->outputs;
@@ -295,6 +320,7 @@ void Runner::run_program(Part& part, Tensors& known, Types& types) {
 
 void Runner::run_nested(Runner& inner, const Tensors& given, Tensors& known, Types& types) {
   inner.ran_.clear();
+  inner.limits_ = limits_;
   Types own;
   for (auto& [name, tensor] : inner.run_parts(given, own)) {
     const auto type = own.find(name);

@@ -31,8 +31,8 @@ class Runner {
   /// processes, states that change, and nodes that are placed.
   Runner(std::shared_ptr<const SegmentedModel> model, compiler::ProgramOptions options, Load load, bool over_processes);
 
-  /// Whole inputs to whole outputs, as Session::run.
-  Tensors run(const Tensors& inputs);
+  /// Whole inputs to whole outputs, as Executor::run; where the model runs in parts, `given` outputs are copied.
+  Tensors run(const Tensors& inputs, const runtime::RunLimits& limits = {}, Tensors given = {});
 
   /// A program and where it is loaded.
   struct Loaded {
@@ -97,6 +97,7 @@ class Runner {
   Runner* parts_at(Made& made, const Tensors& inputs) const;
   void require_inputs(const Tensors& inputs) const;
 
+  Tensors run_whole(const Tensors& inputs, Tensors& given);
   Tensors run_parts(const Tensors& inputs, Types& types);
   void run_program(Part& part, Tensors& known, Types& types);
   void run_nested(Runner& inner, const Tensors& given, Tensors& known, Types& types);
@@ -117,6 +118,7 @@ class Runner {
   std::optional<Made> whole_;  ///< of a model that is compiled before it runs
   std::vector<Part> parts_;
   std::vector<Loaded> ran_;
+  runtime::RunLimits limits_;  ///< of the run
   mutable std::mutex running_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <numeric>
 
 #include "tessera/runtime/executor_impl.h"
@@ -123,7 +124,7 @@ Symbols Executor::bind_symbols(const Tensors& inputs) const {
   return symbols;
 }
 
-Executor::Tensors Executor::run(const Tensors& inputs) {
+Executor::Tensors Executor::run(const Tensors& inputs, const RunLimits& limits, Tensors wanted) {
   std::scoped_lock lock(impl_->running, impl_->store->running);
   impl_->commit();
   Symbols symbols = impl_->alike(inputs, [&] {
@@ -140,7 +141,8 @@ Executor::Tensors Executor::run(const Tensors& inputs) {
   if (impl_->options.profile) impl_->times.resize(impl_->ranks.size());
   std::vector<const void*> given;
   for (const spmd::Port& port : program.inputs) given.push_back(inputs.at(port.name).data);
-  Tensors outputs = impl_->take_outputs(plans, symbols);
+  const bool is_direct = !impl_->options.connected;  // else other processes may have to reach them
+  Tensors outputs = impl_->take_outputs(plans, symbols, wanted, is_direct);
   std::vector<void*> made;
   std::vector<std::string> called;  // outputs, in the ranks' programs
   for (size_t i = 0; i < program.outputs.size(); ++i) {
@@ -150,7 +152,7 @@ Executor::Tensors Executor::run(const Tensors& inputs) {
   try {
     impl_->on_all(
         [&](size_t n) {
-          plans[n]->run(given, made, impl_->options.profile ? &impl_->times[n] : nullptr);
+          plans[n]->run(given, made, impl_->options.profile ? &impl_->times[n] : nullptr, limits);
           for (size_t i = 0; i < made.size(); ++i)
             bring_parts(*impl_->ranks[n], programs, symbols, impl_->here, called[i], made[i]);
         },
@@ -161,7 +163,13 @@ Executor::Tensors Executor::run(const Tensors& inputs) {
   }
   impl_->uncommitted = &plans;
   if (!impl_->options.keep_all) impl_->commit();  // else kept() reads the values before
-  return impl_->is_whole() ? std::move(outputs) : Tensors{};
+  if (!impl_->is_whole()) return {};
+  if (!is_direct)
+    for (auto& [name, output] : wanted) {
+      std::memcpy(output.mutable_data(), outputs.at(name).data, output.bytes);
+      outputs[name] = output;
+    }
+  return outputs;
 }
 
 std::vector<size_t> Executor::peak_bytes(const Symbols& symbols) {

@@ -21,8 +21,9 @@ struct ExecutorOptions {
   bool overlap = true;             ///< compute while communications are under way (bind/schedule.h)
   int prefetch = bind::kUnderWay;  ///< so many of them at most
   size_t memory_limit = 0;         ///< bytes that this process may hold for its ranks; 0: what the machine has
-  bool saves = false;              ///< states are saved while it runs: what is planned has room for their copies
-  comm::WorldOptions world;        ///< unless `connected`
+  size_t kept_plans = 64;    ///< for so many sets of sizes; the one that was not used for the longest time makes room
+  bool saves = false;        ///< states are saved while it runs: what is planned has room for their copies
+  comm::WorldOptions world;  ///< unless `connected`
   /// The world whose local ranks this executor is to be; every process of it has an executor of the same program, and
   /// makes the same calls in the same order. Null: all ranks are threads of this process.
   std::shared_ptr<comm::World> connected;
@@ -46,9 +47,6 @@ int threads_of_rank(const RankPrograms& programs, const ExecutorOptions& options
 /// Ranks that a process runs as threads, at most.
 inline constexpr size_t kMostRanksHere = 256;
 
-/// Sizes of inputs for which an executor keeps its plan; the one that was not used for the longest time makes room.
-inline constexpr size_t kCachedSignatures = 16;
-
 /// Runs a program on ranks that are threads of this process, and maybe of others. run() may be called from several
 /// threads where all ranks are here; calls queue.
 class Executor {
@@ -64,7 +62,9 @@ class Executor {
   /// their next values afterwards. Throws a user error for inputs that are missing, unknown, or of the wrong dtype or
   /// shape. A rank that fails ends the run on all; its error is thrown, and where ranks are connected, there will be no
   /// other run. No state has stepped then; if a rank had begun to write over one, all must be set before the next run.
-  Tensors run(const Tensors& inputs);
+  /// The memory of outputs that `given` has is theirs. Throws a user error if one has another dtype or shape, and a
+  /// running error if the limits end the run, as if a rank had failed.
+  Tensors run(const Tensors& inputs, const RunLimits& limits = {}, Tensors given = {});
 
   /// The states that change, whole, by name, in the process of rank 0: others get none.
   Tensors states() {

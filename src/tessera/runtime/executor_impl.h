@@ -33,6 +33,15 @@ inline uint64_t hash_of(const Executor::Tensors& inputs) {
   return hash.value();
 }
 
+/// Throws a user error unless an output fits into the caller's memory for it.
+inline void require_fits(const std::string& output, const Tensor& memory, DType dtype, const Dims& dims) {
+  if (memory.dtype != dtype || memory.dims != dims)
+    fail("outputs",
+         "the output '{}' is {} [{}], but the memory given for it is for {} [{}]; give a tensor of that type", output,
+         name_of(dtype), fmt::join(dims, ", "), name_of(memory.dtype), fmt::join(memory.dims, ", "));
+  memory.require_whole(output);
+}
+
 /// The ranks of this process, their threads, and the plans that they keep.
 struct Executor::Impl {
   explicit Impl(const ExecutorOptions& asked)
@@ -320,7 +329,7 @@ struct Executor::Impl {
     }
     most_running = std::max(most_running, needed_to_run(made, symbols, bytes_to_save()).peak());
     PlanSet& kept = plans.emplace(symbols, Cached{std::move(made), ++calls}).first->second.plans;
-    if (plans.size() > kCachedSignatures) drop_oldest_plan();
+    if (plans.size() > std::max<size_t>(1, options.kept_plans)) drop_oldest_plan();
     return kept;
   }
 
@@ -340,8 +349,9 @@ struct Executor::Impl {
     return bytes;
   }
 
-  // Memory for a run's outputs. Where there is none, processes that wait for this one are told.
-  Tensors take_outputs(const PlanSet& set, const Symbols& symbols) {
+  // Memory for a run's outputs: the caller's, if it can be written directly. Where there is none, processes that wait
+  // for this one are told.
+  Tensors take_outputs(const PlanSet& set, const Symbols& symbols, const Tensors& wanted, bool is_direct) {
     Tensors outputs;
     try {
       const RankPrograms& chosen = *set.front()->programs();
@@ -350,10 +360,18 @@ struct Executor::Impl {
       for (size_t i = 0; i < program.outputs.size(); ++i) {
         const std::string& name = program.outputs[i].name;
         const RankPrograms::Output whole = chosen.output(i);
-        if (Tensor& output = outputs[name]; !output.data)
-          output = pool.take(whole.value->dtype(), bound_dims(*whole.placement->global.shape, symbols),
-                             fmt::format("the output '{}'", name), arenas);
+        const DType dtype = whole.value->dtype();
+        const Dims dims = bound_dims(*whole.placement->global.shape, symbols);
+        const auto given = wanted.find(name);
+        if (given != wanted.end()) require_fits(name, given->second, dtype, dims);
+        Tensor& output = outputs[name];
+        if (output.data) continue;
+        output = given != wanted.end() && is_direct
+                     ? given->second
+                     : pool.take(dtype, dims, fmt::format("the output '{}'", name), arenas);
       }
+      for (const auto& given : wanted)
+        if (!outputs.contains(given.first)) fail("outputs", "the model has no output '{}'", given.first);
       return outputs;
     } catch (...) {
       if (here.size() < static_cast<size_t>(world->size()))

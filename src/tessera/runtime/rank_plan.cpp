@@ -97,7 +97,8 @@ std::byte* RankPlan::resolve(const Location& place) const {
   return nullptr;
 }
 
-void RankPlan::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, RankTimes* times) {
+void RankPlan::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, RankTimes* times,
+                   const RunLimits& limits) {
   const bind::MachineProgram& machine = this->machine();
   const std::vector<bind::Enqueued>& actions = *machine.actions;
   if (times) {
@@ -107,6 +108,7 @@ void RankPlan::run(const std::vector<const void*>& inputs, const std::vector<voi
   }
   inputs_ = inputs;
   outputs_ = outputs;
+  limits_ = limits;
   offsets_ = machine.offsets;
   arena_ = rank_.arena(machine.arena_bytes);
   staging_ = rank_.staging(machine.staging_bytes);
@@ -137,6 +139,7 @@ void RankPlan::run(const std::vector<const void*>& inputs, const std::vector<voi
 }
 
 void RankPlan::act(size_t action, RankTimes* times) {
+  limits_.require_going_on();
   const bind::Enqueued& enqueued = (*machine().actions)[action];
   device::Queue& queue = rank_.queue(enqueued.queue);
   queue.note(names_->of_action[action]);

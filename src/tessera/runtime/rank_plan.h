@@ -4,6 +4,7 @@
 #include "tessera/bind/binding.h"
 #include "tessera/runtime/profile.h"
 #include "tessera/runtime/rank_state.h"
+#include "tessera/runtime/run_limits.h"
 
 namespace tessera::runtime {
 
@@ -21,8 +22,9 @@ class RankPlan {
 
   /// Runs all steps on whole inputs (one per program input, extents as bound) and writes this rank's parts of the whole
   /// outputs (one per program output), from the rank's thread. `times` may be null. States have their next values
-  /// after commit(), which is for when all ranks have got so far.
-  void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, RankTimes* times = nullptr);
+  /// after commit(), which is for when all ranks have got so far. Throws what the limits throw.
+  void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, RankTimes* times = nullptr,
+           const RunLimits& limits = {});
 
   /// Makes the next values of states their values.
   void commit();
@@ -77,6 +79,7 @@ class RankPlan {
   std::byte* staging_ = nullptr;
   std::vector<const void*> inputs_;
   std::vector<void*> outputs_;
+  RunLimits limits_;
   std::vector<size_t> offsets_;                         // of the arena's buffers, which loops exchange
   std::vector<std::shared_ptr<device::Event>> events_;  // by action
 };
