@@ -11,7 +11,7 @@
 namespace tessera {
 inline namespace v1 {
 
-/// Why a program is wrong.
+/// One reason why a program is wrong.
 struct CheckFinding {
   /// The rule that does not hold:
   ///   order      members of a group meet the same collectives in the same order
@@ -22,11 +22,11 @@ struct CheckFinding {
   ///   partial    a partial value is reduced before it is used as a whole value
   ///   function   the function of a lowered collective does what its metadata state
   ///   meaning    a written program computes what it was proved to compute when it was written
-  ///   output     all ranks that give the same part of an output have equal data there
+  ///   output     all ranks that return the same part of an output have equal data there
   ///   type       a node's result has the stated type
-  ///   program    the models of a written program that have changed since can still be read as one
+  ///   program    the changed models of a written program still form a program
   ///   device     a model's device annotations fit the model and themselves
-  ///   operator   an operator can compute with operands that lie as its device annotations say
+  ///   operator   an operator can compute with operands in the layouts of its device annotations
   std::string rule;
   std::string message;  ///< names ranks, nodes, and what clashes
 
@@ -50,13 +50,13 @@ struct CheckReport {
 /// Follows all ranks through their communications, one walk per class of like ranks. Proves that members of a group
 /// meet the same collectives in the same order and with matching types and shapes, that sends match receives, that no
 /// ranks wait for each other in a cycle, that every value's layout follows from its computation, and that ranks which
-/// give the same part of an output, or keep the same part of a state, have equal data there. Whatever follows a clash
-/// means little, so the report has only one clash; if that is a cycle, the shortest.
+/// return the same part of an output, or keep the same part of a state, have equal data there. Findings after a first
+/// clash mean little, so the report has only one; if that is a cycle, the shortest.
 CheckReport check_program(const Program& program);
 
-/// What is wrong with a model's device annotations for a configuration ("": for all): statements that contradict
-/// themselves or the model, wherever they are; if there are none, operators that cannot be so split. Ranks in findings
-/// are 0.
+/// The faults of a model's device annotations for a configuration ("": for all): statements that contradict each other
+/// or the model, anywhere in it; if there are none, operators that cannot be split as annotated. Ranks in findings are
+/// 0.
 std::vector<CheckFinding> check_annotations(const Model& model, const std::string& configuration = "");
 /// Throws a user error for the first statement that contradicts itself or the model, if there is one.
 void refuse_wrong_annotations(const Model& model);
@@ -64,11 +64,11 @@ void refuse_wrong_annotations(const Model& model);
 /// The model files of a written program that have changed since, relative to its folder.
 std::vector<std::string> changed_models(const std::filesystem::path& folder);
 
-/// What is wrong with changed models that Program::read refuses, by what it has thrown (a user error).
+/// The fault of changed models that Program::read refuses, from the user error that it has thrown.
 CheckFinding fault_of(const Error& error);
 
-/// Checks the program with its changed models. If it is good, the manifest accepts them: Program::read takes the
-/// program with these models from now on. Changed models that cannot be read are a finding, too, and `models` is 0.
+/// Checks the program with its changed models. If it is good, the manifest accepts them: from now on, Program::read
+/// takes these models. Changed models that cannot be read are a finding, too, and `models` is 0.
 CheckReport accept_changed_models(const std::filesystem::path& folder);
 
 }  // namespace v1

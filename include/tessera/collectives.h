@@ -23,15 +23,16 @@ struct MeasureOptions {
   int64_t least = int64_t{1} << 10,
           most = int64_t{256} << 20;  ///< bytes of the smallest and largest tensor; each is 4 times the one before
   double seconds = 0.1;               ///< at each point, at least
-  /// Sizes of a collective stop growing where one of the next would take longer than this many seconds: a slow link
-  /// shows its bandwidth long before the largest size, which would take minutes.
+  /// The sizes of a collective stop growing when the next would take longer than this many seconds: a slow link shows
+  /// its bandwidth long before the largest size, which would take minutes.
   double longest = 0.5;
   /// Ranks per host, numbered one host after the other; an axis that crosses hosts is cut there into sub-axes. 0: all
   /// ranks, or the number that the connection's launch states.
   int64_t per_host = 0;
   std::shared_ptr<Connection> connection;     ///< null: all ranks are threads of this process
   std::chrono::milliseconds timeout{60'000};  ///< longest wait of one rank for another, where there is no connection
-  /// Hears what is measured next, as "all_reduce over tp". A thread of the first rank of this process calls it.
+  /// Called with the name of the next measurement, as "all_reduce over tp", by a thread of the first rank of this
+  /// process.
   std::function<void(const std::string& what)> begins;
 };
 

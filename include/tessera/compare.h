@@ -17,9 +17,9 @@ inline namespace v1 {
 struct Tolerance {
   std::optional<double> absolute = std::nullopt;
   std::optional<double> relative = std::nullopt;
-  /// By a tensor's name, the type that decides in place of its own, as computed_in() says.
+  /// By a tensor's name, the type whose tolerance applies instead of that of its own type, from computed_in().
   std::map<std::string, DType> types = {};
-  /// Elements that are expected to be NaN and are finite are counted, and not compared, unless all are such.
+  /// Finite elements where NaN is expected are counted, but not compared, unless all elements are such.
   bool spares_nan = false;
 };
 
@@ -40,7 +40,7 @@ struct Difference {
   int64_t elements = 0;
   int64_t not_finite = 0;       ///< elements that are NaN or infinite in the actual tensor
   int64_t misplaced = 0;        ///< elements that are NaN or infinite in one of the two, and not the same in the other
-  std::string first_misplaced;  ///< "[0, 3]: inf was expected, nan came"
+  std::string first_misplaced;  ///< "[0, 3]: expected inf, got nan"
   /// Set by judge_by_own_loss: the distances of one device and of the mesh from the exact answer, relative to its
   /// largest magnitude.
   double own_loss = 0, loss = 0;
@@ -70,13 +70,13 @@ std::optional<Difference> first_diverging(const Tensors& expected, const std::ve
 /// Runs PyPI's onnxruntime on these inputs and returns the tensors of these names: outputs of the model, or other
 /// results of its nodes. `model` must be as it was loaded. ONNX Runtime runs on the CPU, in a Python process: the
 /// Python that the environment variable TESSERA_PYTHON names, else the active virtual environment's, else the first
-/// python3 in PATH. Throws a user error with the mend if there is no such Python, if it has no onnxruntime, or if
+/// python3 in PATH. Throws a user error with the fix if there is no such Python, if it has no onnxruntime, or if
 /// onnxruntime does not run the model.
 Tensors run_onnxruntime(const Model& model, const Tensors& inputs, const std::vector<std::string>& names);
 
-/// The first Softmax of the model itself that ONNX Runtime gives a row of nothing but -inf, as its label; nullopt if
-/// there is none, or ONNX Runtime does not say. Such a row, of a query that sees no key, is NaN in ONNX Runtime and
-/// zeros here (docs/architecture.md).
+/// The label of the first Softmax of the model that gets a row of nothing but -inf in ONNX Runtime; nullopt if there is
+/// none, or if ONNX Runtime cannot tell. Such a row, of a query that sees no key, is NaN in ONNX Runtime and zeros here
+/// (docs/architecture.md).
 std::optional<std::string> row_without_keys(const Model& model, const Tensors& inputs);
 
 /// The first tensor, in running order, that `actual` kept in its last run and that differs from ONNX Runtime's by more

@@ -6,15 +6,15 @@
 
 #include "tessera/tessera.h"
 
-/// Inputs with a default: initializers that the file lists among its inputs, too (ONNX IR version 4 on; before, such
-/// initializers are constants). A model takes them as what they are, initializers, unless with_inputs() is asked first.
+/// Inputs with a default: initializers that the file also lists among its inputs (from ONNX IR version 4 on). A model
+/// treats them as initializers, unless with_inputs() makes them inputs.
 namespace tessera {
 inline namespace v1 {
 
 /// In the order of the file. Their types are the inputs', whose symbols may have other sizes than the default.
 std::vector<TensorInfo> default_inputs(const Model& model);
 
-/// The model with these initializers as inputs, after its others, which runs must then give. Throws a user error for a
+/// The model with these initializers as inputs, after its others; runs must then pass them. Throws a user error for a
 /// name that is not one of default_inputs().
 Model with_inputs(const Model& model, const std::vector<std::string>& names);
 

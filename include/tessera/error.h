@@ -13,11 +13,11 @@ inline namespace v1 {
 
 /// Whose fault an error is; the command line's exit code is the enumerator's value.
 enum class ErrorKind {
-  user = 2,     ///< The caller's model, mesh, annotation, input or path is wrong; the message says how to mend it.
+  user = 2,     ///< The caller's model, mesh, annotation, input or path is wrong; the message says how to fix it.
   running = 3,  ///< Something failed while a correct program ran (a rank died, memory ran out, a broken invariant).
 };
 
-/// What every part of Tessera throws. `what()` reads "[stage] message": the place first, then the mend.
+/// What every part of Tessera throws. `what()` reads "[stage] message": the place first, then the fix.
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, std::string_view stage, std::string_view message)

@@ -18,8 +18,8 @@
 namespace tessera {
 inline namespace v1 {
 
-/// How tokens are chosen by logits. The choice depends on the logits, the seed, the number of the text, and the number
-/// of tokens before it in its text: on no mesh, batch or repetition.
+/// How tokens are sampled from logits. The choice depends on the logits, the seed, the number of the text, and the
+/// number of tokens before it in its text, but not on mesh, batch or repetition.
 struct Sampling {
   double temperature = 0;  ///< 0: the largest logit, the first of several
   int64_t top_k = 0;       ///< only the k largest logits count; 0: all
@@ -27,11 +27,11 @@ struct Sampling {
   uint64_t seed = 0;
 };
 
-/// Throws a user error for settings that are none.
+/// Throws a user error for invalid settings.
 void require_sampling(const Sampling& sampling);
 
-/// The token chosen by one text's logits, [vocabulary], where `position` tokens stand before it. Throws a user error
-/// for settings that are none, and a running error for logits of which none is a number.
+/// The token chosen from one text's logits, [vocabulary], after `position` tokens. Throws a user error for invalid
+/// settings, and a running error for logits of which none is a number.
 int64_t choose_token(const std::vector<float>& logits, const Sampling& sampling, uint64_t text, uint64_t position);
 
 struct GenerationOptions {
@@ -40,8 +40,8 @@ struct GenerationOptions {
   Sampling sampling = {};
 };
 
-/// Throws the user error that any Generator would throw for these, whatever its model: for settings that are none, an
-/// empty prompt, and too many new tokens.
+/// Throws the user error that any Generator would throw for these, whatever its model: for invalid settings, an empty
+/// prompt, and too many new tokens.
 void require_asked(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options);
 
 /// Where the keys and values of a text's tokens are.
@@ -54,15 +54,15 @@ enum class CacheForm {
 struct GeneratorOptions {
   int64_t batch = 1;       ///< texts that run together
   int64_t capacity = 256;  ///< tokens that a text may have, its prompt included; up to 2^31 - 1
-  /// Caches that are held and full get twice the capacity, instead of refusing texts that may become longer. The
-  /// program is compiled and loaded anew each time, which counts as time of the run that needs it. Growth that fails
-  /// throws, and leaves caches with the room that they had. Not with a connection.
+  /// Held caches that are full double their capacity, instead of refusing texts that may become longer. The program is
+  /// compiled and loaded again each time, which counts as time of the run that needs it. Growth that fails throws, and
+  /// leaves the caches as they were. Not with a connection.
   bool grows = false;
   /// "past_key_values.*=present.*": inputs that take the values of outputs. Empty: found by the names that transformers
   /// and Optimum give them.
   std::vector<std::string> caches = {};
-  /// What caches that are held store, float32, bfloat16 or float16: Attention, which reads them, works in it. By
-  /// default, what the model computes in. Other forms of caches than held ones are a user error then.
+  /// The type of held caches, float32, bfloat16 or float16, in which Attention then computes. By default, the type in
+  /// which the model computes. If it is set, caches in another form are a user error.
   std::optional<DType> cache_dtype = {};
   CacheForm best = CacheForm::held;  ///< the best form that is tried
   Tensors constants = {};            ///< for inputs that a generator cannot make, the same in every run
@@ -93,18 +93,18 @@ using TokenObserver = std::function<void(size_t text, int64_t token)>;
 /// from several threads take turns.
 class Generator {
  public:
-  /// Compiles the model for its batch and capacity. Throws user errors: as compile() does; for a model
-  /// that is no decoder; for inputs that nobody gives; and for caches that are handed on, or grow, with a connection.
+  /// Compiles the model for its batch and capacity. Throws user errors: as compile() does; for a model that is not a
+  /// decoder; for missing inputs; and, with a connection, for caches that are handed from run to run, or grow.
   Generator(const Model& model, const Mesh& mesh, const Plan& plan, const GeneratorOptions& options = {},
             const CompileOptions& compile_options = {}, const SessionOptions& session = {});
   ~Generator();
   Generator(Generator&&) noexcept;
   Generator& operator=(Generator&&) noexcept;
 
-  /// Continues texts, as many at once as the batch says. Texts of several lengths run together where caches are held
-  /// and the model lets each text have positions of its own; else those of one length do. Throws a user error for an
-  /// empty prompt, prompts' or stop tokens that the model does not have, and a text that may grow beyond the capacity,
-  /// unless that grows, too.
+  /// Continues texts, `batch` at once. Texts of different lengths run together if caches are held and the model allows
+  /// each text its own positions; otherwise only those of one length do. Throws a user error for an empty prompt, for
+  /// tokens of prompts or `stop` that the model does not have, and for a text that may exceed the capacity, unless it
+  /// grows.
   Generation generate(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options,
                       const TokenObserver& observe = nullptr);
 

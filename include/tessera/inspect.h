@@ -59,11 +59,11 @@ Inspection inspect(const Model& model, const SymbolSizes& sizes = {});
 /// none if there is no such folder.
 std::vector<std::filesystem::path> files_of_written(const std::filesystem::path& folder);
 
-/// Whether a node of the model makes a tensor of that name, so that Model::with_outputs takes it.
+/// Whether a tensor of that name is a result of a node of the model, so that Model::with_outputs takes it.
 bool makes(const Model& model, std::string_view tensor);
 
 /// The sizes of symbols that follow from the shapes of these inputs: 3 for batch if the port "x [2*batch]" gets six
-/// elements. Arrays of other names or ranks say nothing.
+/// elements. Arrays of other names or ranks are ignored.
 SymbolSizes sizes_of(const std::vector<TensorInfo>& ports, const Tensors& inputs);
 
 /// Inputs to try a model with, the same for the same seed. Floats are ~ N(0, 1); a large tensor repeats its first

@@ -5,8 +5,8 @@
 
 #include "tessera/tessera.h"
 
-/// Programs that arrive with collectives in them: a framework has already split the model into one ONNX file per rank,
-/// or one for all. Collectives may be ours (domain tessera.comm), ONNX Runtime's or TensorRT's; see docs/dialects.md.
+/// Programs that already contain collectives: a framework has split the model into one ONNX file per rank, or one for
+/// all ranks. Collectives may be Tessera's (domain tessera.comm), ONNX Runtime's or TensorRT's; see docs/dialects.md.
 ///
 ///     std::vector<tessera::Model> models = {tessera::Model::load("rank_0.onnx"), tessera::Model::load("rank_1.onnx")};
 ///     tessera::Session session(tessera::join(models));
@@ -17,7 +17,7 @@ inline namespace v1 {
 struct JoinOptions {
   /// Inputs and outputs that each rank has on its own: "x" becomes "x@0", "x@1", …, one for every rank that has it.
   /// Every other input is one array, which every rank takes as it is. Every other output must be the same on all ranks
-  /// that give it, which check_program proves.
+  /// that return it, which check_program proves.
   std::vector<std::string> own;
   SymbolSizes shapes;  ///< the sizes that byte counts assume
 };
@@ -28,7 +28,7 @@ bool has_collectives(const Model& model);
 
 /// The program in which rank i runs model i; if there is one model, all ranks of the mesh run it. Without axes, the
 /// mesh is one axis with one rank per model, whose name is the one that their nodes give it. Nothing is split: each
-/// rank runs its model, rewritten as any other. An output comes from the lowest rank whose model gives it.
+/// rank runs its model, rewritten like any other. An output comes from the lowest rank whose model has it.
 ///
 /// Throws user errors that name the rank and the node: a number of models that differs from the mesh's ranks, groups
 /// that follow none of its axes, inputs of one name and two types, and whatever compile() would refuse in the models.

@@ -23,9 +23,10 @@ struct Launch {
   int local_size = 1;      ///< ranks on this machine
   std::string rendezvous;  ///< where the ranks meet, in the engine's own words
 
-  /// Reads from the environment which launch this process is part of (tessera run --spawn, mpirun, srun or torchrun);
-  /// nullopt if it was started alone. If the launcher leaves a choice, `engine` makes it: one of engines() or "auto";
-  /// "threads" ignores launchers. Throws a user error for an environment that contradicts itself, or the engine.
+  /// Reads from the environment to which launch this process belongs (tessera run --spawn, mpirun, srun or torchrun);
+  /// nullopt if it was started alone. If the launcher allows several engines, `engine` chooses: one of engines() or
+  /// "auto"; "threads" ignores launchers. Throws a user error for an environment that contradicts itself, or the
+  /// engine.
   static std::optional<Launch> find(std::string_view engine = "auto");
 };
 
@@ -33,7 +34,7 @@ struct Launch {
 struct EngineInfo {
   std::string name;
   std::string description;
-  std::string missing;  ///< why this machine cannot use it, and the mend; empty: it can
+  std::string missing;  ///< why this machine cannot use it, and the fix; empty: it can
 };
 std::vector<EngineInfo> engines();
 
@@ -58,13 +59,13 @@ class Connection {
   const Launch& launch() const;
   /// Ends the current and all later work of all ranks with this message, as an error of that kind. The first call wins.
   void abort(std::string_view message, ErrorKind kind = ErrorKind::running);
-  /// Whether rank 0 has heard of a failure that this rank reported or heard of, so that rank 0 can speak for all; waits
-  /// a second for that. If not, rank 0 is dead, hangs, or is busy for long.
+  /// Whether rank 0 knows of a failure that this rank reported or received, so that rank 0 can report it for all; waits
+  /// a second for that. If not, rank 0 is dead, hangs, or is busy for a long time.
   bool first_has_heard();
   /// Where in a run this rank waits for others, in words; empty if it does not wait. Any thread may call this.
   std::string waits_at() const;
-  /// What this rank was doing, in words, for a process that is told to end in the middle of a run; empty if there is no
-  /// run. Writes the rank's flight record to the file ("": none). Any thread may call this.
+  /// What this rank was doing, in words, for a process that must end during a run; empty if there is no run. Writes the
+  /// rank's flight record to the file ("": none). Any thread may call this.
   std::string last_words(std::string_view why, const std::string& flight_record) const;
   /// Throws a user error on all ranks unless all pass the same `words`; `what` names these words ("the command").
   /// Every rank calls it.

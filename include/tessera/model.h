@@ -34,16 +34,16 @@ class Model {
   std::vector<TensorInfo> outputs() const;
   /// Names of the symbolic dimensions of the inputs.
   std::vector<std::string> symbols() const;
-  /// `sizes` completed by defaults at which the model runs: 2 for symbols named like a batch and 16 for others, changed
-  /// where its operators want others (a total is past + sequence, an image is as large as its windows need). `note`, if
-  /// given, receives a line that names the defaults, and why the model does not run at these sizes if none were found;
-  /// "" if there were none. Throws a user error for a symbol that the model does not have.
+  /// `sizes` completed by defaults with which the model runs: 2 for symbols named like a batch and 16 for others,
+  /// unless its operators require other sizes (a total is past + sequence, an image is as large as its windows need).
+  /// `note`, if given, receives a line that names the defaults and, if no sizes were found, why the model does not run
+  /// with these; "" if nothing was completed. Throws a user error for a symbol that the model does not have.
   SymbolSizes complete(const SymbolSizes& sizes, std::string* note = nullptr) const;
 
   /// This model for these sizes only: its symbolic dimensions of those names become numbers. Throws as complete() does.
   Model with_sizes(const SymbolSizes& sizes) const;
 
-  /// This model with these tensors for outputs, in that order: outputs of the model, or any others that its nodes make.
+  /// This model with these tensors as outputs, in that order: outputs of the model, or any other results of its nodes.
   /// What none of them needs is not computed. Throws a user error for a name that no node's result has.
   Model with_outputs(const std::vector<std::string>& names) const;
 
@@ -51,24 +51,25 @@ class Model {
   /// compile(model, mesh, plan.over(model.plan())).
   Plan plan() const;
   /// Writes the model with a plan in its metadata, to be split where it is loaded. The plan's mesh may leave sizes
-  /// open, as "dp=2,tp=?". Each annotation also stands in the metadata_props of the values that it means, as
+  /// open, as "dp=2,tp=?". Each annotation is also written into the metadata_props of the values that it names, as
   /// "tessera.annotation". Throws a user error for a plan that cannot be followed, or a path that cannot be written.
   void write_annotated(const std::filesystem::path& path, const Plan& plan) const;
 
   /// The device configurations for which the file says how it is split: ONNX's multi-device annotations (IR version
   /// 11). See docs/annotations.md.
   std::vector<std::string> configurations() const;
-  /// This model as its annotations for a configuration say. Throws a user error that names the first fault in them.
+  /// This model, laid out by its annotations for a configuration. Throws a user error that names the first fault in
+  /// them.
   struct ConfiguredModel configured(const std::string& configuration) const;
-  /// The same where `before` comes before what the annotations say: its annotations, states and stored layouts name
-  /// tensors that stay as they are, though they might be stacked with others.
+  /// The same, but `before` overrides annotations. Tensors that its annotations, states and stored layouts name stay
+  /// separate, though they might be stacked with others.
   struct ConfiguredModel configured(const std::string& configuration, const Plan& before) const;
-  /// This model with what the plan makes of it over the mesh as annotations for a configuration, in place of what it
-  /// says for that: how each node that compilation leaves under its results' names takes its operands and gives its
-  /// results. Device i is rank i. Throws a user error for a plan that cannot be followed.
+  /// This model with the plan's shardings over the mesh as device annotations for a configuration, which replace
+  /// earlier ones: the layouts of the operands and results of each node whose results keep their names in compilation.
+  /// Device i is rank i. Throws a user error for a plan that cannot be followed.
   Model annotated(const Mesh& mesh, const Plan& plan, const std::string& configuration) const;
-  /// This model with what follows from its annotations for a configuration as further annotations for it, so that every
-  /// operand and result which carries data has one. Throws as configured() and compile() do.
+  /// This model with the layouts that follow from its annotations for a configuration as further annotations, so that
+  /// every operand and result that holds data has one. Throws as configured() and compile() do.
   Model completed(const std::string& configuration) const;
   /// Writes the model; its larger weights go into a file beside it. Throws a user error for a path that cannot be
   /// written.
@@ -92,16 +93,15 @@ class Model {
   /// has: a loop fills one in as many iterations. compile() takes the model with_sizes() of these, which may ask for
   /// others in turn; a Session of the model compiles it as runs need it.
   std::vector<std::string> size_symbols() const;
-  /// This model with_sizes() of its size_symbols(), and of those for which it then asks, until it asks for none.
-  /// `sizes` may leave symbols out, as for complete().
+  /// This model with_sizes() of its size_symbols(), repeated until it has none. `sizes` may leave symbols out, as for
+  /// complete().
   Model with_needed_sizes(const SymbolSizes& sizes) const;
   /// Whether shapes depend on what the model computes, so that no program can hold it, and only a Session of the model
   /// runs it.
   bool runs_in_parts() const;
-  /// The same for inputs of these shapes: two symbols that a branch or loop takes for one size may differ there.
+  /// The same for inputs of these shapes: two symbols that a branch or loop assumes to be equal may differ there.
   bool runs_in_parts(const Tensors& inputs) const;
-  /// If a branch, a loop or an operator was found to be the reason for this only when the model was rewritten: what was
-  /// found. Else empty.
+  /// The reason, if it is a branch, a loop or an operator that was found only when the model was rewritten; else empty.
   std::string why_in_parts() const;
 
   const Impl& impl() const;
@@ -111,10 +111,10 @@ class Model {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// A model as its annotations for a device configuration say: compile(model, Mesh::parse(plan.mesh), plan).
+/// A model and the plan of its annotations for a device configuration: compile(model, Mesh::parse(plan.mesh), plan).
 struct ConfiguredModel {
-  /// The model without annotations. Where a node wants an operand in another layout than others do, or a result at
-  /// another place than it runs, an Identity node stands between.
+  /// The model without annotations. If a node needs an operand in another layout than other nodes, or a result at
+  /// another place than it runs, an Identity node is inserted.
   Model model;
   Plan plan;                          ///< mesh, annotations and places
   std::vector<int64_t> devices;       ///< of the configuration, by rank

@@ -11,46 +11,47 @@
 namespace tessera {
 inline namespace v1 {
 
-/// How a model is to be laid over a mesh. What stands first in `annotations` wins; presets come last.
+/// How to split a model over a mesh. The first matching annotation wins; all annotations override presets.
 struct Plan {
-  /// "dp+megatron:x": presets joined by '+', each with an axis of its own usual name or the one after the colon. Empty:
-  /// what the axes' names imply, unless there are annotations. "none": none, whatever the axes are called.
+  /// "dp+megatron:x": presets joined by '+', each on its usual axis or on the one after the colon. Empty: those that
+  /// the axes' names imply, unless there are annotations. "none": no presets, whatever the axes are called.
   std::string presets;
 
   struct Annotation {
-    /// "NAME=[-, tp]": one entry per dimension. NAME may hold '*'. An entry "..." stands for any number of dimensions
-    /// that stay whole; tensors with fewer dimensions than the other entries are left alone. See tessera run --help.
+    /// "NAME=[-, tp]": one entry per dimension. NAME may contain '*'. An entry "..." stands for any number of whole
+    /// dimensions; tensors with fewer dimensions than the other entries are not affected. See tessera run --help.
     std::string text;
     std::string by = "annotation";  ///< who said so, for explain and messages
-    /// Where it cannot be followed, it is followed as nearly as can be, with a warning; else that is a user error.
+    /// If it cannot be followed exactly: true approximates it, with a warning; false is a user error.
     bool optional = false;
   };
   std::vector<Annotation> annotations;
-  /// "NAME=pp:1": the nodes of that name, that make a tensor of that name, or that come from a module of that name (as
-  /// PyTorch's exporter notes it), run only on the ranks at that index of the axis ("pp:1,dp:0": of several), and their
-  /// weights are stored only there; NAME may hold '*'. The first that names a node wins. Their tensors are split over
-  /// other axes as ever.
+  /// "NAME=pp:1": the nodes of that name, that compute a tensor of that name, or that come from a module of that name
+  /// (as recorded by PyTorch's exporter), run only on the ranks at that index of the axis ("pp:1,dp:0": of several
+  /// axes), and their weights are stored only there; NAME may contain '*'. The first match wins. Their tensors are
+  /// split over other axes as usual.
   std::vector<Annotation> places;
   /// Initializers that change from run to run, as Model::with_states takes them: "*=next.*".
   std::vector<std::string> states;
-  /// "NAME=[dp, ...]": how parameters and other states are stored between runs, whatever layout their uses compute in.
-  /// Written as annotations are; the first that names a state wins. What none names is stored as its uses want it.
+  /// "NAME=[dp, ...]": how parameters and other states are stored between runs, independently of the layouts in which
+  /// they are used. Written like annotations; the first match wins. States that none names are stored in the layouts of
+  /// their uses.
   std::vector<Annotation> storage;
-  /// States and parameters, '*' matching any characters, whose gathered form stays from the first use in a run to the
-  /// last, instead of being gathered for each: less communication for more memory.
+  /// States and parameters ('*' matches any characters) that stay gathered from the first use in a run to the last,
+  /// instead of being gathered for each use: less communication for more memory.
   std::vector<std::string> keep_gathered;
-  /// Which results of a training step's forward pass the backward pass computes again, instead of holding them:
-  ///   "" or "none"    none;
-  ///   "selective"     all but what products with parameters, convolutions, attention and communications make;
-  ///   "full"          all but what lies between blocks, as the residual stream of a transformer;
-  ///   "auto"          the least work that fits into CompileOptions::memory_limit ("auto:2e9": that frees as many
-  ///   bytes); "h.*.gelu,…"    results of these names; '*' matches any characters.
+  /// Which results of a training step's forward pass the backward pass recomputes, instead of holding them:
+  ///   "" or "none"     none;
+  ///   "selective"      all except the results of products with parameters, convolutions, attention and communication;
+  ///   "full"           all except the tensors between blocks, such as the residual stream of a transformer;
+  ///   "auto"           the least work that fits into CompileOptions::memory_limit; "auto:2e9" frees as many bytes;
+  ///   "h.*.gelu,…"     results of these names; '*' matches any characters.
   std::string recompute;
-  /// When keys and values of attention, whose queries are split, go around a ring of ranks in blocks instead of being
-  /// gathered: "" or "auto" where that takes less time on the topology's links, "always", "never".
+  /// Whether keys and values of attention with split queries go around a ring of ranks in blocks instead of being
+  /// gathered: "" or "auto" (where that takes less time on the topology's links), "always" or "never".
   std::string ring_attention;
   /// Small collectives of one kind and group start as one, up to this many bytes together; 0: each starts alone. By
-  /// default it follows from the latency and the bandwidth of the topology's links, or is 256 KiB if nothing is known.
+  /// default it follows from the latency and the bandwidth of the topology's links, or is 256 KiB without a topology.
   std::optional<int64_t> bucket_bytes;
   /// A change of layout in which a rank receives more bytes than this, at the sizes that choices assume, is a user
   /// error that names the tensor, what needs it, both layouts, the steps and the bytes. By default, none is too large.
@@ -58,11 +59,11 @@ struct Plan {
 
   /// Sizes that choices by cost assume; correctness does not depend on them.
   SymbolSizes shapes;
-  /// What a float32 model computes in: float32, as if nothing is said, bfloat16 or float16. Its inputs and
-  /// outputs stay float32.
+  /// The type in which a float32 model computes: float32 (the default), bfloat16 or float16. Its inputs and outputs
+  /// stay float32.
   std::optional<DType> dtype;
-  /// "dp=2,tp=4": the mesh to use where the caller names none; empty: none. A plan that a model carries may leave sizes
-  /// open ("tp=?"): then somebody has to say them.
+  /// "dp=2,tp=4": the mesh to use if the caller names none; empty: none. A plan in a model's file may leave sizes open
+  /// ("tp=?"), which the caller must then give.
   std::string mesh;
 
   /// Reads {"mesh": "tp=2", "presets": "megatron", "annotations": ["w=[-,tp]"], "places": ["h.1.*=pp:1"],
@@ -71,11 +72,11 @@ struct Plan {
   /// each key optional. Throws a user error naming `source` for anything else.
   static Plan from_json(std::string_view text, std::string_view source = "plan");
   std::string to_json() const;
-  /// What `dtype` is called wherever a person names it: "float32" or "fp32", "bfloat16" or "bf16", "float16" or "fp16".
-  /// Throws a user error naming `source` for any other name, also of a type that models do not compute in.
+  /// The dtype of these names: "float32" or "fp32", "bfloat16" or "bf16", "float16" or "fp16". Throws a user error
+  /// naming `source` for any other name, also for types in which models do not compute.
   static DType dtype_named(std::string_view name, std::string_view source);
-  /// This plan, completed by a weaker one: its annotations and places come after ours, the rest where we say nothing.
-  /// Throws a user error if our mesh is not one that the weaker plan leaves open.
+  /// This plan, completed by a weaker one: its annotations and places follow those of this plan, which overrides all
+  /// else. Throws a user error if this plan's mesh does not match the weaker plan's.
   Plan over(const Plan& weaker) const;
 };
 

@@ -50,10 +50,10 @@ class Program {
   int64_t process_bytes() const;
   /// The same of a process that has a session of `other`, too, with which it shares states.
   int64_t process_bytes_with(const Program& other) const;
-  /// One rank of each class of ranks that run alike: figures of others are theirs, or differ by a unit of a dimension.
+  /// One rank of each class of like ranks: figures of the others are equal, or differ by a unit of a dimension.
   std::vector<int64_t> unlike_ranks() const;
   /// Bytes of this program's states on `rank` that its sessions share with those of `other` (share_states): of states
-  /// that change, and of others that both store alike.
+  /// that change, and of others that both store in the same way.
   int64_t shared_bytes(int64_t rank, const Program& other) const;
   /// What `rank` holds during each operation of a run, in order.
   std::vector<MemoryMoment> memory_over_time(int64_t rank, const SymbolSizes& sizes = {}) const;
@@ -78,7 +78,7 @@ class Program {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// How ranks will run a program, as far as it decides what memory that takes (SessionOptions).
+/// The options of a run that affect its memory (SessionOptions).
 struct RunSettings {
   int threads_per_rank = 1;  ///< 0: the cores divided among `machine_ranks`
   int machine_ranks = 0;     ///< ranks on one machine; 0: all
@@ -97,10 +97,10 @@ struct CompileOptions {
   /// is a user error that names the largest tensors. 0: any.
   size_t memory_limit = 0;
   RunSettings run;  ///< what the program's figures, the limit, and recomputation under a limit are for
-  /// A program compiled before, for sessions that share states with its sessions (SessionOptions::share_states): those
-  /// that change lie here as they lie there, whatever this model computes. A training step comes first, its evaluation
-  /// after it. States that cannot lie alike are a user error; requests of Plan::storage for states that only the other
-  /// program has are none.
+  /// An earlier program whose sessions share states with those of this program (SessionOptions::share_states): changing
+  /// states are stored here as they are stored there. Compile a training step first, then its evaluation. States that
+  /// cannot be stored in the same way are a user error; entries of Plan::storage for states that only the other program
+  /// has are not.
   std::optional<Program> sharing = std::nullopt;
 };
 

@@ -19,13 +19,13 @@ class Connection;
 /// The names of devices that ranks can compute on (SessionOptions::device).
 const std::vector<std::string>& devices();
 
-/// A process runs so many ranks as threads, at most.
+/// The most ranks that a process runs as threads.
 inline constexpr int64_t kMostRankThreads = 256;
 
 struct SessionOptions {
   int threads_per_rank = 0;  ///< 0: the cores divided among the machine's ranks, at least 1
-  /// What each rank computes on: "cpu", or "simulated", a CPU that behaves like an accelerator, for tests,
-  /// with as much memory as "simulated:512M" says (docs/devices.md).
+  /// What each rank computes on: "cpu", or "simulated", a CPU that behaves like an accelerator, for tests, with the
+  /// memory that "simulated:512M" names (docs/devices.md).
   std::string device = "cpu";
   /// This process is one rank of several, which all make the same sessions and calls in the same order; see launch.h.
   /// Null: all ranks are threads of this process.
@@ -34,23 +34,24 @@ struct SessionOptions {
   /// A file for what ranks did last, written when a run fails; the error names it. "": none.
   std::string flight_record;
   /// Called with the error if a rank has failed and a rank of this process hangs: a thread cannot be ended, and run()
-  /// does not return. For who would rather end the process.
+  /// does not return. Lets the caller end the process.
   std::function<void(const std::string& message)> abandoned;
-  /// Bytes that this process may hold for all of its ranks: buffers, outputs (those of earlier runs that somebody still
-  /// has, too), and weights but where they stay mapped from files. A run that needs more is a user error that names its
-  /// largest tensors, before they are allocated. 0: what the machine has, or the control group that the process is in.
+  /// Bytes that this process may hold for all of its ranks: buffers, outputs (also those of earlier runs that the
+  /// caller still holds), and weights, except those that stay mapped from files. A run that needs more is a user error
+  /// that names its largest tensors, before they are allocated. 0: the memory of the machine, or of the process's
+  /// control group.
   size_t memory_limit = 0;
-  /// A session on the same mesh and connection whose states that change are this one's, too: what one steps or sets,
-  /// the other sees. Runs of the two take turns. The programs store these alike (CompileOptions::sharing). Null: the
-  /// session has its own.
+  /// A session on the same mesh and connection that shares its changing states with this one: each sees what the other
+  /// updates or sets. Only one of the two runs at a time. The programs must store these states in the same way
+  /// (CompileOptions::sharing). Null: the session has its own states.
   const class Session* share_states = nullptr;
   /// For so many sets of sizes of inputs a plan is kept, which takes a few ms to make; the set that was not used for
   /// the longest time makes room.
   size_t kept_plans = 64;
   bool checkpoints = false;  ///< peak and limit count the copies of states that Checkpoints writes (training.h)
   bool overlap = true;       ///< run what does not depend on a communication while it is under way
-  /// Communications that a rank starts before it needs their results, at most. A stored state (Plan::storage) is so
-  /// fetched that many uses ahead; its gathered form is let go of after the use.
+  /// The most communications that a rank starts before it needs their results. A split state (Plan::storage) is
+  /// gathered this many uses ahead, and freed after the use.
   int prefetch = 4;
   bool profile = false;   ///< note the times of each operator; see profile.h
   bool keep_all = false;  ///< keep every intermediate tensor of a run, for comparisons
@@ -87,11 +88,11 @@ class Session {
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
 
-  /// Whole inputs to whole outputs; then all states step on all ranks, or, if a rank fails, on none. (If it fails while
-  /// ranks write over states, set_states() has to give all of them values before the next run.) Throws a user error for
-  /// an input that is missing, unknown, or of the wrong dtype or shape, and a running error if a rank fails; the
-  /// session can be used again after both. With a connection, all processes give the same inputs; outputs are in that
-  /// of rank 0, and there are none in the others; and a rank that fails ends the connection.
+  /// Whole inputs to whole outputs; then all states are updated on all ranks or, if a rank fails, on none. (If it fails
+  /// while ranks overwrite states, set_states() must set all of them before the next run.) Throws a user error for an
+  /// input that is missing, unknown, or of the wrong dtype or shape, and a running error if a rank fails; the session
+  /// can be used again after both. With a connection, all processes give the same inputs; outputs are in that of rank
+  /// 0, and there are none in the others; and a rank that fails ends the connection.
   ///
   /// A limit ends the run before the next operator, as if a rank had failed.
   Tensors run(const Tensors& inputs, const RunLimits& limits = {});
@@ -108,12 +109,12 @@ class Session {
   std::vector<Program> programs() const;
 
   /// The states that change (Model::with_states), whole, by name, as the last run left them. With a connection, all
-  /// processes call it; the states are in that of rank 0, and there are none in the others.
+  /// processes call it; only that of rank 0 gets the states.
   Tensors states();
   /// The same of these states only; the others are not gathered. Throws a user error for a name that no such state has.
   Tensors states(const std::vector<std::string>& names);
-  /// Gives states that change these whole values; with a connection, all processes give the same. Throws a user error
-  /// for a name that no such state has, or another dtype or shape; no state has changed then.
+  /// Sets states that change to these whole values; with a connection, all processes pass the same. Throws a user error
+  /// for an unknown name, or another dtype or shape; then no state has changed.
   void set_states(const Tensors& states);
 
   /// Bytes of each rank at its peak, weights included, for inputs of these shapes. Loads what a run would load.
@@ -124,8 +125,7 @@ class Session {
   int64_t process_bytes() const;
   int threads_per_rank() const;
 
-  /// With SessionOptions::profile: where the time of the last run went, on all ranks. With a connection,
-  /// all processes call it.
+  /// With SessionOptions::profile: the times of the last run, on all ranks. With a connection, all processes call it.
   Profile profile() const;
 
   struct Kept {

@@ -25,13 +25,13 @@ struct TensorInfo {
   std::vector<std::string> shape;
 };
 
-/// Reads a .npz file, or a folder of TensorProto files `PREFIX_0.pb`, `PREFIX_1.pb`, … as in ONNX's test_data_set_N
-/// (or a folder that holds such a folder). `ports` are the model's inputs or outputs. A tensor of the folder whose name
-/// is not that of a port belongs to the port of its number. Inputs of another type than their port's are converted if
-/// that changes no element; float32 becomes the 16-bit float that its port wants in any case, because .npz files have
-/// no bfloat16. Arrays whose name is not that of a port are not read; "NAME@3" is rank 3's own
-/// array for the port NAME. Throws a user error if the file or folder is missing or damaged, if `prefix` is "input" and
-/// an array is not read, and if the arrays take more than `memory_limit` bytes (0: what the machine has).
+/// Reads a .npz file, or a folder of TensorProto files `PREFIX_0.pb`, `PREFIX_1.pb`, … as in ONNX's test_data_set_N (or
+/// a folder that holds such a folder). `ports` are the model's inputs or outputs. A tensor of the folder whose name is
+/// not that of a port belongs to the port of its number. Inputs of another type than their port's are converted if that
+/// changes no element; float32 always becomes the 16-bit float of its port, because .npz files have no bfloat16. Arrays
+/// whose name is not that of a port are not read; "NAME@3" is rank 3's own array for the port NAME. Throws a user error
+/// if the file or folder is missing or damaged, if `prefix` is "input" and an array is not read, and if the arrays take
+/// more than `memory_limit` bytes (0: what the machine has).
 Tensors read_tensors(const std::filesystem::path& path, const std::string& prefix, const std::vector<TensorInfo>& ports,
                      size_t memory_limit = 0);
 

@@ -10,23 +10,24 @@ inline namespace v1 {
 /// (mpmd); one that every rank runs, which cuts its part out of whole weights (spmd); or one whose only node, a
 /// ParallelFor, holds what every rank runs, with whole inputs, weights and outputs (parallel_for).
 enum class Form { mpmd, spmd, parallel_for };
-/// What a written program's collectives are: nodes of domain tessera.comm, or calls of ONNX functions in the model that
-/// are made of Send, Recv and ONNX's own operators.
+/// The form of a written program's collectives: nodes of domain tessera.comm, or calls of ONNX functions in the model,
+/// which consist of Send, Recv and ONNX's own operators.
 enum class Lower { collectives, primitives };
-/// What orders communication in a written model: a token threaded through it, or the place of the nodes.
+/// What orders communication in a written model: a token that passes through it, or the positions of the nodes.
 enum class Order { tokens, position };
 /// How a written model learns the number of the rank that runs it: from an input "tessera.rank", from RankId and
-/// AxisIndex nodes, or it is folded in, which makes one model per rank.
+/// AxisIndex nodes, or as a constant, with one model per rank.
 enum class RankIdentity { input, op, constant };
-/// What a rank's number is in a written model: an int64 scalar, or a handle (ONNX's opaque type Rank of domain
-/// tessera.comm) that only the dialect's operators read. A handle cannot be folded in.
+/// The type of a rank's number in a written model: an int64 scalar, or a handle (ONNX's opaque type Rank of domain
+/// tessera.comm) that only the dialect's operators read. A handle cannot be a constant.
 enum class RankType { integer, opaque };
 
-/// Whose operators collectives are written as; docs/dialects.md says what each can express. Only ours has tokens, and
-/// operators that give the rank: the others' models are ordered by position, one per rank where they depend on it.
+/// The operators of written collectives; docs/dialects.md says what each dialect can express. Only `tessera` has
+/// tokens, and operators that return the rank: models of the others are ordered by position, with one model per rank
+/// where they depend on it.
 enum class Dialect { tessera, ort, tensorrt };
 
-/// The form of a written program. All forms run with the same bits but where primitives add in another order.
+/// The form of a written program. All forms run with the same bits, except where primitives add in another order.
 struct WriteOptions {
   Lower lower = Lower::collectives;
   Order order = Order::tokens;
@@ -36,8 +37,8 @@ struct WriteOptions {
   Dialect dialect = Dialect::tessera;  ///< others: by position, the rank folded in, of collectives only: their programs
                                        ///< are compiled with Plan::ring_attention "never"
 
-  /// {"lower": "primitives", "rank_id": "op"}, as the command line and manifests have it; what is left out keeps its
-  /// default. Throws a user error for a word that is none.
+  /// {"lower": "primitives", "rank_id": "op"}, as on the command line and in manifests; missing keys keep their
+  /// defaults. Throws a user error for an invalid word.
   static WriteOptions from_words(const std::map<std::string, std::string>& words);
   std::map<std::string, std::string> words() const;
 };

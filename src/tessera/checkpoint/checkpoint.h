@@ -30,9 +30,9 @@ class Checkpoint {
   /// there is one.
   static Checkpoint open(const std::filesystem::path& path, Verify verify = Verify::all);
 
-  /// Opens the good checkpoint of the highest step in a folder of checkpoints; nullopt if the folder has none at all,
-  /// or does not exist. `passed_over` receives why each later one is not good. A user error if none is good, or if a
-  /// later tessera has written the last one.
+  /// Opens the good checkpoint of the highest step in a folder of checkpoints; nullopt if the folder has no
+  /// checkpoints, or does not exist. `passed_over` receives why each later one is not good. A user error if none is
+  /// good, or if a later tessera has written the last one.
   static std::optional<Checkpoint> latest(const std::filesystem::path& folder, std::vector<std::string>& passed_over,
                                           Verify verify = Verify::all);
 

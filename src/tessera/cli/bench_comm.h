@@ -16,7 +16,7 @@ class BenchComm {
  public:
   /// As a subcommand of bench.
   void declare(CLI::App& bench);
-  /// Whether the user asked for this subcommand.
+  /// Whether the user gave this subcommand.
   bool asked() const { return app_ && app_->parsed(); }
   int run(Console& console);
 

@@ -12,9 +12,9 @@ namespace tessera::cli {
 /// Exit codes, one meaning each.
 inline constexpr int kGood = 0;     ///< done
 inline constexpr int kNo = 1;       ///< the answer is no
-inline constexpr int kMistake = 2;  ///< the user's; nothing is half written
+inline constexpr int kMistake = 2;  ///< a user error; no output is half written
 inline constexpr int kFailed = 3;   ///< while running
-inline constexpr int kStopped = 4;  ///< asked to stop (SIGTERM, SIGUSR1), after what was done has been saved
+inline constexpr int kStopped = 4;  ///< stopped by SIGTERM or SIGUSR1, after progress was saved
 
 /// One subcommand: its options, and its work.
 class Command {

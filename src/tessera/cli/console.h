@@ -30,7 +30,7 @@ struct Console {
   void note(std::string_view line) const;
   /// The same on standard error.
   void advise(std::string_view line) const;
-  /// A line on standard error about what may be lost, or is not what was asked for: data, checkpoints, figures.
+  /// A line on standard error about what may be lost, or is not what was requested: data, checkpoints, figures.
   /// --quiet does not silence it.
   void warn(std::string_view line) const;
   /// Notes, then warnings, of a compilation; --quiet silences them.

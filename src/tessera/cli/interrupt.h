@@ -21,7 +21,7 @@ void say_when_interrupted(std::function<std::string(const std::string& signal)> 
 void say_when_stuck(std::function<std::string()> place);
 
 /// From now on asks `takes` first, on a thread of its own: if it returns true, the signal has been dealt with, and the
-/// process goes on. Null: nobody is asked.
+/// process goes on. Null: no further words.
 void take_signals(std::function<bool(int signal)> takes);
 
 }  // namespace tessera::cli

@@ -37,8 +37,8 @@ struct Loaded {
 
 /// Compiles the model at `path`; or reads the written program there, or the models of ranks that are split already,
 /// whose plan cannot be changed any more. `fetched`, if any, are the tensors that a model gives in place of its
-/// outputs. `check`, if any, may refuse a model before it is compiled and before anything is said of it. `models`, if
-/// any, are those at `path`.
+/// outputs. `check`, if any, may refuse a model before it is compiled and before anything is printed about it.
+/// `models`, if any, are those at `path`.
 Loaded load_program(const std::string& path, const PlanOptions& plan, const InputOptions& inputs,
                     const Console& console, const StageObserver& observer = nullptr,
                     const std::vector<std::string>& fetched = {},

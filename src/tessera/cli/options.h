@@ -47,9 +47,9 @@ struct PlanOptions {
   void declare(CLI::App& app);
   /// --own, of commands that take models that arrive split.
   void declare_own(CLI::App& app);
-  /// What the user said, completed by the plan file.
+  /// The plan of the options, completed by the plan file.
   Plan plan() const;
-  /// The same, completed by what the model says: the plan that it carries or, if nobody names a mesh, its annotations
+  /// The same, completed by the model's file: the plan in it or, if no mesh is given, its annotations
   /// for a device configuration. Then `model` becomes one that can follow these. Throws a user error if it is not clear
   /// for which configuration. `trains`: all parameters will change.
   Plan plan(Model& model, const Console& console, bool trains = false) const;
@@ -59,7 +59,7 @@ struct PlanOptions {
   /// The sizes that given inputs imply for symbols go into the plan; a user error if --shapes says others.
   void add_sizes(Plan& plan, const std::vector<TensorInfo>& ports, const Tensors& inputs) const;
   bool any() const;
-  /// Throws a user error if anything was said, of a program that was written with all of it.
+  /// Throws a user error if any option is given, since a written program's plan is fixed.
   void refuse_for_written(const std::string& path) const;
   /// The same, of models that are split already: a mesh and sizes may be given.
   void refuse_for_split(const std::string& path) const;
@@ -83,16 +83,16 @@ struct FormOptions {
 /// --dump
 struct DumpOptions {
   void declare(CLI::App& app);
-  /// Prints the stages' names if that is what was asked; then there is nothing else to do.
+  /// Prints the stages' names and returns true if that was requested.
   bool list(const Console& console) const;
-  /// Throws a user error for a stage that there is not.
+  /// Throws a user error for an unknown stage.
   void check() const;
   /// Throws a user error naming the program if there are stages of compilation to print: it is written, or was split
   /// elsewhere.
   void refuse_for_written(const std::string& path) const;
-  /// Prints asked stages, or gathers them for JSON; empty if none was asked.
+  /// Prints the requested stages, or gathers them for JSON; empty if none is requested.
   StageObserver observer(const Console& console);
-  /// The same for the stage after all others: the machine program of the rank that was asked for.
+  /// The same for the stage after all others: the machine program of the requested rank.
   void machine(const Console& console, const Program& program, const SymbolSizes& sizes, const SessionOptions& options);
   /// Adds what was gathered.
   void add_to(Json& object) const;

@@ -10,7 +10,7 @@
 
 namespace tessera::cli {
 
-/// Says on standard error what goes on, if that takes longer than a second, unless --quiet is given: on a terminal, for
+/// Names on standard error a step that takes longer than a second, unless --quiet is given: on a terminal, for
 /// how long, in a line that disappears; elsewhere, as in a log, in one line. Nothing else may be printed on the
 /// terminal meanwhile, so that one phase ends before its answer is printed, and no two are inside each other.
 class Progress {

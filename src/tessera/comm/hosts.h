@@ -7,7 +7,7 @@
 namespace tessera::comm {
 
 /// The world of `network`, of which this process is rank `rank`, with shared memory between the ranks of one host.
-/// Groups within a host never touch the network, and their sums are in member order; all buffers lie where the host's
+/// Groups within a host never touch the network, and their sums are in member order; all buffers are where the host's
 /// ranks can read them. Every rank calls this. Processes are on one host if they run on one kernel and have the same
 /// network interfaces and process numbers; a container that has its own counts as a host. A host whose processes may
 /// not open each other's files uses the network alone. `host` must be equal only on ranks of one host.

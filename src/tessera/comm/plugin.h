@@ -11,7 +11,7 @@
 namespace tessera::comm {
 
 /// An engine that needs a library which some machines lack is a shared module, libtessera_NAME.so, which is opened only
-/// when the engine is asked for. Each module exports these two functions, by these names. Both sides must see the same
+/// when the engine is requested. Each module exports these two functions, by these names. Both sides must see the same
 /// classes, which a hash of the headers and of the compiler confirms.
 extern "C" {
 using PluginAbi = const char* (*)();
@@ -29,7 +29,7 @@ const char* tessera_version();
 /// of the command, ../lib/tessera from there, and tessera/ beside the library.
 std::vector<std::filesystem::path> plugin_folders();
 
-/// The world of a launch by MPI or Gloo. Throws a user error with the mend if the plugin, or the library that it needs,
+/// The world of a launch by MPI or Gloo. Throws a user error with the fix if the plugin, or the library that it needs,
 /// is missing, or the plugin is of another build.
 std::unique_ptr<World> connect_plugin(const Launched& launch, const WorldOptions& options);
 

@@ -25,7 +25,7 @@ struct AnnotationRequest {
 
   /// Splits at the last '=' before the bracket. A user error if there is none.
   static AnnotationRequest parse(std::string_view text, std::string_view by, std::string_view stage = "annotate");
-  /// Whether it can be said of tensors of that rank.
+  /// Whether it applies to tensors of that rank.
   bool fits(size_t rank) const;
   /// The sharding for a tensor of that rank, with as many entries, where it fits; else as written.
   std::string for_rank(size_t rank) const;
@@ -51,7 +51,7 @@ inline constexpr std::string_view kNoPreset = "none";
 
 struct CompileOptions {
   Mesh mesh;
-  std::string presets;  ///< "dp+megatron:x"; "none"; empty: what the axes' names imply, if nothing else is said
+  std::string presets;  ///< "dp+megatron:x"; "none"; empty: those that the axes' names imply, without annotations
   std::vector<AnnotationRequest> annotations;  ///< those of higher precedence first
   std::vector<PlaceRequest> places;            ///< those of higher precedence first
   std::vector<AnnotationRequest> storage;      ///< of states, those of higher precedence first

@@ -35,7 +35,7 @@ int64_t shards_of(const ShardingSpec& spec);
 /// needs, or that only sizes are computed from, may be missing, and so may all of a model that cannot be rewritten.
 std::map<std::string, Shape> shapes_of(const OnnxModel& model, const std::set<std::string>& names);
 
-/// The elements of one of several factors of an axis: a number, or a symbol of the axis's extent. Nullopt: not said.
+/// The elements of one of several factors of an axis: a number, or a symbol of the axis's extent. Nullopt: not stated.
 std::optional<Expr> size_of(const ShardedFactor& factor, const Expr& extent);
 
 struct DeviceFault {
@@ -45,7 +45,7 @@ struct DeviceFault {
 
 /// Statements that contradict themselves or the model, wherever they are: of configurations that the model lacks, of
 /// tensors that are not the node's, axes or devices out of range, groups that overlap, and counts that do not multiply
-/// out. `configuration`: only what is said for this one, or for one that the model lacks; "": all.
+/// out. `configuration`: only annotations for this one, or for one that the model does not declare; "": all.
 std::vector<DeviceFault> device_faults(const OnnxModel& model, const std::string& configuration = "");
 /// Throws a user error for the first of them.
 void refuse_faults(const OnnxModel& model, const std::string& configuration);

@@ -17,7 +17,7 @@ DeviceList list_of(const ShardingSpec& spec, const std::vector<int64_t>& otherwi
 /// A whole tensor on each of these devices.
 DeviceList whole_on(const std::vector<int64_t>& devices);
 
-/// The layout of a list of devices, or one that is near if there is none.
+/// The layout of a list of devices, or the nearest if there is none.
 struct MeshLayout {
   ListedLayout layout;
   bool exact = true;
@@ -27,13 +27,13 @@ struct MeshLayout {
 /// where its holders have a common place. `devices`: the mesh's, by rank.
 ListedLayout nearest_layout(const DeviceList& list, const Mesh& mesh, const std::vector<int64_t>& devices);
 
-/// What a node wants of an operand or result.
+/// The layout that a node needs of an operand or result.
 struct Form {
   std::string layout;          ///< as annotations are written; "": the tensor has none
   std::vector<AxisRef> axes;   ///< that split it
   std::vector<PlacedAxis> at;  ///< where its holders are
 };
-/// What nodes want, by their tensors' names.
+/// The layouts that nodes need, by their tensors' names.
 using Forms = std::map<const Node*, std::map<std::string, Form>>;
 /// Null: the node says nothing of that tensor.
 const Form* form_in(const Forms& forms, const Node* node, const std::string& tensor);

@@ -16,7 +16,7 @@ std::string mesh_key(const std::string& name);
 /// A model's annotations for one of its device configurations, as a plan over a mesh.
 struct DevicePlan {
   /// Without annotations, and with annotated functions in the place of their calls; with an Identity node wherever a
-  /// node wants an operand in another layout, or a result at another place, than the tensor has by itself.
+  /// node needs an operand in another layout, or a result at another place, than the tensor has.
   OnnxModel model;
   Mesh mesh;
   std::vector<int64_t> devices;  ///< by rank
@@ -31,8 +31,8 @@ struct DevicePlan {
 /// Follows the annotations for configuration `name`. Operands and results are laid out as their nodes say. A node runs
 /// on the devices that hold its operands; one that says nothing, where its operands are. What no node lays out is left
 /// to propagation. Lists of devices that no layout over a mesh has are followed as nearly as can be, with a warning.
-/// `kept`: tensors that will survive rewriting by name, since whoever compiles the plan asks for them. Throws a user
-/// error for the first fault (device_faults.h), and if the model has no such configuration.
+/// `kept`: tensors that will survive rewriting by name, since the caller keeps them when it compiles the plan. Throws a
+/// user error for the first fault (device_faults.h), and if the model has no such configuration.
 DevicePlan device_plan(const OnnxModel& model, const std::string& name, const std::set<std::string>& kept = {});
 
 }  // namespace tessera::compiler

@@ -15,7 +15,7 @@ struct InlinedAnnotations {
 
 /// Puts functions in the place of their calls if some node in one is annotated for device configuration `name`. What a
 /// node says of an operand or result it then says by the name that this has there. What a call says, of its operands,
-/// its results and its stage, is said by Identity nodes at these.
+/// its results and its stage, becomes annotations of Identity nodes at these.
 ///
 ///     y = F <c: x = [{d}]> (x)  →  x.as = Identity <c: x = x.as = [{d}]> (x);  y = … (x.as)
 ///

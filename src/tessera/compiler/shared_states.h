@@ -13,7 +13,7 @@ namespace tessera::compiler {
 /// How the first program of a set over the same states holds those that change: a training step for its evaluation, a
 /// program for any size for those of certain sizes. Its storage is decided by what it computes; the others of the set
 /// are compiled to that storage, whatever they compute. Example, of a table e that a step stores as [97{tp}, 32]: an
-/// evaluation that would rather hold e whole gathers it for each use.
+/// evaluation that needs e whole gathers it for each use.
 ///
 /// States that do not change are left to each program, since ranks hold what two programs use alike only once.
 class SharedStates {

@@ -17,7 +17,7 @@ namespace tessera::compiler {
 /// Where row `row` of `rows` is that are split over `axes`, the major first.
 std::vector<PlacedAxis> place_of_row(const std::vector<AxisRef>& axes, int64_t row, int64_t rows);
 
-/// How rows lie: split over axes, the major first, at a place that all have in common.
+/// The layout of rows: split over axes, the major first, at a common place.
 struct RowsLayout {
   std::vector<AxisRef> axes;
   std::vector<PlacedAxis> at;
@@ -27,7 +27,7 @@ struct RowsLayout {
 /// ranks have none.
 std::optional<RowsLayout> layout_of_rows(std::vector<std::vector<PlacedAxis>> places);
 
-/// The stacks that rewriting makes of annotated parameters, as those of experts, laid out as nodes say of each of them.
+/// The stacks that rewriting makes of annotated parameters, as those of experts, laid out by the annotations of each.
 /// A device that has some of these parameters holds some rows of the stack: no node has to run there for that.
 class StackLayouts {
  public:

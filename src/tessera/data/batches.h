@@ -66,7 +66,7 @@ class Batches {
   std::map<std::string, Dims> dims() const;
   int64_t cursor() const { return cursor_; }
   void seek(int64_t cursor);
-  /// Batches from cursor 0 to the end: of a .npz file and of Order::once; nullopt: they go on for ever.
+  /// Batches from cursor 0 to the end: of a .npz file and of Order::once; nullopt: without end.
   std::optional<int64_t> count() const;
 
   class Maker;

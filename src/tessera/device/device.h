@@ -51,7 +51,7 @@ class Queue {
   virtual void copy_box(void* to, const Box& to_box, const void* from, const Box& from_box, size_t element_bytes) = 0;
   /// Enqueues that these bytes become 0.
   virtual void clear(void* memory, size_t bytes) = 0;
-  /// Says that nobody needs the content of this memory any more.
+  /// Releases the content of this memory, which nobody needs any more.
   virtual void discard(void* memory, size_t bytes) = 0;
 
   /// The point after all work that has been enqueued so far.
@@ -81,7 +81,7 @@ class Device {
   virtual std::string_view name() const = 0;
   /// Whether its memory is the host's: then inputs, outputs and weights are used where they are.
   virtual bool uses_host_memory() const = 0;
-  /// Whether queues work on their own while the host goes on: then communications have a queue beside the one that
+  /// Whether queues work asynchronously: then communications have a queue beside the one that
   /// computes. If not, a queue does its work as it is enqueued.
   virtual bool is_asynchronous() const = 0;
 

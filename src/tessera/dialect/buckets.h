@@ -12,7 +12,7 @@ namespace tessera::dialect {
 inline constexpr std::string_view kBucketAttribute = "bucket";
 
 /// A graph's buckets, each the collectives with one number, in order. Throws a user error (stage "dialect") that names
-/// the node and the mend unless those of each bucket
+/// the node and the fix unless those of each bucket
 ///   - have one operator (AllReduce, AllGather or ReduceScatter), axes, reduction and type,
 ///   - are neighbours in the order of communication,
 ///   - do not depend on each other.

@@ -16,7 +16,7 @@ enum class ForeignEngine { ort, tensorrt };
 /// operator sets that it uses. Collectives must state their members' extents. Returns whether the model holds numbers
 /// of its rank's group, so that it serves ranks of that group only.
 ///
-/// Throws a user error (stage "write") that names the node and the mend if the engine cannot express a collective.
+/// Throws a user error (stage "write") that names the node and the fix if the engine cannot express a collective.
 bool to_foreign(OnnxModel& model, const Mesh& mesh, int64_t rank, ForeignEngine engine);
 
 /// Whether the node is a collective of one of these engines.
@@ -28,7 +28,7 @@ void split_variadic(Graph& graph);
 /// Makes an engine's collective ours, in place, and infers its result; may add nodes before it. The operand's type must
 /// be known. `rank` is the rank that runs the graph, if it is known; without it a group must be all ranks.
 ///
-/// Throws a user error (stage "dialect") that names the node and the mend: for a group that does not follow axes of the
+/// Throws a user error (stage "dialect") that names the node and the fix: for a group that does not follow axes of the
 /// mesh, or is not this rank's; for sizes that do not fit the mesh; for anything that the dialect lacks.
 void from_foreign(Graph& graph, Node& node, const Mesh& mesh, std::optional<int64_t> rank);
 

@@ -64,7 +64,7 @@ Expr peer_of(const Node& node);
 /// Whether others read the operand of the group's member `member`; false for nodes that do not communicate.
 bool gives(const Node& node, size_t member);
 
-/// Throws a user error (stage "dialect") that names the node and the mend: an operator, attribute or axis that does not
+/// Throws a user error (stage "dialect") that names the node and the fix: an operator, attribute or axis that does not
 /// exist, an attribute of the wrong type or absent, too many or too few operands, a root or target outside the group, a
 /// dimension out of range.
 void check_node(const Node& node, const Mesh& mesh);

@@ -9,7 +9,7 @@
 namespace tessera::generate {
 
 /// The positions of the tokens of a run, which stand behind those that caches hold. They are made where they are used,
-/// since passes drop what nobody uses.
+/// since passes drop unused values.
 class RunPositions {
  public:
   /// `held`: int64 [batch], how many tokens caches hold of each text; `sequence`: the symbol of a run's tokens.

@@ -6,7 +6,7 @@
 
 namespace tessera::generate {
 
-/// A node that combines what lies along a dimension.
+/// A node that combines elements along a dimension.
 struct TokenMeeting {
   const Node* node = nullptr;
   const Value* value = nullptr;  ///< the operand

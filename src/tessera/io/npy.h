@@ -28,7 +28,7 @@ constexpr size_t kNpyPrefix = 12;
 size_t npy_header_size(std::string_view prefix, std::string_view what);
 /// Bytes of the elements, which are everything after the header. A user error unless `present` equals them.
 size_t npy_element_bytes(const NpyHeader& header, size_t present, std::string_view what);
-/// The tensor, row-major, whose elements lie in `stored` in the order that the header states.
+/// The tensor, row-major, whose elements are in `stored` in the order that the header states.
 Tensor row_major(const NpyHeader& header, Tensor stored);
 
 /// The array in the bytes of a .npy file, row-major in either order of the file.

@@ -27,7 +27,7 @@ struct NpzOptions {
 std::map<std::string, Tensor> read_npz(const std::filesystem::path& path, const NpzOptions& options = {});
 
 /// The arrays of a .npz file, read slice by slice along their first dimension. Arrays that are stored (numpy.savez) are
-/// read as they are asked for, without their checksums, which verify() compares; what is deflated, or lies with its
+/// read on request, without their checksums, which verify() compares; what is deflated, or lies with its
 /// first dimension fastest, is read whole at once. Several threads may read.
 class NpzSlices {
  public:

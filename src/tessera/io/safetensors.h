@@ -22,7 +22,7 @@ struct Safetensors {
 Safetensors read_safetensors(const std::filesystem::path& path);
 
 /// Writes whole tensors, the widest elements first and then by name, so that all are aligned. The file appears whole or
-/// not at all. A user error for types that the format lacks: strings, complex numbers and types below 8 bits.
+/// not at all. A user error for types that the format does not have: strings, complex numbers and types below 8 bits.
 void save_safetensors(const std::filesystem::path& path, const std::vector<std::pair<std::string, Tensor>>& tensors,
                       const std::map<std::string, std::string>& metadata = {});
 

@@ -7,7 +7,7 @@
 
 #include "tessera/ir/tensor.h"
 
-/// Tensors without bytes, whose elements are functions of their places: whoever wants some of them makes these. Their
+/// Tensors without bytes, whose elements are functions of their places: readers compute those that they need. Their
 /// `data` is null.
 namespace tessera {
 

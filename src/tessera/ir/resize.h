@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-/// Where the elements of Resize's result lie in its operand: shared by the operator's rule and its kernel.
+/// The positions of the elements of Resize's result in its operand: shared by the operator's rule and its kernel.
 namespace tessera {
 
 /// Operand `place` of tessera.Resize (int64, known before a run), which makes a part of a result from a part of the

@@ -26,7 +26,7 @@ using SolvedSizes = std::map<std::string, SolvedSize, std::less<>>;
 /// The sizes of symbols that follow from extents of known sizes: 3 for batch if 2*batch + 1 is 7; then 4 for past if
 /// batch*past is 12. An extent says the size of a symbol if it is linear in it and other extents say the rest. A symbol
 /// by itself decides before expressions, and the first of two extents. What no size of 0 or more makes true says
-/// nothing, so that whoever needs the extents to be equal evaluates them afterwards.
+/// nothing, so that callers that need the extents to be equal must evaluate them afterwards.
 SolvedSizes solve_extents(const std::vector<KnownExtent>& extents);
 
 /// The extent where symbols have these sizes, others staying symbols; nullopt if it then overflows or divides by zero.

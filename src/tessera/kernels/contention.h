@@ -4,7 +4,7 @@
 
 namespace tessera::kernels {
 
-/// Judges whether other work wants the cores on which this process computes. It shows in threads that are ready to run
+/// Judges whether other work needs the cores on which this process computes. It shows in threads that are ready to run
 /// and wait for a core: beside busy processes, for about as long as they compute. The kernel's own threads take cores
 /// now and then, and so do threads of the process itself, for moments; so much waiting is forgiven. (To count how often
 /// a thread loses its core does not tell the two apart.)

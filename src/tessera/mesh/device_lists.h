@@ -7,7 +7,7 @@
 
 #include "tessera/mesh/sharding.h"
 
-/// Layouts that are said by lists of devices, found again as layouts over the axes of a mesh.
+/// Converts layouts given by lists of devices to layouts over the axes of a mesh.
 namespace tessera {
 
 /// Who holds each shard of a tensor: device numbers, ascending. Shards are numbered row-major over the factors into

@@ -40,8 +40,8 @@ struct DeviceGroup {
   bool operator==(const DeviceGroup&) const = default;
 };
 
-/// How an operand or result of a node lies. `devices` lists the holder of each shard, row-major over the axes and their
-/// factors in the order written; the key of a group stands for all its members.
+/// The layout of an operand or result of a node. `devices` lists the holder of each shard, row-major over the axes and
+/// their factors in the order written; the key of a group stands for all its members.
 struct ShardingSpec {
   std::string tensor;
   std::vector<int64_t> devices;

@@ -20,7 +20,7 @@ struct ExportOptions {
   /// Writes the type of every value that has one; by default only of values that the imported file describes, or that
   /// carry metadata.
   bool value_info = false;
-  /// Initializers, by name, whose elements somebody else writes. The model refers to them, and the exporter does not
+  /// Initializers, by name, whose elements the caller writes. The model refers to them, and the exporter does not
   /// touch their data (which may be null; `dims` and `bytes` count).
   std::map<std::string, ExternalLocation> stored;
 };

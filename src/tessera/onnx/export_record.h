@@ -45,7 +45,7 @@ class ExportRecord {
   const std::vector<std::string>& missing() const { return missing_; }
   /// Those of them that nodes of the graph once took, so that the exporter merged them with others.
   const std::vector<std::string>& merged() const { return merged_; }
-  /// Whether the file says anything at all.
+  /// Whether the file has such a record.
   bool empty() const { return known_.empty(); }
 
  private:

@@ -34,7 +34,7 @@ std::filesystem::path resolve_location(const std::vector<std::filesystem::path>&
 /// The external data files of one model; each is mapped once.
 class ExternalFiles {
  public:
-  /// Data lie in these folders or below.
+  /// Data must be in these folders or below.
   explicit ExternalFiles(std::vector<std::filesystem::path> folders) : folders_(std::move(folders)) {}
   /// Those of a file: in its folder, or in that of the file that it is a link to. So caches work whose models and data
   /// are links into one folder of blobs.

@@ -27,7 +27,7 @@ class ExternalWriter {
   ~ExternalWriter();
 
   bool takes(bool was_external, size_t bytes) const { return threshold_ ? bytes >= *threshold_ : was_external; }
-  /// The place of an initializer's elements if somebody else writes them; null for those that this writer places.
+  /// The place of an initializer's elements if the caller writes them; null for those that this writer places.
   const ExternalLocation* stored(const std::string& name) const;
   /// `proto` must stay where it is until assign().
   void place(onnx::TensorProto& proto, const Tensor& tensor);

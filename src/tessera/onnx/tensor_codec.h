@@ -23,7 +23,7 @@ Tensor take_tensor(onnx::TensorProto& proto, ExternalFiles& files, const std::st
 /// The inverse. Without a writer for external data, elements that were in another file go into raw_data.
 void put_tensor(const Tensor& tensor, onnx::TensorProto& rest, ExternalWriter* external);
 
-/// Makes a message for elements in a file that somebody else writes.
+/// Makes a message for elements in a file that the caller writes.
 void refer_to_stored(const Tensor& tensor, const ExternalRange& range, onnx::TensorProto& proto);
 
 /// The place of the elements of a tensor with data_location EXTERNAL.

@@ -24,7 +24,7 @@ class Localizer {
   Graph& graph;                     ///< the local program being built; append here
   std::vector<Value*> inputs;       ///< local operands, already in the layout that the rule requires
   std::vector<TensorType> outputs;  ///< local types of the results
-  /// Per factor of the rule: this rank's first element and extent, and whether it is split at all.
+  /// Per factor of the rule: this rank's first element and extent, and whether it is split.
   std::vector<Expr> offsets;
   std::vector<Expr> extents;
   std::vector<bool> split;

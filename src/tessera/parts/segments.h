@@ -35,7 +35,7 @@ struct SteppedLoop {
   Segment body;  ///< its inputs are also what the body reads from around it
   std::string prefix;
   std::string iteration, runs, goes_on;  ///< a Loop's: an int64 and a bool, and the condition that it computes
-  Dims iteration_dims;                   ///< none, or 1 if the body wants it so
+  Dims iteration_dims;                   ///< none, or 1 if the body requires it
   std::vector<std::string> carried, next;
   std::vector<std::string> items, rows;  ///< of scan inputs and outputs
   std::vector<int64_t> item_axes, row_axes;

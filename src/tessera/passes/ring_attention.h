@@ -25,7 +25,7 @@ RingAttention parse_ring_attention(std::string_view text);
 ///     Send k1, v1; k2, v2 = Recv;  y1, … = joined (y0, …; AttentionShard (q, k1, v1))
 ///                                  y = joined (y1, …; AttentionShard (q, k2, v2))
 ///
-/// Where queries are causal and lie as keys do, no block goes from the last member to the first: nobody there sees it.
+/// If queries are causal and split like keys, no block goes from the last member to the first: nobody there sees it.
 ///
 /// By cost, that is done where it is faster than the gathers, at the program's hints. A ring costs the time of its
 /// messages that products do not hide, and the time of joining results. All members of the group must have queries of

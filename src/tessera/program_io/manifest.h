@@ -64,12 +64,12 @@ struct Manifest {
   std::vector<FileStamp*> model_stamps();
 
   std::string to_json() const;
-  /// Throws user errors that name `path`, the entry and the mend: not JSON, another format version, unknown or missing
+  /// Throws user errors that name `path`, the entry and the fix: not JSON, another format version, unknown or missing
   /// entries, impossible values, ranks without files.
   static Manifest from_json(std::string_view text, const std::filesystem::path& path);
 };
 
-/// The manifest of a written program's folder. Throws a user error if the folder is none.
+/// The manifest of a written program's folder. Throws a user error if the folder is not a written program.
 Manifest read_manifest(const std::filesystem::path& folder);
 
 /// The meanings of a folder's models, for a manifest that does not hold them yet. An error if they are not proved.

@@ -4,7 +4,7 @@
 
 namespace tessera::program_io {
 
-/// The same computation in a normal form, which does not depend on the spelling of tools that save models anew: the
+/// The same computation in a normal form, which does not depend on the tools that have saved the model: the
 /// bodies of their functions replace operators of our own domain, values that follow from constants and shapes are
 /// folded, numbers are constants, and each construct with several spellings has one (rewrite::canonicalize). The result
 /// is for numbering (proof/meaning.h), not for running. If a node does not fit its operands, so that the normal form

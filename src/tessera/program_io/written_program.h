@@ -35,8 +35,8 @@ std::shared_ptr<const runtime::RankPrograms> read_program(const std::filesystem:
 /// Whether `path` is a folder with a manifest.
 bool is_written_program(const std::filesystem::path& path);
 
-/// The files in `folder` that are a written program's by their names, among which others may lie. None is opened; there
-/// are none if there is no such folder.
+/// The files in `folder` that are a written program's by their names, among which there may be others. None is opened;
+/// there are none if there is no such folder.
 std::vector<std::filesystem::path> files_of_written_program(const std::filesystem::path& folder);
 
 }  // namespace tessera::program_io

@@ -44,7 +44,7 @@ struct ExtentEquality {
 /// A layout change that the partitioner had to insert.
 struct ReshardRecord {
   std::string value;     ///< the global value
-  std::string consumer;  ///< label of the node (or output) that asked for it
+  std::string consumer;  ///< label of the node (or output) that needs it
   Sharding from, to;
   std::vector<std::string> steps;  ///< "AllReduce tp", "Slice", ...
   Expr bytes;                      ///< that one rank receives

@@ -28,7 +28,7 @@ class Spec {
   bool flag(std::string_view key, bool otherwise);
   /// The word of a key, or `otherwise` if it is not given.
   std::string word(std::string_view key, std::string_view otherwise);
-  /// Throws a user error if a key was given that nobody has asked for.
+  /// Throws a user error if a key was given that nobody has read.
   void finish() const;
 
  private:

@@ -11,7 +11,7 @@ namespace tessera::comm {
 
 /// Interrupts long waits, so that they can look for notices: Gloo's own deadlines close the connections, its
 /// interruptions do not. The alarm calls the function that is set, at regular intervals. If it is set often, setting it
-/// wakes nobody.
+/// wakes no thread.
 class Alarm {
  public:
   explicit Alarm(std::chrono::milliseconds period) : period_(period), thread_([this] { ring(); }) {}

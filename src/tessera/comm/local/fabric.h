@@ -55,7 +55,7 @@ struct Slot {
   alignas(64) std::atomic<int64_t> shared{0};  ///< pieces of a shared operation that are done; member 0 clears it
 };
 
-/// A group of ranks, in member order. It lies in the region, with all its parts.
+/// A group of ranks, in member order. It is in the region, with all its parts.
 class Group {
  public:
   Group(Region& region, std::span<const int> members, uint64_t ordinal, Group* before);

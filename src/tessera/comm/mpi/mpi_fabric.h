@@ -45,7 +45,7 @@ class MpiFabric : public Notices {
   DirectPlan::Group group_of(std::span<const int> members) const;
   std::recursive_mutex& mutex() { return mutex_; }
 
-  /// Memory for received data that is to be reduced.
+  /// Memory for received data before its reduction.
   struct Scratch {
     std::unique_ptr<std::byte[]> memory;
     size_t bytes = 0;

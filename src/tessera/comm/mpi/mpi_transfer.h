@@ -11,7 +11,7 @@
 
 namespace tessera::comm {
 
-/// An operation as MPI requests, which advance when somebody looks at them. Any wait, test or join of a group looks at
+/// An operation as MPI requests, which advance when they are tested. Any wait, test or join of a group looks at
 /// all operations of the process that have parts of their own to begin, so that ranks cannot wait in a cycle, whatever
 /// the order of their waits.
 class MpiTransfer : public Transfer {
@@ -20,7 +20,7 @@ class MpiTransfer : public Transfer {
   bool advance() override;
   bool test() override;
 
-  /// Looks at all operations that have parts of their own to begin; called by waits for something else.
+  /// Tests all operations that have further parts to begin; called by waits for something else.
   static void look_at_unfinished(MpiFabric& fabric);
 
  protected:

@@ -60,7 +60,7 @@ class Socket {
   Descriptor descriptor_;
 };
 
-/// Listens at a host's address. Throws a user error with the mend if the port is taken or the address is not here.
+/// Listens at a host's address. Throws a user error with the fix if the port is taken or the address is not here.
 Socket listen_at(const std::string& host, int port);
 /// Connects, trying again until the timeout, since the listener may start later. Throws a running error.
 Socket connect_to(const std::string& host, int port, std::chrono::milliseconds timeout);

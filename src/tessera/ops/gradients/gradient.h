@@ -36,7 +36,7 @@ class GradientBuilder : public NodeBuilder {
   /// What was given, per operand; null where nothing was.
   const std::vector<Value*>& given() const { return given_; }
 
-  /// Throws a user error: this form of the operator has no gradient, `why` says which and names the mend.
+  /// Throws a user error: this form of the operator has no gradient, `why` says which and names the fix.
   [[noreturn]] void refuse(std::string_view why) const;
 
  private:

@@ -30,8 +30,8 @@ Rule blank_rule(const Node& node);
 /// are whole. Prints "a b c -> a b c | c: norm".
 Rule rule_along(const Node& node, const std::vector<int>& dims, FactorKind kind);
 
-/// Whether what lies behind that dimension fills whole bytes, so that the value can be cut or copied along it: elements
-/// of 4 and 2 bits may share one. Dimension -1: all elements.
+/// Whether the elements at each index of that dimension fill whole bytes, so that the value can be cut or copied along
+/// it: elements of 4 and 2 bits may share one. Dimension -1: all elements.
 bool fills_bytes(const Value& value, int64_t dim);
 
 /// The product of all extents of an operand or result.

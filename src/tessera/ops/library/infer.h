@@ -16,7 +16,7 @@ namespace tessera::ops {
 /// Shape computation does not follow longer contents.
 constexpr int64_t kMaxContent = 64;
 
-/// Throws "[shape] MatMul 'q': message". The message names the wrong operand and the mend.
+/// Throws "[shape] MatMul 'q': message". The message names the wrong operand and the fix.
 template <typename... Args>
 [[noreturn]] void fail_node(const Node& node, fmt::format_string<Args...> format, Args&&... args) {
   fail("shape", "{}: {}", node.label(), fmt::format(format, std::forward<Args>(args)...));

@@ -30,7 +30,7 @@ Value* beside_scalar(const Node* node, double expected);
 bool used_only_by(const Graph& graph, const Value* value, std::initializer_list<const Node*> nodes);
 
 /// Whether what is computed from `from` on the way to `to` has no other use, and is no graph output: it vanishes if
-/// `to` is computed in another way. What lies behind `stops` does not count, nor do elements of `from` that are only
+/// `to` is computed in another way. Values beyond `stops` do not count, nor do elements of `from` that are only
 /// moved.
 bool used_only_between(const Graph& graph, const Value* from, const Value* to, const std::set<const Value*>& stops);
 

@@ -10,7 +10,7 @@ struct Pass {
   Decisions decisions;
   bool compared = false;  ///< some node's neighbours disagree, so that another pass may decide otherwise
   int disobeyed = 0;      ///< annotated results that are computed in another layout
-  int gathered = 0;       ///< annotated states that are not used as they lie
+  int gathered = 0;       ///< annotated states that are not used in their stored layout
 };
 
 /// Decides node by node, in graph order. Without an earlier pass, a node takes the layouts that propagation found for

@@ -4,7 +4,7 @@
 
 namespace tessera::spmd {
 
-/// Lets uses share a layout change although movements (Transpose, Reshape) lie between them.
+/// Lets uses share a layout change although there are movements (Transpose, Reshape) between them.
 ///
 /// Example: a gradient is split, and both it and its transpose are wanted whole. Changing each where it is used takes
 /// two gathers. Gathered before the transpose, it takes one, and the transpose runs on what was gathered. If the whole

@@ -7,7 +7,7 @@
 namespace tessera::spmd {
 
 /// Why a node takes operand `index` whole along dimensions over which its maker splits it, in words; "" if it does not.
-/// Example: "TopK 'top' needs dimension 1 whole". `from` is how the operand lies.
+/// Example: "TopK 'top' needs dimension 1 whole". `from` is the operand's layout.
 std::string why_gathered(const NodeLayout& node, const NodeDecision& decision, size_t index, const Sharding& from,
                          const Mesh& mesh);
 

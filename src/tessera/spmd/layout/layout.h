@@ -39,7 +39,7 @@ struct Slot {
   const Value* value = nullptr;
   std::vector<DimState> dims;
   bool annotated = false;      ///< its closed dimensions are orders, not wishes
-  bool stored = false;         ///< of an update: it lies as the state does between runs, and no axis is added
+  bool stored = false;         ///< of an update: it has the state's layout between runs, and no axis is added
   std::vector<PlacedAxis> at;  ///< where it lives: with its producer; a source's use with the node that uses it
   double bytes = 0;            ///< of the global tensor, symbols as hinted
 
@@ -133,7 +133,7 @@ class Layout {
 /// The annotated states, and what only shows one in another form (its transpose): the order counts there, too.
 std::set<const Value*> ordered_states(const Layout& layout);
 
-/// How operand or result `tensor` of a node lies if the node splits its subfactors over `axes`. Dimensions without a
+/// The layout of operand or result `tensor` of a node that splits its subfactors over `axes`. Dimensions without a
 /// subfactor are whole. Partial sums, which a split contraction leaves, are not in it.
 Sharding laid_out(const Layout& layout, const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
                   bool result, size_t tensor);

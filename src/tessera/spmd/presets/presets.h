@@ -33,7 +33,7 @@ enum class Stores {
 struct Preset {
   std::string_view name;
   std::vector<std::string_view> axis_names;  ///< by default it splits over a mesh axis of such a name
-  bool implied = false;                      ///< an axis of such a name implies it if nothing else is said
+  bool implied = false;  ///< an axis of such a name implies it if there are no presets or annotations
   std::string_view description;
   void (*apply)(PresetContext&) = nullptr;
   /// Adds warnings and notes about the outcome; null: there are none.

@@ -4,7 +4,7 @@
 
 namespace tessera::spmd {
 
-/// The state that this is, or that it shows in another form; null if it is none.
+/// The state that this value is or views; null if there is none.
 const Value* weight_of(const Value* value);
 
 /// Splits a weight's dimension over the preset's axis where the weight is stored, so that all its uses know, also those

@@ -173,7 +173,7 @@ void store_attention(const AttentionBlocks<Mask>& blocks, const AttentionBlock& 
   }
 }
 
-/// `count` rows, `stride` apart, as float32 rows `padded` apart; what lies behind a row is zero.
+/// `count` rows, `stride` apart, as float32 rows `padded` apart; the padding after a row is zero.
 template <typename T>
 void load_attention_rows(const T* from, int64_t stride, int64_t count, int64_t width, int64_t padded, float* to) {
   for (int64_t j = 0; j < count; ++j) {

@@ -5,7 +5,7 @@
 #include "tessera/base/float16.h"
 
 /// Attention of a few queries, as a step of decoding has them: a query's scores, weights and sums are rows, whose
-/// vectors run along keys and along the width. Keys and values are read once, where they lie. (The tiles of
+/// vectors run along keys and along the width. Keys and values are read once, in place. (The tiles of
 /// attention_tile.h have a lane for each query, most of which would be empty.) Keys and values are float32, BFloat16 or
 /// Float16; all other rows are float32.
 namespace tessera::kernels {

@@ -4,7 +4,7 @@
 
 namespace tessera::kernels {
 
-/// Where [batch, heads, positions, width] lies, width contiguous; strides in elements. The 3-D form
+/// The strides of [batch, heads, positions, width] in elements; width is contiguous. The 3-D form
 /// [batch, positions, heads·width] is one such tensor.
 struct HeadsLayout {
   int64_t batch = 0, head = 0, position = 0;

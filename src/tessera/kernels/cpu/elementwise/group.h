@@ -13,7 +13,7 @@ bool has_long_rows(const Node& root, const Dims& result, const std::vector<Tenso
 
 /// The kernel of element-wise nodes, the root and its followers, whose results all have the extents of the last one's.
 /// Nodes in a row that the compiler knows (jit/function.h) are one loop, others run with their own kernels; if there
-/// are others, all works in pieces that fit the first cache. So only the results that are asked for are stored, and the
+/// are others, all works in pieces that fit the first cache. So only the requested results are stored, and the
 /// bits are those of the single nodes. Operands may be strided. A result may be in the memory of an operand of its
 /// extents and element size that no later node reads.
 std::unique_ptr<Kernel> elementwise_group(const PrepareContext& context);

@@ -6,7 +6,7 @@
 /// Blocks of channels: the layout in which oneDNN's convolutions and poolings are fastest.
 namespace tessera::kernels {
 
-/// TensorDesc::block that this machine's convolutions of the type want; 0 if they want none, all_channels (library.h)
+/// TensorDesc::block that this machine's convolutions of the type want; 0 if they need none, all_channels (library.h)
 /// if their channels come last.
 int64_t channel_block(DType dtype);
 

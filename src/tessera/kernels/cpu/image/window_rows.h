@@ -15,13 +15,13 @@ struct WindowRows {
   int64_t row_bytes() const { return lines() * line(); }
   int64_t lines() const { return loop.kernel[0] * loop.kernel[1]; }
   int64_t line() const { return loop.kernel[2] * count + filling; }
-  /// Whether each row is a place of the image as it lies.
+  /// Whether each row is a position of the image, read in place.
   bool lies_ready() const;
   /// Writes rows [kernel…, count] for places begin … end - 1 of the result, `stride` apart. Padding, and what fills
   /// lines up, is `zero`.
   void gather(const uint8_t* image, int64_t begin, int64_t end, uint8_t zero, uint8_t* rows, int64_t stride) const;
-  /// Says where these windows lie, instead, if `flip` is 0: at[tap · step + place - begin] is `count` bytes, of the
-  /// image or, beyond it, `zeros`.
+  /// Writes the addresses of these windows instead, if `flip` is 0: at[tap · step + place - begin] is `count` bytes, of
+  /// the image or, beyond it, `zeros`.
   void point(const uint8_t* image, int64_t begin, int64_t end, const uint8_t* zeros, const uint8_t** at,
              int64_t step) const;
   /// The same of whole lines, if each lies in the image as it is (lies_in_lines()): at[line · step + place - begin].

@@ -5,14 +5,14 @@
 
 namespace tessera::kernels::onednn {
 
-/// A primitive that wants some arguments in other layouts than theirs. It reorders operands before, and the result
+/// A primitive that needs some arguments in other layouts than theirs. It reorders operands before, and the result
 /// after, in scratch memory.
 class AdaptedPrimitive {
  public:
   struct Argument {
     int id;     ///< DNNL_ARG_…
-    Md given;   ///< as it lies in memory
-    Md wanted;  ///< as the primitive takes it
+    Md given;   ///< the layout in memory
+    Md wanted;  ///< the layout that the primitive takes
   };
 
   /// The last argument is the result.

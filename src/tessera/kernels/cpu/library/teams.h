@@ -9,7 +9,7 @@ namespace tessera::kernels {
 /// With fewer elements than this, waking an OpenMP team is not worthwhile.
 constexpr int64_t parallel_threshold = 32768;
 
-/// Looks, every few milliseconds, whether other work wants the cores on which this process computes. While it does, the
+/// Checks every few milliseconds whether other work needs the cores on which this process computes. While it does, the
 /// threads of all OpenMP teams sleep when they wait, and those of this thread's team of `threads` are moved onto as
 /// many cores as it gets. To be called before a team begins. Returns whether cores are shared with other work.
 bool heed_other_work(int threads);

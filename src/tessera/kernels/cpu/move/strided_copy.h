@@ -30,11 +30,11 @@ std::unique_ptr<Kernel> strided_kernel(const PrepareContext& context, StridedCop
 /// An error that names the node if result 0 is not of these extents.
 void check_extents(const PrepareContext& context, const Dims& expected);
 
-/// The bytes of so many elements that lie side by side. A user error if elements of less than a byte do not fill them.
+/// The bytes of this many adjacent elements. A user error if elements of less than a byte do not fill them.
 int64_t line_bytes(const Node& node, DType dtype, int64_t elements);
 
 /// Writes a view of operand 0 out as result 0; an error if that has other extents. Elements of less than a byte go by
-/// what lies side by side, which must fill whole bytes.
+/// adjacent elements, which must fill whole bytes.
 std::unique_ptr<Kernel> written_out(const PrepareContext& context, const View& view);
 
 }  // namespace tessera::kernels

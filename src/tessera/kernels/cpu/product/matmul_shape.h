@@ -44,7 +44,7 @@ MatmulShape matmul_shape(const View& a, const View& b, std::string_view label, c
 MatmulShape gemm_shape(const View& a, const View& b, bool a_transposed, bool b_transposed, std::string_view label);
 
 /// Whether products read the view at full speed: its matrices (last two dimensions) lie by rows or by columns, and
-/// nothing lies twice or backwards.
+/// no stride is zero or negative.
 bool is_product_operand(const View& view);
 
 }  // namespace tessera::kernels

@@ -34,7 +34,7 @@ struct BlockWeight {
   int64_t bytes() const { return strips() * blocks() * block_bytes(); }
 };
 
-/// The matrix before it is packed: codes lie one after the other, without gaps between bytes.
+/// The matrix before it is packed: codes are contiguous, without gaps between bytes.
 struct BlockSource {
   const void* codes = nullptr;
   const void* scales = nullptr;

@@ -28,7 +28,7 @@ struct CodedMatrixData {
   const uint8_t* zeros = nullptr;  ///< [n, blocks]; null if there are none
 };
 
-/// c[m, n] = a[m, k] · b, for matrices b that are read as they lie. A few rows meet codes that become floats in
+/// c[m, n] = a[m, k] · b, for matrices b that are read in place. A few rows meet codes that become floats in
 /// registers; for more rows, a thread makes floats of as many columns as fit its cache. A column's sums are the same
 /// beside any others.
 class CodedProduct {

@@ -13,7 +13,7 @@ struct IntegerForm {
   IntegerWeight weight;  ///< one matrix
   int64_t groups = 1;
   int64_t taps = 1;     ///< of a convolution's windows
-  bool turned = false;  ///< a column's elements lie side by side
+  bool turned = false;  ///< a column's elements are adjacent
   /// Behind each `line` rows, a kernel's last dimension with all its channels, come `filling` rows of zeros, if that
   /// lets a product read whole groups of four where windows lie.
   int64_t line = 1, filling = 0;

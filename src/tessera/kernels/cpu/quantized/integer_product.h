@@ -60,12 +60,12 @@ class IntegerProduct {
   virtual void run_plain(const void* a, PackedColumns b, int32_t* c, void* scratch) = 0;
 };
 
-/// What is to be added to run_plain()'s sums of `columns` columns, if that is the same for all rows: a has one zero
+/// The correction of run_plain()'s sums of `columns` columns, if that is the same for all rows: a has one zero
 /// point, and those of b are all what its packed form takes for zero. False if it is not.
 bool plain_correction(DType a_type, ZeroPoints a_zero, DType b_type, ZeroPoints b_zero, PackedColumns b,
                       int64_t columns, int32_t* addend);
 
-/// The rows of a product's left operand [m, k]. By default they lie one after the other, in the operand's type.
+/// The rows of a product's left operand [m, k]. By default they are contiguous, in the operand's type.
 struct IntegerRows {
   int64_t m = 0;
   DType type = DType::uint8;  ///< of the operand, and of its zero points

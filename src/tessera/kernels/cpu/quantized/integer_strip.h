@@ -32,7 +32,7 @@ using IntegerStripSum = void (*)(int64_t rows, const uint8_t* a, int64_t a_strid
 /// Those that this machine has, the fastest first; the last is plain loops. All give the same sums.
 std::vector<IntegerStripSum> integer_strip_sums();
 
-/// Rows of a, each in pieces of `bytes` bytes (a multiple of 4), which need not lie side by side: piece p of row i is
+/// Rows of a, each in pieces of `bytes` bytes (a multiple of 4), which need not be adjacent: piece p of row i is
 /// at at[p · step + i].
 struct IntegerPieces {
   const uint8_t* const* at;
@@ -73,7 +73,7 @@ struct CodesOfSums {
 /// them.
 struct IntegerTile {
   int64_t rows;    ///< the most of one call
-  bool in_pieces;  ///< false: each row is one piece, and they lie at equal distances
+  bool in_pieces;  ///< false: each row is one piece, and rows are at equal distances
   /// Rows of sums are `stride` apart.
   void (*sums)(int64_t rows, const IntegerPieces& a, const IntegerStrip& strip, int32_t* sums, int64_t stride);
   void (*codes)(int64_t rows, const IntegerPieces& a, const IntegerStrip& strip, const CodesOfSums& codes);

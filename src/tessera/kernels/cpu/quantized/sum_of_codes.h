@@ -10,7 +10,7 @@
 /// nodes.
 namespace tessera::kernels {
 
-/// The same as a kernel of its own, of codes that lie alike. Null: the group is another one.
+/// The same as a kernel of its own, of codes with the same strides. Null: the group is another one.
 std::unique_ptr<Kernel> sum_of_codes(const PrepareContext& context);
 
 /// The nodes of the sum whose first operand is `codes`: both that dequantize, and those that follow. Empty if these are

@@ -31,7 +31,7 @@ class SumsEpilogue {
   /// Bytes of an element of the result.
   int64_t element_bytes() const { return element_bytes_; }
 
-  /// What it makes of sums in one run: (sum + addend) · factor + bias, perhaps cut below zero; or the codes of that
+  /// The function of the sums in one run: (sum + addend) · factor + bias, perhaps cut below zero; or the codes of that
   /// over a scale, with numbers as moderate as CodesOfSums wants them. Without lists: it is of another form.
   struct Columns {
     const int32_t* addend = nullptr;
@@ -41,7 +41,7 @@ class SumsEpilogue {
     int zero = 0;
     float least = 0, most = 0;  ///< to which ratios are cut before they are codes
   };
-  /// `corrections`: what is to be added to the sums of each column before; null: nothing.
+  /// `corrections`: added to the sums of each column before; null: nothing.
   Columns columns(const KernelArgs& args, int64_t count, const int32_t* corrections, std::byte* scratch) const;
 
   /// Rows of sums, and of results, so many elements apart.

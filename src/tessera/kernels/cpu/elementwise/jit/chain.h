@@ -7,7 +7,7 @@
 #include "tessera/ir/graph.h"
 
 /// The compiler of element-wise nodes: a chain of them becomes one loop of machine code, in which only operands and
-/// results that are asked for go through memory.
+/// requested results go through memory.
 namespace tessera::kernels::jit {
 
 enum class Operation {
@@ -28,7 +28,7 @@ enum class Operation {
 
 /// What a compiled function computes. Functions of equal chains are one; extents and elements are no part of it.
 ///
-/// Example: x · x + 1 with float32 x of many elements and one element 1, of which the caller wants both nodes' results:
+/// Example: x · x + 1 with float32 x of many elements and one element 1, of which the caller needs both nodes' results:
 /// operands {{float32, false}, {float32, true}}, steps {{mul, float32, {0, 0}, true}, {add, float32, {~0, 1}, true}}.
 struct Chain {
   struct Operand {
