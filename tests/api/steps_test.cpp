@@ -117,7 +117,7 @@ int64_t stored_bytes(const Program& program) {
 /// The bytes of rank 0's states, as a plan for a run holds them.
 int64_t planned_bytes(const Program& program) {
   runtime::RankStates states;
-  runtime::RankState rank(program.mesh(), 0, 1, nullptr, states);
+  runtime::RankState rank(program.mesh(), 0, 1, states);
   const runtime::RankPlan plan(rank, program.impl().programs, {}, {});
   return static_cast<int64_t>(states.bytes());
 }

@@ -31,7 +31,7 @@ class Machines : public testing::TestWithParam<std::tuple<std::string, std::stri
     const spmd::Hints sizes = symbol_values(source, compiled_.model->graph.get(), {}, nullptr);
     symbols_ = {sizes.begin(), sizes.end()};
     programs_ = runtime::RankPrograms::same(compiled_.program);
-    state_.emplace(programs_->mesh(), 0, 1, nullptr, states_, device::make_device(device));
+    state_.emplace(programs_->mesh(), 0, 1, states_, device::make_device(device));
     plan_.emplace(*state_, programs_, symbols_, bind::Options{});
   }
 

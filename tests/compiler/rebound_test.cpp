@@ -42,7 +42,7 @@ class PlansInTurn {
     Planned counts;
     for (int rank = 0; rank < static_cast<int>(programs_->mesh().size()); ++rank) {
       runtime::RankStates states;
-      runtime::RankState state(programs_->mesh(), rank, 2, nullptr, states, device::make_device(device));
+      runtime::RankState state(programs_->mesh(), rank, 2, states, device::make_device(device));
       std::unique_ptr<RankPlan> last;
       for (const spmd::Hints& sizes : sequence) {
         std::unique_ptr<RankPlan> fresh = planned(state, sizes);

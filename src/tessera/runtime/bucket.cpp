@@ -165,7 +165,7 @@ class Bucket : public bind::Communication {
 
   void start(device::Queue& queue, const kernels::KernelArgs& args) override {
     if (!communicator_) {
-      communicator_ = &rank_.communicator(axes_);
+      communicator_ = &rank_.communicators().of(axes_);
       divide();
     }
     for (Run& run : runs_) {
@@ -229,7 +229,7 @@ class Bucket : public bind::Communication {
   }
 
   void begin(Run& run, const kernels::KernelArgs& args) {
-    rank_.count_communication();
+    rank_.communicators().count();
     run.ticket =
         communicator_->start(run.joined->with_buffers(static_cast<std::byte*>(args.scratch) + run.skip, args.stream));
     run.done = false;

@@ -75,7 +75,7 @@ class Collective : public NodeCommunication {
   size_t scratch_bytes() const override { return scratch_; }
 
   void start(device::Queue& queue, const kernels::KernelArgs& args) override {
-    if (!communicator_) communicator_ = &rank_.communicator(axes_);
+    if (!communicator_) communicator_ = &rank_.communicators().of(axes_);
     for (const Block& block : sent_)
       queue.copy_box(static_cast<std::byte*>(args.scratch) + block.skip, block.dense, args.inputs[0], block.part.box,
                      block.part.unit);
@@ -103,7 +103,7 @@ class Collective : public NodeCommunication {
   };
 
   void begin(const kernels::KernelArgs& args) {
-    rank_.count_communication();
+    rank_.communicators().count();
     comm::Operation operation = operation_;
     if (operand_ >= 0) operation.in = args.inputs[static_cast<size_t>(operand_)];
     if (!args.outputs.empty()) operation.out = args.outputs[0];

@@ -38,7 +38,7 @@ std::map<int, std::vector<int>> by_program(const RankPrograms& programs, const s
 std::string machine_text_of_rank(const DryRun& run, int rank) {
   const SizedRank sized = runtime::sized(run, rank);
   const std::string init =
-      machine_text_of_init(*run.programs, rank, sized.state.threads(), sized.state.shared_device());
+      machine_text_of_init(*run.programs, rank, sized.state.threads(), sized.state.memory().device());
   const std::string step = sized.plan.text();
   return init.empty() ? step : "init, which runs once:\n" + init + "\nstep:\n" + step;
 }
@@ -63,7 +63,7 @@ void add_ranks(ProcessMemory& memory, const DryRun& run, const std::vector<int>&
       need.rank = rank;
       if (rank != alike.front() && !first.weights.empty()) {
         RankStates none;
-        RankState state(run.programs->mesh(), rank, 1, nullptr, none, device::make_device(run.options.device));
+        RankState state(run.programs->mesh(), rank, 1, none, device::make_device(run.options.device));
         need.weights = state.weights().own_bytes_like(first.weights, *run.programs);
       }
       memory.add(need);

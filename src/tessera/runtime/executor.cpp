@@ -62,7 +62,7 @@ Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorO
   impl_->store->admit(impl_->programs->mesh(), impl_->here, device, whole_states(*impl_->programs), fixed);
   impl_->threads = threads_of_rank(*impl_->programs, options);
   for (int rank : impl_->here) {
-    impl_->ranks.push_back(std::make_unique<RankState>(impl_->programs->mesh(), rank, impl_->threads, &impl_->memory,
+    impl_->ranks.push_back(std::make_unique<RankState>(impl_->programs->mesh(), rank, impl_->threads, impl_->memory,
                                                        impl_->store->of(rank), device::make_device(options.device),
                                                        impl_->store->weights()));
     impl_->workers.push_back(std::make_unique<Worker>(impl_->threads));
@@ -184,12 +184,12 @@ std::vector<size_t> Executor::peak_bytes(const Symbols& symbols) {
     all.resize(bytes.size() + 1);
     const size_t beside = impl_->options.saves ? saved_bytes(*impl_->programs, impl_->here[n]) : 0;
     all.back() = static_cast<int64_t>(impl_->ranks[n]->peak_bytes(plans[n]->arena_bytes() + beside));
-    impl_->ranks[n]->everyone().run({.kind = comm::Kind::all_gather,
-                                     .dtype = DType::int64,
-                                     .in = &all.back(),
-                                     .out = all.data(),
-                                     .counts = one_each,
-                                     .label = "peak bytes"});
+    impl_->ranks[n]->communicators().everyone().run({.kind = comm::Kind::all_gather,
+                                                     .dtype = DType::int64,
+                                                     .in = &all.back(),
+                                                     .out = all.data(),
+                                                     .counts = one_each,
+                                                     .label = "peak bytes"});
     if (n == 0) bytes.assign(all.begin(), all.end() - 1);
   });
   return {bytes.begin(), bytes.end()};

@@ -93,8 +93,8 @@ Executor::Saving Executor::save_states(const std::filesystem::path& folder, cons
             held = impl_->memory.hold(slot.bytes, fmt::format("the copy of '{}' for a checkpoint", tensor.name));
           Tensor copy = device::MemoryLimit::released_with(Tensor::zeros(tensor.dtype, {elements}), std::move(held));
           if (slot.bytes > 0)
-            rank.read(slot.current.get(), slot.bytes,
-                      [&](const void* part) { std::memcpy(copy.mutable_data(), part, slot.bytes); });
+            rank.memory().read(slot.current.get(), slot.bytes,
+                               [&](const void* part) { std::memcpy(copy.mutable_data(), part, slot.bytes); });
           (*shards)[n].push_back({tensor, at, sharding, std::move(copy)});
         });
   });
@@ -137,7 +137,7 @@ std::optional<std::string> Executor::common_problem(const std::optional<std::str
   impl_->join(*impl_->programs);
   std::optional<std::string> common;
   impl_->on_all([&](size_t n) {
-    comm::Communicator& everyone = impl_->ranks[n]->everyone();
+    comm::Communicator& everyone = impl_->ranks[n]->communicators().everyone();
     KeptIfThrown<std::vector<int64_t>> under_way;  // to which a library may still write
     *under_way = {own ? 0 : 1};
     everyone.run({.kind = comm::Kind::all_reduce,
@@ -179,7 +179,7 @@ void Executor::load_states(const checkpoint::Checkpoint& saved) {
         programs, wholes, rank,
         [&](const checkpoint::TensorType& tensor, const Dims& at, const Sharding& sharding, StateSlot& slot) {
           if (slot.bytes == 0) return;
-          rank.write(slot.current.get(), slot.bytes, [&](void* part) {
+          rank.memory().write(slot.current.get(), slot.bytes, [&](void* part) {
             checkpoint::read_shard(saved, tensor.name, sharding, programs.mesh(), rank.coordinates(), kNoSymbols, part,
                                    at);
           });

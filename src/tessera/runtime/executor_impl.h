@@ -117,7 +117,7 @@ struct Executor::Impl {
   // Before anything of them runs: ranks of other processes wait for each other there, and for nothing else then.
   void join(const RankPrograms& of) {
     if (here.size() == static_cast<size_t>(world->size()) || joined.contains(&of)) return;
-    on_all([&](size_t n) { ranks[n]->join_groups(of); });
+    on_all([&](size_t n) { ranks[n]->communicators().join_groups(of); });
     joined.insert(&of);
   }
 
@@ -133,13 +133,13 @@ struct Executor::Impl {
         try {
           task(n);
         } catch (const std::exception& error) {
-          ranks[n]->flight().give_up();
+          ranks[n]->communicators().flight().give_up();
           {
             std::lock_guard lock(mutex);
             if (!first) first = std::current_exception(), message = error.what();
           }
           world->abort(here[n], error.what(), error_kind(error));
-          ranks[n]->settle();
+          ranks[n]->queues().settle();
         }
       });
     const auto failure = [&] {
@@ -184,7 +184,7 @@ struct Executor::Impl {
   // `given` different things.
   void on_all_in_agreement(const std::function<std::exception_ptr(size_t)>& task, const Given& given) {
     std::vector<std::exception_ptr> errors(ranks.size());
-    on_all([&](size_t n) { errors[n] = agree(ranks[n]->everyone(), task(n), given); });
+    on_all([&](size_t n) { errors[n] = agree(ranks[n]->communicators().everyone(), task(n), given); });
     for (const std::exception_ptr& error : errors)
       if (error) std::rethrow_exception(error);
   }
@@ -254,7 +254,7 @@ struct Executor::Impl {
     std::vector<std::exception_ptr> failures(ranks.size());
     on_all([&](size_t n) {
       failures[n] = failure_of([&] {
-        sized[n] = std::make_unique<SizedRank>(*ranks[n], chosen, symbols, as_here);
+        sized[n] = std::make_unique<SizedRank>(*ranks[n], chosen, symbols, as_here, memory);
         ranks[n]->weights().note_load_peak(sized[n]->state.weights().load_peak());
       });
     });
@@ -269,7 +269,7 @@ struct Executor::Impl {
     ProcessMemory all, already;
     all.add_outputs(output_bytes(chosen, symbols), room_to_save ? 0 : bytes_to_save());
     for (size_t n = 0; n < sized.size(); ++n) {
-      all.add(ProcessMemory::need_of(sized[n]->state, ranks[n]->bytes_to_run(sized[n]->plan.machine())));
+      all.add(ProcessMemory::need_of(sized[n]->state, ranks[n]->memory().bytes_to_run(sized[n]->plan.machine())));
       already.add(ProcessMemory::need_of(*ranks[n], 0));
     }
     for (const auto& rank : ranks) all.add_weights(*rank);
@@ -318,8 +318,9 @@ struct Executor::Impl {
       on_all_in_agreement([&](size_t n) { return failures[n]; }, {"plan", ""});
       if (options.connected && options.loaded && !std::exchange(compared, true))
         unlike = failure_of([&] {
-          on_all_in_agreement([&](size_t n) { return failure_of([&] { options.loaded(ranks[n]->everyone()); }); },
-                              {"weights", "", true});
+          on_all_in_agreement(
+              [&](size_t n) { return failure_of([&] { options.loaded(ranks[n]->communicators().everyone()); }); },
+              {"weights", "", true});
         });
       if (unlike) std::rethrow_exception(unlike);
     } catch (...) {
@@ -345,7 +346,7 @@ struct Executor::Impl {
   size_t arenas_of(const PlanSet& made) const {
     size_t bytes = 0;
     for (size_t n = 0; n < made.size(); ++n)
-      bytes = checked_add(bytes, ranks[n]->bytes_to_run(made[n]->machine()), "the ranks' arenas");
+      bytes = checked_add(bytes, ranks[n]->memory().bytes_to_run(made[n]->machine()), "the ranks' arenas");
     return bytes;
   }
 
@@ -399,7 +400,7 @@ struct Executor::Impl {
   // That arenas and outputs are within the limit, beside what the ranks hold already.
   void require_memory(const PlanSet& made, const Symbols& symbols) const {
     for (size_t n = 0; n < made.size(); ++n)
-      ranks[n]->require_room(made[n]->machine(), [&] { return made[n]->pieces(); });
+      ranks[n]->memory().require_room(made[n]->machine(), [&] { return made[n]->pieces(); });
     const ProcessMemory needed = needed_to_run(made, symbols, room_to_save ? 0 : bytes_to_save());
     memory.require_plan(
         needed.peak(),

@@ -12,7 +12,7 @@ namespace {
 // The rank's part of a state, to and from the whole.
 void store_part(RankState& rank, const StateSlot& slot, const Box& box, void* whole) {
   if (slot.bytes == 0) return;
-  rank.read(slot.current.get(), slot.bytes, [&](const void* part) {
+  rank.memory().read(slot.current.get(), slot.bytes, [&](const void* part) {
     if (box.count() == count_of(box.dims))
       std::memcpy(whole, part, slot.bytes);
     else
@@ -21,7 +21,7 @@ void store_part(RankState& rank, const StateSlot& slot, const Box& box, void* wh
 }
 void load_part(RankState& rank, StateSlot& slot, const Box& box, const void* whole) {
   if (slot.bytes == 0) return;
-  rank.write(slot.current.get(), slot.bytes, [&](void* part) {
+  rank.memory().write(slot.current.get(), slot.bytes, [&](void* part) {
     if (box.count() == count_of(box.dims))
       std::memcpy(part, whole, slot.bytes);
     else

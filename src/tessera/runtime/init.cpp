@@ -4,7 +4,6 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ir/hash.h"
-#include "tessera/ir/pages.h"
 #include "tessera/runtime/rank_plan.h"
 #include "tessera/spmd/partition/init.h"
 
@@ -44,16 +43,6 @@ Dims dims_on(const Value* result, const RankState& rank) {
   return dims;
 }
 
-Tensor room_for(const Value* result, RankState& rank) {
-  const Dims dims = dims_on(result, rank);
-  Tensor tensor{result->dtype(), dims, nullptr, nullptr, bytes_of(result->dtype(), count_of(dims))};
-  if (!rank.limit()) return tensor;
-  auto held = rank.hold_on_host(tensor.bytes, fmt::format("'{}', which is computed once", result->name));
-  tensor.owner = std::shared_ptr<std::byte[]>(allocate_pages(tensor.bytes, "a derived state"));
-  tensor.data = static_cast<const std::byte*>(tensor.owner.get());
-  return device::MemoryLimit::released_with(std::move(tensor), std::move(held));
-}
-
 void add(Hash& hash, const AttributeValue& value) {
   std::visit(
       [&](const auto& held) {
@@ -91,17 +80,13 @@ std::string machine_text_of_init(const RankPrograms& programs, int rank, int thr
   const std::vector<std::string> derived = spmd::derived_states(programs.of(rank));
   if (derived.empty()) return "";
   RankStates none;
-  RankState state(programs.mesh(), rank, threads, nullptr, none, std::move(device));
+  RankState state(programs.mesh(), rank, threads, none, std::move(device));
   return RankPlan(state, programs_of_init(programs, rank, {derived.begin(), derived.end()}), {}, {}).text();
 }
 
 InitResults run_init(const RankPrograms& programs, RankState& rank, const std::set<std::string>& names) {
-  device::MemoryLimit* limit = rank.limit();
   RankStates none;
-  RankState state(programs.mesh(), rank.rank(), rank.threads(), limit, none, rank.shared_device(),
-                  rank.weights().store());
-  if (!limit) state.refuse_beyond(rank.memory_limit());
-  state.connect(rank.world());
+  RankState state(rank, none);
   const auto init = programs_of_init(programs, rank.rank(), names);
   const spmd::Program& program = *init->programs.front();
   RankPlan plan(state, init, {}, {});
@@ -110,21 +95,23 @@ InitResults run_init(const RankPrograms& programs, RankState& rank, const std::s
   for (const auto& [form, bytes] : state.weights().own_bytes()) results.peak.own += bytes;
   std::vector<void*> made;
   for (const spmd::Port& port : program.outputs) {
-    Tensor& result = results.values[port.name] = room_for(port.value, state);
+    Tensor& result = results.values[port.name] = rank.memory().on_host(
+        port.value->dtype(), dims_on(port.value, state), fmt::format("'{}', which is computed once", port.value->name));
     results.peak.bytes += result.bytes;
     results.peak.own += result.bytes;
-    made.push_back(limit ? result.mutable_data() : nullptr);
+    made.push_back(result.mutable_data());
   }
-  if (!limit) return results;
-  const auto arena = rank.hold_on_host(plan.arena_bytes(), "what is computed once, on the way");
+  const auto arena = rank.memory().hold_on_host(plan.arena_bytes(), "what is computed once, on the way");
   const auto paused = rank.weights().store()->room().pause();  // init may communicate
-  try {
-    plan.run({}, made);
-  } catch (...) {
-    state.settle();
-    state.flight().step = nullptr;  // its name goes with the plan
-    throw;
-  }
+  rank.memory().use([&] {
+    try {
+      plan.run({}, made);
+    } catch (...) {
+      state.queues().settle();
+      state.communicators().flight().step = nullptr;  // its name goes with the plan
+      throw;
+    }
+  });
   return results;
 }
 

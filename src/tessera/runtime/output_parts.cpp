@@ -56,7 +56,7 @@ void bring_parts(RankState& rank, const RankPrograms& programs, const Symbols& s
     std::byte* buffer = buffer_of(part);
     if (buffer == dense.data()) copy_from_whole(buffer, whole, part.box, part.element);
     operation.in = buffer;
-    rank.everyone().run(operation);
+    rank.communicators().everyone().run(operation);
   } else if (rank.rank() == 0) {
     operation.kind = comm::Kind::recv;
     for (int other = 0; other < size; ++other) {
@@ -66,7 +66,7 @@ void bring_parts(RankState& rank, const RankPrograms& programs, const Symbols& s
       operation.from = other;
       std::byte* buffer = buffer_of(part);
       operation.out = buffer;
-      rank.everyone().run(operation);
+      rank.communicators().everyone().run(operation);
       if (buffer == dense.data()) copy_to_whole(whole, buffer, part.box, part.element);
     }
   }

@@ -27,11 +27,13 @@ class RankOfPrograms : public bind::Rank {
   const std::vector<int64_t>& coordinates() const override { return rank_.coordinates(); }
   int threads() const override { return rank_.threads(); }
   const device::Device& device() const override { return rank_.device(); }
-  const device::MemoryLimit* memory_limit() const override { return rank_.memory_limit(); }
-  bool advances_by_tests() const override { return rank_.advances_by_tests(); }
-  void advance() override { rank_.advance(); }
+  const device::MemoryLimit* memory_limit() const override { return rank_.memory().limit(); }
+  bool advances_by_tests() const override { return rank_.communicators().advance_by_tests(); }
+  void advance() override { rank_.communicators().advance(); }
   bind::KernelCache& kernels() override { return rank_.kernels(); }
-  Tensor resident(const Tensor& tensor, std::string_view name) override { return rank_.resident(tensor, name); }
+  Tensor resident(const Tensor& tensor, std::string_view name) override {
+    return rank_.memory().resident(tensor, name);
+  }
   const Tensor& constant(const Value* constant) override { return rank_.constant(constant); }
   const Tensor& shard(const Value* state) override { return rank_.weights().shard(*programs_, state); }
   const Tensor& host_shard(const Value* state) override { return rank_.weights().host_shard(*programs_, state); }
@@ -110,18 +112,18 @@ void RankPlan::run(const std::vector<const void*>& inputs, const std::vector<voi
   outputs_ = outputs;
   limits_ = limits;
   offsets_ = machine.offsets;
-  arena_ = rank_.arena(machine.arena_bytes);
-  staging_ = rank_.staging(machine.staging_bytes);
+  arena_ = rank_.memory().arena(machine.arena_bytes);
+  staging_ = rank_.memory().staging(machine.staging_bytes);
   if (names_->of_action.size() < actions.size()) write_step_names();
-  rank_.forget_communications();
+  rank_.communicators().forget_under_way();
   events_.assign(rank_.device().is_asynchronous() ? actions.size() : 0, nullptr);
 
-  device::Queue& compute = rank_.queue(QueueKind::compute);
+  device::Queue& compute = rank_.queues().of(QueueKind::compute);
   compute.discard(arena_, machine.arena_bytes);
   for (const bind::HostCopy& copy : machine.inputs) bring_in(copy);
   if (times) compute.note_time(times->inputs);
   // A communication that comes before all steps needs the inputs and the arena.
-  if (rank_.device().is_asynchronous()) rank_.queue(QueueKind::communication).wait(compute.record());
+  if (rank_.device().is_asynchronous()) rank_.queues().of(QueueKind::communication).wait(compute.record());
   if (machine.controls.empty())
     for (size_t a = 0; a < actions.size(); ++a) act(a, times);
   else
@@ -132,7 +134,7 @@ void RankPlan::run(const std::vector<const void*>& inputs, const std::vector<voi
     StateSlot& slot = *machine.slots[exchange.slot];
     if (exchange.copied) compute.copy(slot.spare.get(), resolve(exchange.from), slot.bytes, device::Direction::within);
   }
-  rank_.finish();
+  rank_.queues().finish();
   for (const bind::HostCopy& copy : machine.outputs)
     if (copy.staged) copy_to_whole(outputs[copy.port], staging_ + copy.staging, copy.box, copy.element);
   if (times) times->outputs = RankTimes::Clock::now();
@@ -141,13 +143,13 @@ void RankPlan::run(const std::vector<const void*>& inputs, const std::vector<voi
 void RankPlan::act(size_t action, RankTimes* times) {
   limits_.require_going_on();
   const bind::Enqueued& enqueued = (*machine().actions)[action];
-  device::Queue& queue = rank_.queue(enqueued.queue);
+  device::Queue& queue = rank_.queues().of(enqueued.queue);
   queue.note(names_->of_action[action]);
   if (enqueued.after >= 0 && events_[enqueued.after]) queue.wait(events_[enqueued.after]);
   enqueue(enqueued, queue);
   if (enqueued.signals) events_[action] = queue.record();
   // What communications do beside it shows at their waits.
-  if (times) rank_.queue(QueueKind::compute).note_time(times->done.emplace_back(RankTimes::Done{action}).end);
+  if (times) rank_.queues().of(QueueKind::compute).note_time(times->done.emplace_back(RankTimes::Done{action}).end);
 }
 
 // The host decides where to go on, so that it waits for what decides.
@@ -162,7 +164,8 @@ void RankPlan::follow_controls(RankTimes* times) {
   const auto has_another = [](const Loop& loop) { return loop.again && loop.iteration < loop.trips; };
   const auto begin_iteration = [&](int index) {
     const bind::Location& place = machine.loops[index].iteration;
-    rank_.queue(QueueKind::compute)
+    rank_.queues()
+        .of(QueueKind::compute)
         .run([number = loops[index].iteration](const KernelArgs& args) { *args.out<int64_t>() = number; },
              {{}, std::array{static_cast<void*>(resolve(place))}, nullptr});
   };
@@ -211,7 +214,8 @@ void RankPlan::follow_controls(RankTimes* times) {
 // What comes later on either queue begins after all that is enqueued.
 void RankPlan::join_queues() {
   if (!rank_.device().is_asynchronous()) return;
-  device::Queue &compute = rank_.queue(QueueKind::compute), &communication = rank_.queue(QueueKind::communication);
+  device::Queue &compute = rank_.queues().of(QueueKind::compute),
+                &communication = rank_.queues().of(QueueKind::communication);
   compute.wait(communication.record());
   communication.wait(compute.record());
 }
@@ -219,7 +223,8 @@ void RankPlan::join_queues() {
 template <typename T>
 T RankPlan::read(const Location& place) {
   T value{};
-  rank_.read(resolve(place), sizeof value, [&](const void* bytes) { std::memcpy(&value, bytes, sizeof value); });
+  rank_.memory().read(resolve(place), sizeof value,
+                      [&](const void* bytes) { std::memcpy(&value, bytes, sizeof value); });
   return value;
 }
 
@@ -236,16 +241,16 @@ void RankPlan::enqueue(const bind::Enqueued& enqueued, device::Queue& queue) {
     const auto noted = [this](const KernelArgs&) { rank_.states().is_writing = true; };
     if (step.writes_state) queue.run(noted, {});
     queue.run([kernel = step.kernel.get()](const KernelArgs& given) { kernel->run(given); }, args);
-    rank_.advance();
+    rank_.communicators().advance();
   } else if (enqueued.queue == QueueKind::communication) {
     communication->start(queue, args);
     communication->wait(queue, args);
   } else if (phase == Phase::start) {
     communication->start(queue, args);
-    rank_.note_start(communication);
+    rank_.communicators().note_start(communication);
   } else if (!rank_.device().is_asynchronous()) {  // else the queue waits for the event
     communication->wait(queue, args);
-    rank_.note_end(communication);
+    rank_.communicators().note_end(communication);
   }
 }
 
@@ -263,7 +268,7 @@ void RankPlan::bring_in(const bind::HostCopy& copy) {
   } else if (copy.bytes > 0) {
     from += static_cast<size_t>(copy.box.first()) * copy.element;
   }
-  rank_.queue(QueueKind::compute).copy(to, from, copy.bytes, device::Direction::to_device);
+  rank_.queues().of(QueueKind::compute).copy(to, from, copy.bytes, device::Direction::to_device);
 }
 
 // What is staged gets to the whole after the run.
@@ -276,7 +281,7 @@ void RankPlan::bring_out(const bind::HostCopy& copy, void* whole) {
   std::byte* to = staging_ + copy.staging;
   if (!copy.staged)
     to = static_cast<std::byte*>(whole) + (copy.bytes > 0 ? static_cast<size_t>(copy.box.first()) * copy.element : 0);
-  rank_.queue(QueueKind::compute).copy(to, from, copy.bytes, device::Direction::to_host);
+  rank_.queues().of(QueueKind::compute).copy(to, from, copy.bytes, device::Direction::to_host);
 }
 
 void RankPlan::commit() {
@@ -295,7 +300,7 @@ void RankPlan::write_step_names() {
     all += info.op + " '" + info.name + "'";
     all += '\0';
   }
-  names_->memory = rank_.shared_memory(all.size() + 1, "names");
+  names_->memory = rank_.communicators().shared_memory(all.size() + 1, "names");
   std::memcpy(names_->memory.get(), all.data(), all.size());
   for (size_t start : starts) names_->of_action.push_back(reinterpret_cast<const char*>(names_->memory.get()) + start);
 }
@@ -303,8 +308,8 @@ void RankPlan::write_step_names() {
 void RankPlan::store(const Value* value, void* whole) {
   if (!binding_->writes(value)) return;
   const CopiedBox copied(binding_->box(value), value->dtype());
-  rank_.read(resolve(binding_->location_of(value)), static_cast<size_t>(copied.box.count()) * copied.unit,
-             [&](const void* part) { copy_to_whole(whole, part, copied); });
+  rank_.memory().read(resolve(binding_->location_of(value)), static_cast<size_t>(copied.box.count()) * copied.unit,
+                      [&](const void* part) { copy_to_whole(whole, part, copied); });
 }
 
 }  // namespace tessera::runtime

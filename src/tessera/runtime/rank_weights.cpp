@@ -131,33 +131,19 @@ Tensor RankWeights::shared(const WeightForm& form, const std::function<Tensor()>
 }
 
 Tensor RankWeights::copied(const RankPrograms& programs, const Value* state, const WeightPart& part) {
-  Tensor shard{state->dtype(), dims_of(state), nullptr, nullptr, 0};
-  shard.bytes = bytes_of(shard.dtype, count_of(shard.dims));
-  if (rank_.limit())
-    return store_->get({part, kPlainForm}, [&] {
-      auto held = rank_.hold_on_host(shard.bytes, fmt::format("the shard of '{}'", state->name));
-      shard = device::MemoryLimit::released_with(Tensor::uninitialized(shard.dtype, shard.dims), std::move(held));
-      copy_initial(programs, state, shard.mutable_data());
-      return shard;
-    });
-  if (shard.bytes > bind::kMostKnown) return shard;
-  shard = Tensor::uninitialized(shard.dtype, shard.dims);  // kernels are prepared from its elements
-  copy_initial(programs, state, shard.mutable_data());
-  return shard;
+  return store_->get({part, kPlainForm}, [&] {
+    return rank_.memory().on_host(state->dtype(), dims_of(state), fmt::format("the shard of '{}'", state->name),
+                                  [&](void* to) { copy_initial(programs, state, to); });
+  });
 }
 
 const Tensor& RankWeights::shard(const RankPrograms& programs, const Value* state) {
   if (rank_.device().uses_host_memory()) return host_shard(programs, state);
   const WeightPart& part = part_of(programs, state);
-  if (!rank_.limit()) {
-    const Tensor& sized = host_shard(programs, state);
-    shards_.at(part).is_view = false;  // but a copy on the device
-    return sized;
-  }
   if (auto known = resident_.find(part); known != resident_.end()) return known->second;
   const bool only_for_this = !shards_.contains(part);
   const Tensor plain = host_shard(programs, state);
-  Tensor copy = rank_.resident(plain, state->name);
+  Tensor copy = rank_.memory().resident(plain, state->name);
   if (only_for_this) shards_.erase(part);
   return resident_.emplace(part, std::move(copy)).first->second;
 }
@@ -239,11 +225,12 @@ const Tensor& RankWeights::packed(const RankPrograms& programs, const Value* sta
   }
   std::shared_ptr<const void> reserved;
   Tensor result{packing.result.dtype, packing.result.dims, nullptr, nullptr, bytes};
-  if (rank_.limit())
+  rank_.memory().use([&] {
     result = shared(form, [&] {
-      reserved = rank_.reserve(meanwhile);
+      reserved = rank_.memory().reserve(meanwhile);
       return this->pack(programs, state, pack, packing);
     });
+  });
   const Tensor& kept = packed_.emplace(form, std::move(result)).first->second;
   if (only_for_this) let_go_of_plain(part, is_derived, state->uses.size() == 1);
   for (const WeightPart& own : spared_parts) {
@@ -286,21 +273,22 @@ Tensor RankWeights::pack(const RankPrograms& programs, const Value* state, const
     return std::shared_ptr<std::byte[]>(allocate_pages(size, what));
   };
   Tensor result{packing.result.dtype, packing.result.dims, nullptr, nullptr, packing.result.bytes()};
-  auto held = rank_.hold(result.bytes, fmt::format("the packed form of '{}'", state->name));
+  auto held = rank_.memory().hold(result.bytes, fmt::format("the packed form of '{}'", state->name));
   const device::Memory packed = rank_.device().allocate(result.bytes, "a packed weight", pages);
   result.owner = packed;
   result.data = packed.get();
   const size_t scratch_bytes = packing.kernel->scratch_bytes();
   const auto meanwhile =
-      rank_.hold(scratch_bytes, fmt::format("the scratch memory in which '{}' is packed", state->name));
+      rank_.memory().hold(scratch_bytes, fmt::format("the scratch memory in which '{}' is packed", state->name));
   const device::Memory scratch = rank_.device().allocate(scratch_bytes, "scratch memory", pages);
   std::vector<const void*> in;
   for (const Tensor& operand : plain) in.push_back(operand.data);
   void* out = packed.get();
-  rank_.queue(bind::QueueKind::compute)
+  rank_.queues()
+      .of(bind::QueueKind::compute)
       .run([&](const kernels::KernelArgs& args) { packing.kernel->run(args); },
            {in, std::span(&out, 1), scratch.get()});
-  rank_.finish();
+  rank_.queues().finish();
   return device::MemoryLimit::released_with(std::move(result), std::move(held));
 }
 
@@ -314,7 +302,7 @@ std::shared_ptr<const void> RankWeights::initialize(const RankPrograms& programs
 
 // What another rank has made, and maybe packed since, is found where it is asked for.
 void RankWeights::make_once(const RankPrograms& programs, const std::vector<const Value*>& derived) {
-  if (!rank_.limit() || !rank_.device().uses_host_memory()) return make(programs, derived);
+  if (!rank_.device().uses_host_memory()) return make(programs, derived);
   std::string names;
   for (const Value* state : derived) names += part_of(programs, state).str() + "\n";
   const auto turn = store_->turn_of(names);
@@ -334,7 +322,7 @@ void RankWeights::make(const RankPrograms& programs, const std::vector<const Val
     const WeightPart& part = part_of(programs, state);
     initialized_.insert(part);
     Tensor& made = made_[part] = std::move(results.values.at(state->name));
-    if (rank_.limit()) store_->put({part, kPlainForm}, made);
+    store_->put({part, kPlainForm}, made);
   }
 }
 

@@ -17,22 +17,23 @@ struct SizedRank {
 
   SizedRank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
             const Options& options)
-      : state(programs->mesh(), rank, options.threads, nullptr, states, device::make_device(options.device)),
+      : state(programs->mesh(), rank, options.threads, states, device::make_device(options.device)),
         plan(state, programs, symbols, options.binding) {}
-  /// The same for a rank that will run the plan, beside what it holds of states already.
+  /// The same for a rank that will run the plan, beside what it holds of states already. Refuses any single tensor that
+  /// exceeds `limit`.
   SizedRank(RankState& rank, const std::shared_ptr<const RankPrograms>& programs, const Symbols& symbols,
-            const Options& options)
+            const Options& options, const device::MemoryLimit& limit)
       : states(rank.states()),
-        state(programs->mesh(), rank.rank(), options.threads, nullptr, states, device::make_device(options.device)),
-        plan(sized_for(state, rank), programs, symbols, options.binding) {}
+        state(programs->mesh(), rank.rank(), options.threads, states, device::make_device(options.device), &limit),
+        plan(planned_for(state, rank), programs, symbols, options.binding) {}
 
   RankStates states;
   RankState state;
   RankPlan plan;
 
  private:
-  static RankState& sized_for(RankState& state, RankState& rank) {
-    state.size_for(rank);
+  static RankState& planned_for(RankState& state, RankState& rank) {
+    state.plan_for(rank);
     return state;
   }
 };

@@ -1,0 +1,27 @@
+#include "tessera/runtime/queues.h"
+
+namespace tessera::runtime {
+
+device::Queue& Queues::of(bind::QueueKind kind) {
+  auto& queue = queues_[static_cast<size_t>(kind)];
+  const bool computes = kind == bind::QueueKind::compute;  // the flight record follows one queue
+  if (!queue) queue = device_.make_queue(threads_, computes ? &communicators_.flight().step : nullptr);
+  return *queue;
+}
+
+// A failure of one queue fails the other as soon as it waits for it, so that the computing queue knows first.
+void Queues::finish() {
+  for (auto& queue : queues_)
+    if (queue) queue->finish();
+}
+
+void Queues::settle() noexcept {
+  for (auto& queue : queues_)
+    if (queue) queue->settle();
+}
+
+void Queues::reset() {
+  for (auto& queue : queues_) queue.reset();
+}
+
+}  // namespace tessera::runtime

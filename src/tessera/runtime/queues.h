@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+
+#include "tessera/bind/machine.h"
+#include "tessera/device/device.h"
+#include "tessera/runtime/communicators.h"
+
+namespace tessera::runtime {
+
+/// The queues of one rank's device. Used only from the rank's own thread, while its communicators are connected.
+class Queues {
+ public:
+  /// The arguments must outlive it. `threads`: of the rank's team.
+  Queues(device::Device& device, int threads, Communicators& communicators)
+      : device_(device), threads_(threads), communicators_(communicators) {}
+
+  device::Queue& of(bind::QueueKind kind);
+  /// Blocks until the device has done all that was enqueued; throws the first failure.
+  void finish();
+  /// The same after a failed run; drops failures.
+  void settle() noexcept;
+  /// Ends the queues: others take their place, which note what they do in another world.
+  void reset();
+
+ private:
+  device::Device& device_;
+  int threads_;
+  Communicators& communicators_;
+  std::unique_ptr<device::Queue> queues_[2];  // by kind
+};
+
+}  // namespace tessera::runtime
