@@ -4,7 +4,12 @@
 
 #include <cstring>
 #include <numeric>
+#include <set>
+#include <thread>
 
+#include "tessera/base/error.h"
+#include "tessera/base/keep.h"
+#include "tessera/ir/hash.h"
 #include "tessera/runtime/executor_impl.h"
 #include "tessera/runtime/input_sizes.h"
 #include "tessera/runtime/output_parts.h"
@@ -14,6 +19,57 @@ namespace {
 
 std::string ranks_text(int64_t ranks) {
   return fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
+}
+
+// The ranks of this process.
+std::vector<int> ranks_here(const Mesh& mesh, const std::shared_ptr<comm::World>& connected) {
+  const int64_t ranks = mesh.size();
+  std::vector<int> here(static_cast<size_t>(ranks));
+  std::iota(here.begin(), here.end(), 0);
+  if (connected) {
+    if (connected->size() != ranks)
+      fail("run", "{} of {} is given, but {} started; name a mesh of {}, or start {}",
+           mesh.axes().empty() ? "no mesh" : "the mesh " + mesh.str(), ranks_text(ranks),
+           connected->size() == 1 ? "1 process was" : fmt::format("{} processes were", connected->size()),
+           ranks_text(connected->size()), ranks);
+    here = connected->local_ranks();
+  }
+  if (here.size() > kMostRanksHere)
+    fail("run",
+         "{} ranks as threads of one process are too many (at most {}); use a smaller mesh, or --dry-run to see "
+         "the plan of a large one",
+         here.size(), kMostRanksHere);
+  return here;
+}
+
+// The model's names of states that never change.
+std::set<std::string> fixed_states(const RankPrograms& programs) {
+  std::set<std::string> fixed;
+  for (const auto& program : programs.programs)
+    for (const Value* state : program->graph->values_of(ValueKind::state)) {
+      if (state->changing || program->derived.contains(state)) continue;
+      const spmd::Placement& placement = program->placement(state);
+      fixed.insert(placement.origin ? placement.origin->name : placement.name);
+    }
+  return fixed;
+}
+
+// Throws a user error unless an output fits into the caller's memory for it.
+void require_fits(const std::string& output, const Tensor& memory, DType dtype, const Dims& dims) {
+  if (memory.dtype != dtype || memory.dims != dims)
+    fail("outputs",
+         "the output '{}' is {} [{}], but the memory given for it is for {} [{}]; give a tensor of that type", output,
+         name_of(dtype), fmt::join(dims, ", "), name_of(memory.dtype), fmt::join(memory.dims, ", "));
+  memory.require_whole(output);
+}
+
+uint64_t hash_of(const Executor::Tensors& inputs) {
+  Hash hash;
+  for (const auto& [name, tensor] : inputs) {
+    hash.add(name);
+    hash.add(tensor);
+  }
+  return hash.value();
 }
 
 }  // namespace
@@ -30,45 +86,111 @@ int threads_of_rank(const RankPrograms& programs, const ExecutorOptions& options
 Executor::Executor(std::shared_ptr<const spmd::Program> program, const ExecutorOptions& options)
     : Executor(RankPrograms::same(std::move(program)), options) {}
 
-Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorOptions& options)
-    : impl_(std::make_unique<Impl>(options)) {
-  const int64_t ranks = programs->mesh().size();
-  if (const auto& world = options.connected) {
-    if (world->size() != ranks)
-      fail("run", "{} of {} is given, but {} started; name a mesh of {}, or start {}",
-           programs->mesh().axes().empty() ? "no mesh" : "the mesh " + programs->mesh().str(), ranks_text(ranks),
-           world->size() == 1 ? "1 process was" : fmt::format("{} processes were", world->size()),
-           ranks_text(world->size()), ranks);
-    impl_->here = world->local_ranks();
-  } else {
-    impl_->here.resize(static_cast<size_t>(ranks));
-    std::iota(impl_->here.begin(), impl_->here.end(), 0);
-  }
-  if (impl_->here.size() > kMostRanksHere)
-    fail("run",
-         "{} ranks as threads of one process are too many (at most {}); use a smaller mesh, or --dry-run to see "
-         "the plan of a large one",
-         impl_->here.size(), kMostRanksHere);
-  impl_->programs = std::move(programs);
-  if (options.keep_all) impl_->compute_all_in_steps();
-  std::set<std::string> fixed;
-  for (const auto& program : impl_->programs->programs)
-    for (const Value* state : program->graph->values_of(ValueKind::state)) {
-      if (state->changing || program->derived.contains(state)) continue;
-      const spmd::Placement& placement = program->placement(state);
-      fixed.insert(placement.origin ? placement.origin->name : placement.name);
-    }
+Executor::Impl::Impl(std::shared_ptr<const RankPrograms> given, const ExecutorOptions& asked)
+    : programs(std::move(given)),
+      options(asked),
+      memory(options.memory_limit),
+      store(options.states ? options.states : std::make_shared<StateStore>()),
+      team({options.world, options.connected, threads_of_rank(*programs, options), options.grace, options.abandoned},
+           [this] { drop_plans_of_failed_world(); }) {
+  const Mesh& mesh = programs->mesh();
+  const std::vector<int> here = ranks_here(mesh, options.connected);
+  if (options.keep_all) compute_all_in_steps();
   const std::string device(device::make_device(options.device)->name());
-  impl_->store->admit(impl_->programs->mesh(), impl_->here, device, whole_states(*impl_->programs), fixed);
-  impl_->threads = threads_of_rank(*impl_->programs, options);
-  for (int rank : impl_->here) {
-    impl_->ranks.push_back(std::make_unique<RankState>(impl_->programs->mesh(), rank, impl_->threads, impl_->memory,
-                                                       impl_->store->of(rank), device::make_device(options.device),
-                                                       impl_->store->weights()));
-    impl_->workers.push_back(std::make_unique<Worker>(impl_->threads));
-  }
-  impl_->connect();
+  store->admit(mesh, here, device, whole_states(*programs), fixed_states(*programs));
+  for (int rank : here)
+    team.add(std::make_unique<RankState>(mesh, rank, team.threads(), memory, store->of(rank),
+                                         device::make_device(options.device), store->weights()));
+  team.connect();
 }
+
+// Every value is one of the run that keeps all.
+void Executor::Impl::compute_all_in_steps() {
+  const auto of_steps = [](std::shared_ptr<const RankPrograms> made) {
+    auto in_steps = in_one_graph(*made);
+    return in_steps ? in_steps : made;
+  };
+  programs = of_steps(programs);
+  using Made = std::map<std::shared_ptr<const RankPrograms>, std::shared_ptr<const RankPrograms>>;
+  if (options.for_sizes)
+    options.for_sizes = [of_steps, for_sizes = options.for_sizes,
+                         known = std::make_shared<Made>()](const Symbols& fixed) {
+      auto made = for_sizes(fixed);
+      auto& in_steps = (*known)[made];
+      return in_steps ? in_steps : in_steps = of_steps(made);
+    };
+}
+
+void Executor::Impl::on_all(const std::function<void(size_t)>& task, std::vector<const Tensors*> tensors) {
+  lent = std::move(tensors);
+  team.on_all(task);
+  lent.clear();
+}
+
+// Their communicators are of that world. A library goes on with what is under way for as long as ranks tell each other
+// how the run has ended.
+void Executor::Impl::drop_plans_of_failed_world() {
+  times.clear();
+  if (options.connected) {
+    for (const Tensors* tensors : lent) keep_for_good(*tensors);
+    plans.abandon_memory();
+    for (size_t n = 0; n < team.size(); ++n) team[n].abandon_memory();
+    keep_for_good(programs);
+  }
+  lent.clear();
+  commit();
+  plans.clear();
+  last = nullptr;
+}
+
+Symbols Executor::Impl::alike(const Tensors& inputs, const std::function<Symbols()>& bind) {
+  if (team.is_all()) return bind();
+  team.join(*programs);
+  Symbols symbols;
+  std::exception_ptr failed;
+  try {
+    symbols = bind();
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  // The hash first: words are cut.
+  std::string given = fmt::format("inputs with the hash {:016x}", hash_of(inputs));
+  for (const auto& [symbol, size] : symbols) given += fmt::format(", {}={}", symbol, size);
+  team.on_all_in_agreement([&](size_t) { return failed; }, {"inputs", given});
+  return symbols;
+}
+
+Executor::Tensors Executor::Impl::take_outputs(const PlanSet& set, const Symbols& symbols, const Tensors& wanted,
+                                               bool is_direct) {
+  Tensors outputs;
+  try {
+    const RankPrograms& chosen = *set.front()->programs();
+    const spmd::Program& program = chosen.of(team.here().front());
+    const size_t arenas = arenas_of(set);
+    for (size_t i = 0; i < program.outputs.size(); ++i) {
+      const std::string& name = program.outputs[i].name;
+      const RankPrograms::Output whole = chosen.output(i);
+      const DType dtype = whole.value->dtype();
+      const Dims dims = bound_dims(*whole.placement->global.shape, symbols);
+      const auto given = wanted.find(name);
+      if (given != wanted.end()) require_fits(name, given->second, dtype, dims);
+      Tensor& output = outputs[name];
+      if (output.data) continue;
+      output = given != wanted.end() && is_direct
+                   ? given->second
+                   : pool.take(dtype, dims, fmt::format("the output '{}'", name), arenas);
+    }
+    for (const auto& given : wanted)
+      if (!outputs.contains(given.first)) fail("outputs", "the model has no output '{}'", given.first);
+    return outputs;
+  } catch (...) {
+    if (!team.is_all()) team.on_all([failed = std::current_exception()](size_t) { std::rethrow_exception(failed); });
+    throw;
+  }
+}
+
+Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(programs), options)) {}
 
 Executor::~Executor() {
   const std::lock_guard lock(impl_->store->running);
@@ -84,10 +206,10 @@ std::vector<RankTimes> Executor::times() const {
 }
 std::vector<comm::FlightLog> Executor::flights() const {
   std::lock_guard lock(impl_->running);
-  return impl_->flights;
+  return impl_->team.flights();
 }
 int Executor::threads_per_rank() const {
-  return impl_->threads;
+  return impl_->team.threads();
 }
 
 Symbols Executor::bind_symbols(const Tensors& inputs) const {
@@ -134,11 +256,11 @@ Executor::Tensors Executor::run(const Tensors& inputs, const RunLimits& limits, 
   auto& plans = impl_->plan(symbols);
   const RankPrograms& programs = *plans.front()->programs();
   // Ranks of a written program may have values of their own, so it is that of the first rank here.
-  const spmd::Program& program = programs.of(impl_->here.front());
+  const spmd::Program& program = programs.of(impl_->team.here().front());
   impl_->last = &plans;
   impl_->last_symbols = symbols;
   if (impl_->options.keep_all) impl_->last_inputs = inputs;
-  if (impl_->options.profile) impl_->times.resize(impl_->ranks.size());
+  if (impl_->options.profile) impl_->times.resize(impl_->team.size());
   std::vector<const void*> given;
   for (const spmd::Port& port : program.inputs) given.push_back(inputs.at(port.name).data);
   const bool is_direct = !impl_->options.connected;  // else other processes may have to reach them
@@ -154,7 +276,7 @@ Executor::Tensors Executor::run(const Tensors& inputs, const RunLimits& limits, 
         [&](size_t n) {
           plans[n]->run(given, made, impl_->options.profile ? &impl_->times[n] : nullptr, limits);
           for (size_t i = 0; i < made.size(); ++i)
-            bring_parts(*impl_->ranks[n], programs, symbols, impl_->here, called[i], made[i]);
+            bring_parts(impl_->team[n], programs, symbols, impl_->team.here(), called[i], made[i]);
         },
         {&inputs, &outputs});
   } catch (...) {
@@ -163,7 +285,7 @@ Executor::Tensors Executor::run(const Tensors& inputs, const RunLimits& limits, 
   }
   impl_->uncommitted = &plans;
   if (!impl_->options.keep_all) impl_->commit();  // else kept() reads the values before
-  if (!impl_->is_whole()) return {};
+  if (!impl_->team.has_first()) return {};
   if (!is_direct)
     for (auto& [name, output] : wanted) {
       std::memcpy(output.mutable_data(), outputs.at(name).data, output.bytes);
@@ -182,14 +304,14 @@ std::vector<size_t> Executor::peak_bytes(const Symbols& symbols) {
     KeptIfThrown<std::vector<int64_t>> room;  // all ranks' bytes, then our own, to which a library may still write
     std::vector<int64_t>& all = *room;
     all.resize(bytes.size() + 1);
-    const size_t beside = impl_->options.saves ? saved_bytes(*impl_->programs, impl_->here[n]) : 0;
-    all.back() = static_cast<int64_t>(impl_->ranks[n]->peak_bytes(plans[n]->arena_bytes() + beside));
-    impl_->ranks[n]->communicators().everyone().run({.kind = comm::Kind::all_gather,
-                                                     .dtype = DType::int64,
-                                                     .in = &all.back(),
-                                                     .out = all.data(),
-                                                     .counts = one_each,
-                                                     .label = "peak bytes"});
+    const size_t beside = impl_->options.saves ? saved_bytes(*impl_->programs, impl_->team.here()[n]) : 0;
+    all.back() = static_cast<int64_t>(impl_->team[n].peak_bytes(plans[n]->arena_bytes() + beside));
+    impl_->team[n].communicators().everyone().run({.kind = comm::Kind::all_gather,
+                                                   .dtype = DType::int64,
+                                                   .in = &all.back(),
+                                                   .out = all.data(),
+                                                   .counts = one_each,
+                                                   .label = "peak bytes"});
     if (n == 0) bytes.assign(all.begin(), all.end() - 1);
   });
   return {bytes.begin(), bytes.end()};

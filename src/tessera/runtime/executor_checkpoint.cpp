@@ -1,5 +1,8 @@
+#include <fmt/format.h>
+
 #include <cstring>
 
+#include "tessera/base/error.h"
 #include "tessera/checkpoint/save.h"
 #include "tessera/checkpoint/shard.h"
 #include "tessera/runtime/executor_impl.h"
@@ -68,7 +71,7 @@ std::string Executor::model_of_states() const {
 }
 
 bool Executor::is_together() const {
-  return static_cast<int>(impl_->here.size()) == impl_->world->size();
+  return impl_->team.is_all();
 }
 
 Executor::Saving Executor::save_states(const std::filesystem::path& folder, const checkpoint::Facts& facts,
@@ -77,12 +80,12 @@ Executor::Saving Executor::save_states(const std::filesystem::path& folder, cons
   impl_->commit();
   impl_->store->require_whole();
   const std::shared_ptr<const RankPrograms> programs = impl_->programs;
-  impl_->join(*programs);
+  impl_->team.join(*programs);
   const WholeStates wholes = whole_states(*programs);
   require_whole(wholes);
-  auto shards = std::make_shared<std::vector<std::vector<SavedShard>>>(impl_->ranks.size());
+  auto shards = std::make_shared<std::vector<std::vector<SavedShard>>>(impl_->team.size());
   impl_->on_all([&](size_t n) {
-    RankState& rank = *impl_->ranks[n];
+    RankState& rank = impl_->team[n];
     for_each_shard(
         *programs, wholes, rank,
         [&](const checkpoint::TensorType& tensor, const Dims& at, const Sharding& sharding, StateSlot& slot) {
@@ -99,7 +102,7 @@ Executor::Saving Executor::save_states(const std::filesystem::path& folder, cons
         });
   });
   std::vector<std::pair<int, std::vector<int64_t>>> who;
-  for (const auto& rank : impl_->ranks) who.emplace_back(rank->rank(), rank->coordinates());
+  for (size_t n = 0; n < impl_->team.size(); ++n) who.emplace_back(impl_->team[n].rank(), impl_->team[n].coordinates());
   Saving saving;
   saving.write = [folder, facts, programs, shards, who]() -> std::string {
     std::string problem;
@@ -114,7 +117,7 @@ Executor::Saving Executor::save_states(const std::filesystem::path& folder, cons
     shards->clear();
     return problem;
   };
-  saving.commit = [folder, facts, keep, is_whole = impl_->is_whole(), ranks = impl_->world->size()] {
+  saving.commit = [folder, facts, keep, is_whole = impl_->team.has_first(), ranks = impl_->team.world().size()] {
     checkpoint::Outcome outcome;
     if (!is_whole) return outcome;
     try {
@@ -125,7 +128,7 @@ Executor::Saving Executor::save_states(const std::filesystem::path& folder, cons
     }
     return outcome;
   };
-  saving.discard = [folder, facts, is_whole = impl_->is_whole()] {
+  saving.discard = [folder, facts, is_whole = impl_->team.has_first()] {
     if (is_whole) checkpoint::discard(folder, facts.step, facts.run);
   };
   return saving;
@@ -134,10 +137,10 @@ Executor::Saving Executor::save_states(const std::filesystem::path& folder, cons
 std::optional<std::string> Executor::common_problem(const std::optional<std::string>& own) {
   if (is_together()) return own;
   std::scoped_lock lock(impl_->running, impl_->store->running);
-  impl_->join(*impl_->programs);
+  impl_->team.join(*impl_->programs);
   std::optional<std::string> common;
   impl_->on_all([&](size_t n) {
-    comm::Communicator& everyone = impl_->ranks[n]->communicators().everyone();
+    comm::Communicator& everyone = impl_->team[n].communicators().everyone();
     KeptIfThrown<std::vector<int64_t>> under_way;  // to which a library may still write
     *under_way = {own ? 0 : 1};
     everyone.run({.kind = comm::Kind::all_reduce,
@@ -160,7 +163,7 @@ void Executor::load_states(const checkpoint::Checkpoint& saved) {
   std::scoped_lock lock(impl_->running, impl_->store->running);
   impl_->commit();
   const RankPrograms& programs = *impl_->programs;
-  impl_->join(programs);
+  impl_->team.join(programs);
   const WholeStates wholes = whole_states(programs);
   require_whole(wholes);
   const std::vector<checkpoint::TensorType> tensors = types_of(wholes);
@@ -169,12 +172,12 @@ void Executor::load_states(const checkpoint::Checkpoint& saved) {
     for (const WholeState::Piece& piece : whole.pieces) names.insert(piece.state);
   saved.require_model(checkpoint::fingerprint_of(tensors), tensors);
   impl_->on_all([&](size_t n) {
-    for_each_shard(programs, wholes, *impl_->ranks[n],
+    for_each_shard(programs, wholes, impl_->team[n],
                    [](const auto&, const auto&, const auto&, StateSlot&) {});  // may fail
   });
   impl_->store->note_torn(names);
   impl_->on_all([&](size_t n) {
-    RankState& rank = *impl_->ranks[n];
+    RankState& rank = impl_->team[n];
     for_each_shard(
         programs, wholes, rank,
         [&](const checkpoint::TensorType& tensor, const Dims& at, const Sharding& sharding, StateSlot& slot) {

@@ -1,5 +1,8 @@
+#include <fmt/ranges.h>
+
 #include <cstring>
 
+#include "tessera/base/error.h"
 #include "tessera/ir/flow.h"
 #include "tessera/runtime/executor_impl.h"
 #include "tessera/runtime/output_parts.h"
@@ -58,7 +61,7 @@ Executor::Tensors Executor::states_if(const std::function<bool(const std::string
   impl_->commit();
   impl_->store->require_whole();
   const RankPrograms& programs = *impl_->programs;
-  impl_->join(programs);
+  impl_->team.join(programs);
   WholeStates wholes = whole_states(programs);
   require_whole(wholes);
   std::erase_if(wholes, [&](const auto& entry) { return !is_wanted(entry.first); });
@@ -75,17 +78,17 @@ Executor::Tensors Executor::states_if(const std::function<bool(const std::string
     };
     for (const auto& [name, state] : all)
       states[name] = allocate(name, state.value->dtype(), bound_dims(*state.placement->global.shape, {}));
-    if (impl_->is_whole())
+    if (impl_->team.has_first())
       for (const auto& [name, state] : wholes)
         if (state.is_divided(name)) divided[name] = allocate(name, state.dtype, state.dims);
   } catch (...) {  // processes that wait for this one are told
-    if (impl_->here.size() < static_cast<size_t>(impl_->world->size()))
+    if (!impl_->team.is_all())
       impl_->on_all([failed = std::current_exception()](size_t) { std::rethrow_exception(failed); });
     throw;
   }
   impl_->on_all(
       [&](size_t n) {
-        RankState& rank = *impl_->ranks[n];
+        RankState& rank = impl_->team[n];
         const spmd::Program& program = programs.of(rank.rank());
         const auto own = programs.changing_states(rank.rank());
         for (auto& [name, whole] : states) {
@@ -93,11 +96,11 @@ Executor::Tensors Executor::states_if(const std::function<bool(const std::string
           if (state != own.end() && spmd::writes_part(program, state->second.value, rank.coordinates()))
             store_part(rank, rank.slot(programs, state->second.value),
                        spmd::held_part(program, state->second.value, rank.coordinates(), {}), whole.mutable_data());
-          bring_parts(rank, programs, {}, impl_->here, all.at(name).value->name, whole.mutable_data());
+          bring_parts(rank, programs, {}, impl_->team.here(), all.at(name).value->name, whole.mutable_data());
         }
       },
       {&states});
-  if (!impl_->is_whole()) return {};
+  if (!impl_->team.has_first()) return {};
   for (auto& [name, whole] : divided) {
     join_pieces(wholes.at(name), states, whole);
     for (const WholeState::Piece& piece : wholes.at(name).pieces) states.erase(piece.state);
@@ -137,7 +140,7 @@ void Executor::set_states(const Tensors& wholes) {
   const auto on_each = [&](const std::function<void(RankState&, const Value*, const Tensor&)>& visit) {
     impl_->on_all(
         [&](size_t n) {
-          RankState& rank = *impl_->ranks[n];
+          RankState& rank = impl_->team[n];
           for (const auto& [name, state] : programs.changing_states(rank.rank()))
             if (const auto whole = given.find(name); whole != given.end()) visit(rank, state.value, whole->second);
         },
@@ -169,7 +172,7 @@ std::vector<Executor::Kept> Executor::kept() {
     if (*shape_of.try_emplace(placement.name, &shape).first->second != shape) return;
     Kept kept{placement.name, Tensor::zeros(result->dtype(), bound_dims(shape, impl_->last_symbols))};
     for (size_t n = 0; n < impl_->last->size(); ++n)
-      if (const Value* own = programs.of(impl_->here[n]).graph->find(result->name))
+      if (const Value* own = programs.of(impl_->team.here()[n]).graph->find(result->name))
         (*impl_->last)[n]->store(own, kept.value.mutable_data());
     names.push_back(result->name);
     values.push_back(std::move(kept));
@@ -184,7 +187,7 @@ std::vector<Executor::Kept> Executor::kept() {
       }
   impl_->on_all([&](size_t n) {
     for (size_t i = 0; i < values.size(); ++i)
-      bring_parts(*impl_->ranks[n], programs, impl_->last_symbols, impl_->here, names[i],
+      bring_parts(impl_->team[n], programs, impl_->last_symbols, impl_->team.here(), names[i],
                   values[i].value.mutable_data());
   });
   return values;

@@ -1,0 +1,185 @@
+#include <algorithm>
+
+#include "tessera/base/checked.h"
+#include "tessera/runtime/executor_impl.h"
+
+namespace tessera::runtime {
+namespace {
+
+template <typename Step>
+std::exception_ptr failure_of(const Step& step) {
+  try {
+    step();
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+bool is_none(const std::vector<std::exception_ptr>& failures) {
+  return std::count(failures.begin(), failures.end(), nullptr) == std::ssize(failures);
+}
+
+}  // namespace
+
+PlanSet& Executor::Impl::plan(const Symbols& symbols) {
+  team.join(*programs);
+  if (PlanSet* known = plans.find(symbols)) return *known;
+  const std::shared_ptr<const RankPrograms> chosen = programs_for(programs, symbols, options.for_sizes);
+  team.join(*chosen);
+  PlanSet made;
+  try {
+    made = made_plans(chosen, symbols);
+    compare_loaded();
+  } catch (...) {
+    made.clear();
+    forget_unused(chosen);
+    throw;
+  }
+  most_running = std::max(most_running, needed_to_run(made, symbols, bytes_to_save()).peak());
+  PlanSet& kept = plans.add(symbols, std::move(made));
+  if (plans.size() > std::max<size_t>(1, options.kept_plans)) drop_oldest_plans();
+  return kept;
+}
+
+// Plans of ranks that have loaded the programs' weights before need no more than arenas.
+PlanSet Executor::Impl::made_plans(const std::shared_ptr<const RankPrograms>& chosen, const Symbols& symbols) {
+  PlanSet made(team.size());
+  const PlanSet* like = plans.latest_of(chosen);
+  LoadingRoom& room = store->weights()->room();
+  const auto within = room.within(memory);
+  const SizedRanks sized = like ? SizedRanks() : require_room_to_load(chosen, symbols);
+  std::vector<std::exception_ptr> failures(team.size());
+  team.on_all([&](size_t n) {
+    const auto loading = room.load();
+    failures[n] = failure_of([&] {
+      if (like) made[n] = RankPlan::rebound(*(*like)[n], symbols);
+      if (!made[n]) made[n] = std::make_unique<RankPlan>(team[n], chosen, symbols, bind_options());
+    });
+  });
+  if (is_none(failures))
+    failures.front() = failure_of([&] {
+      require_memory(made, symbols);
+      if (!room_to_save) room_to_save = memory.hold(bytes_to_save(), kCopiesToSave, arenas_of(made));
+    });
+  agree_on(failures);
+  return made;
+}
+
+// Refuses what does not fit before anything of it is loaded. The plans that run take over the kernels of the result.
+Executor::Impl::SizedRanks Executor::Impl::require_room_to_load(const std::shared_ptr<const RankPrograms>& chosen,
+                                                                const Symbols& symbols) {
+  const SizedRank::Options as_here{team.threads(), options.device, bind_options()};
+  SizedRanks sized(team.size());
+  std::vector<std::exception_ptr> failures(team.size());
+  team.on_all([&](size_t n) {
+    failures[n] = failure_of([&] {
+      sized[n] = std::make_unique<SizedRank>(team[n], chosen, symbols, as_here, memory);
+      team[n].weights().note_load_peak(sized[n]->state.weights().load_peak());
+    });
+  });
+  if (is_none(failures)) failures.front() = failure_of([&] { require_room_for(sized, *chosen, symbols); });
+  agree_on(failures);
+  return sized;
+}
+
+// Likewise, of this process; what ranks hold already counts in the limit.
+void Executor::Impl::require_room_for(const SizedRanks& sized, const RankPrograms& chosen,
+                                      const Symbols& symbols) const {
+  ProcessMemory all, already;
+  all.add_outputs(output_bytes(chosen, symbols), room_to_save ? 0 : bytes_to_save());
+  for (size_t n = 0; n < sized.size(); ++n) {
+    all.add(ProcessMemory::need_of(sized[n]->state, team[n].memory().bytes_to_run(sized[n]->plan.machine())));
+    already.add(ProcessMemory::need_of(team[n], 0));
+  }
+  for (size_t n = 0; n < team.size(); ++n) all.add_weights(team[n]);
+  const size_t to_come = all.peak() - std::min(all.peak(), already.states());
+  store->weights()->room().set_budget(checked_add(memory.held(), to_come, "the ranks"));
+  memory.require_plan(
+      to_come,
+      [&] {
+        std::vector<device::NamedBytes> pieces;
+        for (const auto& rank : sized)
+          for (device::NamedBytes& piece : rank->plan.pieces()) pieces.push_back(std::move(piece));
+        all.add_to(pieces);
+        return pieces;
+      },
+      pool.idle());
+}
+
+// That arenas and outputs are within the limit, beside what the ranks hold already.
+void Executor::Impl::require_memory(const PlanSet& made, const Symbols& symbols) const {
+  for (size_t n = 0; n < made.size(); ++n)
+    team[n].memory().require_room(made[n]->machine(), [&] { return made[n]->pieces(); });
+  const ProcessMemory needed = needed_to_run(made, symbols, room_to_save ? 0 : bytes_to_save());
+  memory.require_plan(
+      needed.peak(),
+      [&] {
+        std::vector<device::NamedBytes> pieces;
+        for (const auto& plan : made)
+          for (device::NamedBytes& piece : plan->pieces()) pieces.push_back(std::move(piece));
+        needed.add_to(pieces);
+        return pieces;
+      },
+      pool.idle());
+}
+
+void Executor::Impl::agree_on(const std::vector<std::exception_ptr>& failures) {
+  team.on_all_in_agreement([&](size_t n) { return failures[n]; }, {"plan", ""});
+}
+
+void Executor::Impl::compare_loaded() {
+  if (options.connected && options.loaded && !std::exchange(compared, true))
+    unlike = failure_of([&] {
+      team.on_all_in_agreement(
+          [&](size_t n) { return failure_of([&] { options.loaded(team[n].communicators().everyone()); }); },
+          {"weights", "", true});
+    });
+  if (unlike) std::rethrow_exception(unlike);
+}
+
+void Executor::Impl::drop_oldest_plans() {
+  PlanSet& oldest = plans.oldest();
+  if (&oldest == last) last = nullptr;
+  if (&oldest == uncommitted) commit();
+  const auto of = oldest.front()->programs();
+  plans.drop(oldest);
+  forget_unused(of);
+}
+
+void Executor::Impl::forget_unused(const std::shared_ptr<const RankPrograms>& of) {
+  if (of != programs && !plans.latest_of(of)) team.forget(*of);
+}
+
+// Of the copies of states, in this process.
+size_t Executor::Impl::bytes_to_save() const {
+  size_t bytes = 0;
+  if (options.saves)
+    for (int rank : team.here()) bytes += saved_bytes(*programs, rank);
+  return bytes;
+}
+
+// When these plans run.
+size_t Executor::Impl::arenas_of(const PlanSet& made) const {
+  size_t bytes = 0;
+  for (size_t n = 0; n < made.size(); ++n)
+    bytes = checked_add(bytes, team[n].memory().bytes_to_run(made[n]->machine()), "the ranks' arenas");
+  return bytes;
+}
+
+// What a run of these plans needs beside what the ranks hold.
+ProcessMemory Executor::Impl::needed_to_run(const PlanSet& made, const Symbols& symbols, size_t copies) const {
+  ProcessMemory needed;
+  needed.add_outputs(output_bytes(*made.front()->programs(), symbols), copies);
+  needed.add_running(arenas_of(made));
+  return needed;
+}
+
+size_t Executor::Impl::process_bytes() const {
+  ProcessMemory all;
+  all.add_running(most_running);
+  for (size_t n = 0; n < team.size(); ++n) all.add(ProcessMemory::need_of(team[n], 0));
+  return all.peak();
+}
+
+}  // namespace tessera::runtime

@@ -1,0 +1,97 @@
+#include "tessera/runtime/rank_team.h"
+
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "tessera/base/error_kind.h"
+
+namespace tessera::runtime {
+
+/// The first failure, by time.
+struct RankTeam::Failure {
+  std::mutex mutex;
+  std::exception_ptr first;
+  std::string message;
+
+  void note(const std::exception& error) {
+    const std::lock_guard lock(mutex);
+    if (first) return;
+    first = std::current_exception();
+    message = error.what();
+  }
+  std::string text() {
+    const std::lock_guard lock(mutex);
+    return message;
+  }
+};
+
+void RankTeam::add(std::unique_ptr<RankState> rank) {
+  here_.push_back(rank->rank());
+  ranks_.push_back(std::move(rank));
+  workers_.push_back(std::make_unique<Worker>(options_.threads));
+}
+
+void RankTeam::connect() {
+  comm::WorldOptions own = options_.world;
+  own.spin = static_cast<unsigned>(options_.threads) * ranks_.size() <= std::thread::hardware_concurrency();
+  world_ = options_.connected ? options_.connected : comm::make_local_world(static_cast<int>(ranks_.size()), own);
+  for (auto& rank : ranks_) rank->connect(world_.get());
+  joined_.clear();
+}
+
+void RankTeam::join(const RankPrograms& programs) {
+  if (is_all() || joined_.contains(&programs)) return;
+  on_all([&](size_t n) { ranks_[n]->communicators().join_groups(programs); });
+  joined_.insert(&programs);
+}
+
+void RankTeam::forget(const RankPrograms& programs) {
+  joined_.erase(&programs);
+  on_all([&](size_t n) { ranks_[n]->forget(programs); });
+}
+
+void RankTeam::on_all(const std::function<void(size_t)>& task) {
+  Failure failure;
+  for (size_t n = 0; n < workers_.size(); ++n)
+    workers_[n]->start([&, n] {
+      try {
+        task(n);
+      } catch (const std::exception& error) {
+        ranks_[n]->communicators().flight().give_up();
+        failure.note(error);
+        world_->abort(here_[n], error.what(), error_kind(error));
+        ranks_[n]->queues().settle();
+      }
+    });
+  wait_for_all(failure);
+  if (!failure.first) return;
+  flights_ = comm::logs_of(*world_);
+  failed_();
+  for (auto& rank : ranks_) rank->forget_values();
+  connect();
+  std::rethrow_exception(failure.first);
+}
+
+void RankTeam::wait_for_all(Failure& failure) {
+  constexpr std::chrono::milliseconds kSlice{50};
+  std::chrono::milliseconds waited{0};  // since a rank has failed
+  bool told = false;
+  for (auto& worker : workers_)
+    while (!worker->finish_within(kSlice)) {
+      const std::string message = failure.text();
+      if (message.empty()) continue;
+      waited += kSlice;
+      if (waited < options_.grace || !options_.abandoned || std::exchange(told, true)) continue;
+      options_.abandoned(message, comm::logs_of(*world_));
+    }
+}
+
+void RankTeam::on_all_in_agreement(const std::function<std::exception_ptr(size_t)>& task, const Given& given) {
+  std::vector<std::exception_ptr> errors(ranks_.size());
+  on_all([&](size_t n) { errors[n] = agree(ranks_[n]->communicators().everyone(), task(n), given); });
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+}  // namespace tessera::runtime

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "tessera/runtime/agreement.h"
+#include "tessera/runtime/rank_state.h"
+#include "tessera/runtime/worker.h"
+
+namespace tessera::runtime {
+
+/// The ranks of this process with their threads, in one world: a world of their own, or one that other processes have
+/// made with this one.
+class RankTeam {
+ public:
+  struct Options {
+    comm::WorldOptions world;                ///< of a world of their own
+    std::shared_ptr<comm::World> connected;  ///< null: none
+    int threads = 1;                         ///< of each rank's team
+    std::chrono::milliseconds grace{0};
+    /// See ExecutorOptions.
+    std::function<void(const std::string& message, const std::vector<comm::FlightLog>& flights)> abandoned;
+  };
+  /// `failed`: called when ranks have failed, in the world that has ended, before they are connected anew.
+  RankTeam(Options options, std::function<void()> failed) : options_(std::move(options)), failed_(std::move(failed)) {}
+
+  /// All ranks are added, in their order, before they are connected.
+  void add(std::unique_ptr<RankState> rank);
+  void connect();
+
+  /// Ranks, and what is kept for each, are in this order.
+  size_t size() const { return ranks_.size(); }
+  RankState& operator[](size_t n) { return *ranks_[n]; }
+  const RankState& operator[](size_t n) const { return *ranks_[n]; }
+  const std::vector<int>& here() const { return here_; }  ///< their numbers
+  int threads() const { return options_.threads; }
+  comm::World& world() { return *world_; }
+  /// Whether all ranks of the world are here.
+  bool is_all() const { return here_.size() == static_cast<size_t>(world_->size()); }
+  /// Whether outputs come together here.
+  bool has_first() const { return here_.front() == 0; }
+  /// What ranks did last, of the last task that failed.
+  const std::vector<comm::FlightLog>& flights() const { return flights_; }
+
+  /// To be called before anything of these programs runs: ranks of other processes wait for each other there, and for
+  /// nothing else then.
+  void join(const RankPrograms& programs);
+  /// Drops what ranks keep for programs that nothing runs any more; they are known by where they lie.
+  void forget(const RankPrograms& programs);
+
+  /// Runs `task` for the n-th rank of this process, for each n on that rank's thread, and waits for all. The first
+  /// failure, by time, ends the world, so that no other rank waits for the one that failed, and is thrown.
+  void on_all(const std::function<void(size_t)>& task);
+  /// Like on_all(), of a task whose error is to be thrown on all ranks, whose world goes on; likewise if they have been
+  /// `given` different things.
+  void on_all_in_agreement(const std::function<std::exception_ptr(size_t)>& task, const Given& given);
+
+ private:
+  struct Failure;
+  void wait_for_all(Failure& failure);
+
+  Options options_;
+  std::function<void()> failed_;
+  std::vector<int> here_;
+  std::shared_ptr<comm::World> world_;
+  std::vector<std::unique_ptr<RankState>> ranks_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::set<const RankPrograms*> joined_;  // whose groups the ranks have joined in the world
+  std::vector<comm::FlightLog> flights_;
+};
+
+}  // namespace tessera::runtime
