@@ -21,11 +21,25 @@ std::shared_ptr<std::byte[]> host_memory(size_t bytes, const char* what) {
   return allocate_pages(bytes, what);
 }
 
+/// A kernel of one function.
+class Computation : public kernels::Kernel {
+ public:
+  explicit Computation(std::function<void(const KernelArgs&)> compute) : compute_(std::move(compute)) {}
+  void run(const KernelArgs& args) override { compute_(args); }
+
+ private:
+  std::function<void(const KernelArgs&)> compute_;
+};
+
 /// Adds 1 to every element.
-Work increment(size_t count) {
-  return [count](const KernelArgs& args) {
+Computation increment(size_t count) {
+  return Computation([count](const KernelArgs& args) {
     for (size_t i = 0; i < count; ++i) args.out<int32_t>()[i] = args.in<int32_t>(0)[i] + 1;
-  };
+  });
+}
+
+Computation nothing() {
+  return Computation([](const KernelArgs&) {});
 }
 
 class Devices : public testing::TestWithParam<std::string> {
@@ -44,10 +58,11 @@ TEST_P(Devices, do_work_in_order) {
   const Memory a = memory(kCount * 4), b = memory(kCount * 4);
   auto queue = device_->make_queue(1, nullptr);
   queue->copy(a.get(), numbers.data(), kCount * 4, Direction::to_device);
+  Computation kernel = increment(kCount);
   for (int round = 0; round < 10; ++round) {
     const void* in = round % 2 ? b.get() : a.get();
     void* out = round % 2 ? a.get() : b.get();
-    queue->run(increment(kCount), {std::span(&in, 1), std::span(&out, 1)});
+    queue->run(kernel, {std::span(&in, 1), std::span(&out, 1)});
   }
   queue->copy(b.get(), a.get(), kCount * 4, Direction::within);
   queue->copy(back.data(), b.get(), kCount * 4, Direction::to_host);
@@ -59,14 +74,14 @@ TEST_P(Devices, events_order_the_work_of_two_queues) {
   const Memory a = memory(4), b = memory(4);
   auto first = device_->make_queue(1, nullptr), second = device_->make_queue(1, nullptr);
   int32_t number = 1, back = 0;
+  Computation slow([work = increment(1)](const KernelArgs& args) mutable {
+    std::this_thread::yield();
+    work.run(args);
+  });
   for (int round = 0; round < 100; ++round) {
     first->copy(a.get(), &number, 4, Direction::to_device);
     const void* in = a.get();
     void* out = b.get();
-    const auto slow = [work = increment(1)](const KernelArgs& args) {
-      std::this_thread::yield();
-      work(args);
-    };
     first->run(slow, {std::span(&in, 1), std::span(&out, 1)});
     second->wait(first->record());
     second->copy(&back, b.get(), 4, Direction::to_host);
@@ -91,6 +106,17 @@ TEST_P(Devices, copy_boxes_and_clear) {
   queue->copy(back.data(), part.get(), 16, Direction::to_host);
   queue->finish();
   EXPECT_EQ(back, (std::vector<int32_t>{6, 0, 0, 11}));
+}
+
+TEST_P(Devices, set_a_few_bytes) {
+  const Memory a = memory(16);
+  auto queue = device_->make_queue(1, nullptr);
+  int64_t number = 5, back = 0;
+  queue->set(a.get() + 8, &number, 8);
+  number = 7;  // it has been read
+  queue->copy(&back, a.get() + 8, 8, Direction::to_host);
+  queue->finish();
+  EXPECT_EQ(back, 5);
 }
 
 TEST_P(Devices, write_times_and_notes) {
@@ -152,15 +178,46 @@ TEST_F(Simulated, the_host_cannot_touch_its_memory) {
 TEST_F(Simulated, work_on_memory_of_the_host_fails) {
   int32_t mine = 0;
   const Memory a = memory(4);
+  Computation kernel = nothing();
   for (int place = 0; place < 3; ++place) {
     const void* in = place == 0 ? static_cast<const void*>(&mine) : a.get();
     void* out = place == 1 ? static_cast<void*>(&mine) : a.get();
-    queue_->run([](const KernelArgs&) {}, {std::span(&in, 1), std::span(&out, 1), place == 2 ? &mine : nullptr});
+    queue_->run(kernel, {std::span(&in, 1), std::span(&out, 1), place == 2 ? &mine : nullptr});
     EXPECT_THROW(queue_->finish(), Error) << place;
     EXPECT_NO_THROW(queue_->finish()) << "it is as new";
   }
   queue_->copy(&mine, &mine, 4, Direction::within);
   EXPECT_THROW(queue_->finish(), Error);
+}
+
+TEST_F(Simulated, the_hosts_code_cannot_touch_its_memory_in_its_turn) {
+  const Memory a = memory(8);
+  const auto write = [&] {
+    const auto queue = device_->make_queue(1, nullptr);  // the process that dies has threads of its own only
+    void* out = a.get();
+    queue->call([](const KernelArgs& args) { *args.out<volatile int>() = 1; }, {{}, std::span(&out, 1)});
+    queue->finish();
+  };
+  EXPECT_DEATH(write(), "");
+}
+
+TEST_F(Simulated, communications_take_its_addresses) {
+  const auto world = comm::make_local_world(1, {});
+  const std::vector<int> members{0};
+  const auto communicator = device_->communicator(world->join(0, members));
+  const Memory a = memory(4), b = memory(4);
+  const float number = 2.5F;
+  float back = 0;
+  queue_->copy(a.get(), &number, 4, Direction::to_device);
+  queue_->call(
+      [&](const KernelArgs& args) {
+        communicator->run(
+            {.kind = comm::Kind::all_reduce, .in = a.get(), .out = b.get(), .count = 1, .stream = args.stream});
+      },
+      {});
+  queue_->copy(&back, b.get(), 4, Direction::to_host);
+  queue_->finish();
+  EXPECT_EQ(back, number);
 }
 
 TEST_F(Simulated, communications_name_the_queue_that_runs_them) {
@@ -169,11 +226,11 @@ TEST_F(Simulated, communications_name_the_queue_that_runs_them) {
   const auto communicator = device_->communicator(world->join(0, members));
   const auto other = device_->make_queue(1, nullptr);
   void* stream_of_other = nullptr;
-  other->run([&](const KernelArgs& args) { stream_of_other = args.stream; }, {});
+  other->call([&](const KernelArgs& args) { stream_of_other = args.stream; }, {});
   other->finish();
   enum class Named { own, none, other };
   for (const Named named : {Named::own, Named::none, Named::other}) {
-    queue_->run(
+    queue_->call(
         [&](const KernelArgs& args) {
           comm::Operation operation;
           if (named != Named::none) operation.stream = named == Named::own ? args.stream : stream_of_other;
@@ -203,10 +260,10 @@ TEST_F(Simulated, new_and_discarded_memory_is_poisoned) {
 TEST_F(Simulated, a_failure_skips_what_follows_and_fails_queues_that_wait) {
   auto other = device_->make_queue(1, nullptr);
   bool ran = false;
-  queue_->run([](const KernelArgs&) { throw std::runtime_error("it broke"); }, {});
-  queue_->run([&](const KernelArgs&) { ran = true; }, {});
+  queue_->call([](const KernelArgs&) { throw std::runtime_error("it broke"); }, {});
+  queue_->call([&](const KernelArgs&) { ran = true; }, {});
   other->wait(queue_->record());
-  other->run([&](const KernelArgs&) { ran = true; }, {});
+  other->call([&](const KernelArgs&) { ran = true; }, {});
   for (Queue* failed : {other.get(), queue_.get()}) {
     try {
       failed->finish();
@@ -216,7 +273,7 @@ TEST_F(Simulated, a_failure_skips_what_follows_and_fails_queues_that_wait) {
     }
   }
   EXPECT_FALSE(ran);
-  queue_->run([&](const KernelArgs&) { ran = true; }, {});
+  queue_->call([&](const KernelArgs&) { ran = true; }, {});
   queue_->settle();
   EXPECT_TRUE(ran);
 }
@@ -224,13 +281,14 @@ TEST_F(Simulated, a_failure_skips_what_follows_and_fails_queues_that_wait) {
 // Beginnings, ends and empty memory: a range's end is not the next one's beginning.
 TEST_F(Simulated, addresses_count_from_the_beginning_to_the_end) {
   const Memory a = memory(4096), empty = memory(0), b = memory(1);
+  Computation kernel = nothing();
   for (std::byte* address : {a.get(), a.get() + 4096, empty.get(), b.get(), b.get() + 1}) {
     const void* in = address;
-    queue_->run([](const KernelArgs&) {}, {std::span(&in, 1), {}});
+    queue_->run(kernel, {std::span(&in, 1), {}});
     EXPECT_NO_THROW(queue_->finish());
   }
   const void* beyond = a.get() + 4097;
-  queue_->run([](const KernelArgs&) {}, {std::span(&beyond, 1), {}});
+  queue_->run(kernel, {std::span(&beyond, 1), {}});
   EXPECT_THROW(queue_->finish(), Error);
 }
 

@@ -13,7 +13,9 @@ class CpuQueue : public Queue {
  public:
   explicit CpuQueue(std::atomic<const char*>* working_on) : working_on_(working_on) {}
 
-  void run(Work work, const kernels::KernelArgs& args) override { work(args); }
+  void run(kernels::Kernel& kernel, const kernels::KernelArgs& args) override { kernel.run(args); }
+  void call(Work work, const kernels::KernelArgs& args) override { work(args); }
+  void set(void* to, const void* bytes, size_t count) override { std::memcpy(to, bytes, count); }
   void copy(void* to, const void* from, size_t bytes, Direction) override {
     if (bytes > 0) std::memcpy(to, from, bytes);
   }

@@ -25,8 +25,11 @@ using Memory = std::shared_ptr<std::byte[]>;
 /// Gives memory of the host that other ranks may reach. `what` names it in errors: "a rank's arena".
 using HostMemory = std::function<std::shared_ptr<std::byte[]>(size_t bytes, const char* what)>;
 
-/// Work of a queue, called with the arguments as the device sees them.
+/// Code of the host, called with the arguments as they are given and with the queue's handle.
 using Work = std::function<void(const kernels::KernelArgs&)>;
+
+/// Bytes that Queue::set takes at once.
+inline constexpr size_t kMostSet = 16;
 
 enum class Direction : uint8_t { to_device, to_host, within };
 
@@ -43,8 +46,15 @@ class Queue {
  public:
   virtual ~Queue() = default;
 
-  /// Enqueues work on buffers of the device. The spans of `args` need to live only until the call returns.
-  virtual void run(Work work, const kernels::KernelArgs& args) = 0;
+  /// Enqueues a kernel of the device's library on buffers of the device. The kernel must outlive its run; the spans of
+  /// `args` need to live only until the call returns.
+  virtual void run(kernels::Kernel& kernel, const kernels::KernelArgs& args) = 0;
+  /// Calls the host's code in its turn: to begin or end a communication, which names the handle in `args.stream`. Such
+  /// code computes with addresses of the device, and touches nothing that is there. Where the handle alone keeps the
+  /// order, it may be called at once.
+  virtual void call(Work work, const kernels::KernelArgs& args) = 0;
+  /// Enqueues that memory of the device gets these bytes, at most kMostSet. They are read before the call returns.
+  virtual void set(void* to, const void* bytes, size_t count) = 0;
   /// Enqueues a copy. Memory of the host must stay as it is until the copy has ended.
   virtual void copy(void* to, const void* from, size_t bytes, Direction direction) = 0;
   /// Enqueues a copy of a box's elements to a box of equal extents, within the device.

@@ -1,6 +1,7 @@
 #include <omp.h>
 #include <sys/mman.h>
 
+#include <array>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -88,7 +89,8 @@ struct Mark : Event {
 // The queue whose thread this is; null: it is the host's.
 thread_local const void* queue_of_thread = nullptr;
 
-/// A communicator of the host that wants what one on a stream would need: the handle of the queue that runs it.
+/// A communicator of the host that takes what one on a stream would: addresses of the device, and the handle of the
+/// queue that runs it.
 class OnStream : public comm::Communicator {
  public:
   explicit OnStream(std::unique_ptr<comm::Communicator> host) : host_(std::move(host)) {}
@@ -97,7 +99,10 @@ class OnStream : public comm::Communicator {
   int size() const override { return host_->size(); }
   comm::Ticket start(const comm::Operation& operation) override {
     check(operation.stream && operation.stream == queue_of_thread, "a communication names the queue that runs it");
-    return host_->start(operation);
+    comm::Operation real = operation;
+    real.in = addresses().real(operation.in);
+    real.out = addresses().real(operation.out);
+    return host_->start(real);
   }
   bool test(comm::Ticket ticket) override { return host_->test(ticket); }
   void wait(comm::Ticket ticket) override { host_->wait(ticket); }
@@ -122,13 +127,25 @@ class SimulatedQueue : public Queue {
     thread_.join();
   }
 
-  void run(Work work, const kernels::KernelArgs& args) override {
-    Arguments given{{args.inputs.begin(), args.inputs.end()}, {args.outputs.begin(), args.outputs.end()}, args.scratch};
-    enqueue([this, work = std::move(work), given = std::move(given)]() mutable {
+  void run(kernels::Kernel& kernel, const kernels::KernelArgs& args) override {
+    enqueue([this, &kernel, given = Arguments(args)]() mutable {
       for (const void*& input : given.inputs) input = addresses().real(input);
       for (void*& output : given.outputs) output = addresses().real(output);
-      work({given.inputs, given.outputs, addresses().real(given.scratch), this});
+      kernel.run({given.inputs, given.outputs, addresses().real(given.scratch), this});
     });
+  }
+
+  void call(Work work, const kernels::KernelArgs& args) override {
+    enqueue([this, work = std::move(work), given = Arguments(args)] {
+      work({given.inputs, given.outputs, given.scratch, this});
+    });
+  }
+
+  void set(void* to, const void* bytes, size_t count) override {
+    check(count <= kMostSet, "few bytes are set at once");
+    std::array<std::byte, kMostSet> taken;
+    std::memcpy(taken.data(), bytes, count);
+    enqueue([to, taken, count] { std::memcpy(addresses().real(to), taken.data(), count); });
   }
 
   void copy(void* to, const void* from, size_t bytes, Direction direction) override {
@@ -177,6 +194,10 @@ class SimulatedQueue : public Queue {
 
  private:
   struct Arguments {
+    explicit Arguments(const kernels::KernelArgs& args)
+        : inputs(args.inputs.begin(), args.inputs.end()),
+          outputs(args.outputs.begin(), args.outputs.end()),
+          scratch(args.scratch) {}
     std::vector<const void*> inputs;
     std::vector<void*> outputs;
     void* scratch = nullptr;

@@ -174,7 +174,7 @@ class Bucket : public bind::Communication {
         continue;
       }
       run.joined->pack(queue, args, static_cast<std::byte*>(args.scratch) + run.skip);
-      queue.run([this, &run](const kernels::KernelArgs& given) { begin(run, given); }, args);
+      queue.call([this, &run](const kernels::KernelArgs& given) { begin(run, given); }, args);
     }
   }
 
@@ -193,7 +193,7 @@ class Bucket : public bind::Communication {
         parts_[run.part]->wait(queue, args_of(args, run.part));
         continue;
       }
-      queue.run([this, &run](const kernels::KernelArgs&) { communicator_->wait(run.ticket); }, args);
+      queue.call([this, &run](const kernels::KernelArgs&) { communicator_->wait(run.ticket); }, args);
       run.joined->unpack(queue, args, static_cast<std::byte*>(args.scratch) + run.skip);
     }
   }

@@ -79,7 +79,7 @@ class Collective : public NodeCommunication {
     for (const Block& block : sent_)
       queue.copy_box(static_cast<std::byte*>(args.scratch) + block.skip, block.dense, args.inputs[0], block.part.box,
                      block.part.unit);
-    queue.run([this](const kernels::KernelArgs& given) { begin(given); }, args);
+    queue.call([this](const kernels::KernelArgs& given) { begin(given); }, args);
   }
 
   void advance() override {
@@ -87,7 +87,7 @@ class Collective : public NodeCommunication {
   }
 
   void wait(device::Queue& queue, const kernels::KernelArgs& args) override {
-    queue.run([this](const kernels::KernelArgs&) { communicator_->wait(ticket_); }, args);
+    queue.call([this](const kernels::KernelArgs&) { communicator_->wait(ticket_); }, args);
     for (const Block& block : received_)
       queue.copy_box(args.outputs[0], block.part.box, static_cast<std::byte*>(args.scratch) + block.skip, block.dense,
                      block.part.unit);

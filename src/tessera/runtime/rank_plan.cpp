@@ -1,6 +1,5 @@
 #include "tessera/runtime/rank_plan.h"
 
-#include <array>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -163,11 +162,8 @@ void RankPlan::follow_controls(RankTimes* times) {
   std::vector<Loop> loops(machine.loops.size());
   const auto has_another = [](const Loop& loop) { return loop.again && loop.iteration < loop.trips; };
   const auto begin_iteration = [&](int index) {
-    const bind::Location& place = machine.loops[index].iteration;
-    rank_.queues()
-        .of(QueueKind::compute)
-        .run([number = loops[index].iteration](const KernelArgs& args) { *args.out<int64_t>() = number; },
-             {{}, std::array{static_cast<void*>(resolve(place))}, nullptr});
+    const int64_t number = loops[index].iteration;
+    rank_.queues().of(QueueKind::compute).set(resolve(machine.loops[index].iteration), &number, sizeof number);
   };
   for (int at = 0; at < static_cast<int>(machine.controls.size()); ++at) {
     const bind::Control& control = machine.controls[at];
@@ -239,8 +235,8 @@ void RankPlan::enqueue(const bind::Enqueued& enqueued, device::Queue& queue) {
   bind::Communication* communication = step.communication.get();
   if (phase == Phase::run) {
     const auto noted = [this](const KernelArgs&) { rank_.states().is_writing = true; };
-    if (step.writes_state) queue.run(noted, {});
-    queue.run([kernel = step.kernel.get()](const KernelArgs& given) { kernel->run(given); }, args);
+    if (step.writes_state) queue.call(noted, {});
+    queue.run(*step.kernel, args);
     rank_.communicators().advance();
   } else if (enqueued.queue == QueueKind::communication) {
     communication->start(queue, args);

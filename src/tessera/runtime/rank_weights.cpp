@@ -284,10 +284,7 @@ Tensor RankWeights::pack(const RankPrograms& programs, const Value* state, const
   std::vector<const void*> in;
   for (const Tensor& operand : plain) in.push_back(operand.data);
   void* out = packed.get();
-  rank_.queues()
-      .of(bind::QueueKind::compute)
-      .run([&](const kernels::KernelArgs& args) { packing.kernel->run(args); },
-           {in, std::span(&out, 1), scratch.get()});
+  rank_.queues().of(bind::QueueKind::compute).run(*packing.kernel, {in, std::span(&out, 1), scratch.get()});
   rank_.queues().finish();
   return device::MemoryLimit::released_with(std::move(result), std::move(held));
 }
