@@ -149,7 +149,8 @@ TEST(Device, states_its_capacity) {
   const auto sized = make_device("simulated:2M");
   EXPECT_EQ(sized->capacity(), size_t{2} << 20);
   EXPECT_EQ(sized->name(), "simulated");
-  for (const char* name : {"simulated:", "simulated:0", "simulated:x", "simulated:2Q"}) {
+  for (const char* name : {"simulated:", "simulated:0", "simulated:x", "simulated:2Q", "simulated:0x1M",
+                           "simulated:x1M", "simulated:2x"}) {
     try {
       make_device(name);
       FAIL() << name;
@@ -157,6 +158,21 @@ TEST(Device, states_its_capacity) {
       EXPECT_EQ(error.kind(), ErrorKind::user);
       EXPECT_THAT(error.what(), HasSubstr("states no size of memory"));
     }
+  }
+}
+
+TEST(Device, knows_which_one_of_the_machine_it_is) {
+  EXPECT_EQ(make_device("cpu", 3)->index(), 0);
+  EXPECT_EQ(make_device("simulated", 3)->index(), 3);
+  const auto second = make_device("simulated:2x1M", 1);
+  EXPECT_EQ(second->index(), 1);
+  EXPECT_EQ(second->capacity(), size_t{1} << 20);
+  try {
+    make_device("simulated:2x1M", 2);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::user);
+    EXPECT_THAT(error.what(), HasSubstr("'simulated:2x1M' is a machine with 2 devices, but its rank 2 (from 0)"));
   }
 }
 

@@ -42,6 +42,7 @@ runtime::ExecutorOptions executor_options(const SessionOptions& options) {
   if (options.connection) {
     result.connected = options.connection->impl().world;
     result.machine_ranks = options.connection->launch().local_size;
+    result.local_rank = options.connection->launch().local_rank;
     if (result.memory_limit == 0 && result.machine_ranks > 1)
       result.memory_limit = machine_memory() / static_cast<size_t>(result.machine_ranks);
   }

@@ -83,12 +83,14 @@ class Queue {
 /// What one rank computes on. Devices of one name accept each other's memory, since sessions share states.
 class Device {
  public:
-  /// `capacity`: bytes of its memory; nullopt: unknown, or the host's.
-  explicit Device(std::optional<size_t> capacity = std::nullopt)
-      : limit_(capacity ? std::make_unique<MemoryLimit>(*capacity, "the device's memory") : nullptr) {}
+  /// `index`: which of the machine's devices of this kind it is. `capacity`: bytes of its memory; nullopt: unknown, or
+  /// the host's.
+  explicit Device(int index = 0, std::optional<size_t> capacity = std::nullopt)
+      : index_(index), limit_(capacity ? std::make_unique<MemoryLimit>(*capacity, "the device's memory") : nullptr) {}
   virtual ~Device() = default;
 
   virtual std::string_view name() const = 0;
+  int index() const { return index_; }
   /// Whether its memory is the host's: then inputs, outputs and weights are used where they are.
   virtual bool uses_host_memory() const = 0;
   /// Whether queues work asynchronously: then communications have a queue beside the one that
@@ -102,6 +104,9 @@ class Device {
   /// Memory of at least `bytes` bytes. Devices whose memory is the host's take it from `host`. Throws a user error that
   /// names `what` if there is not so much.
   virtual Memory allocate(size_t bytes, const char* what, const HostMemory& host) = 0;
+  /// Memory of the host through which parts of tensors go to the device and back: pinned, where copies from such memory
+  /// are faster. Throws a user error that names `what` if there is not so much.
+  virtual std::shared_ptr<std::byte[]> allocate_staging(size_t bytes, const char* what);
   /// `threads`: of the CPU, for devices whose kernels run there. `working_on` is told what the queue notes.
   virtual std::unique_ptr<Queue> make_queue(int threads, std::atomic<const char*>* working_on) = 0;
 
@@ -112,18 +117,21 @@ class Device {
   virtual const kernels::Library& kernels() const = 0;
 
  private:
+  int index_;
   std::unique_ptr<MemoryLimit> limit_;
 };
 
-/// The names that make_device() knows.
+/// The kinds that make_device() knows.
 const std::vector<std::string>& device_names();
-/// A device for one rank, by its name; "simulated:512M" has so much memory. A user error for an unknown name.
-std::shared_ptr<Device> make_device(std::string_view name);
+/// A device for one rank, by its name: "cpu"; "simulated"; "simulated:512M", with so much memory; "simulated:2x512M",
+/// of which a machine has two. `local_rank`: the rank's number among those of its machine, which gets the device of
+/// this index. A user error for an unknown name, and if the machine has not so many devices.
+std::shared_ptr<Device> make_device(std::string_view name, int local_rank = 0);
 
 std::shared_ptr<Device> make_cpu();
 /// A CPU that pretends to be an accelerator, for tests: it computes on threads of its own, behind the host's back, and
 /// its memory faults if the host touches it. New and discarded memory is full of 0xFF bytes (NaN, -1), and work on an
 /// address that is not the device's fails; so does a communication without the handle of its queue.
-std::shared_ptr<Device> make_simulated(std::optional<size_t> capacity = std::nullopt);
+std::shared_ptr<Device> make_simulated(int index = 0, std::optional<size_t> capacity = std::nullopt);
 
 }  // namespace tessera::device

@@ -282,8 +282,8 @@ class Simulated : public Device {
 
 }  // namespace
 
-std::shared_ptr<Device> make_simulated(std::optional<size_t> capacity) {
-  return std::make_shared<Simulated>(capacity);
+std::shared_ptr<Device> make_simulated(int index, std::optional<size_t> capacity) {
+  return std::make_shared<Simulated>(index, capacity);
 }
 
 }  // namespace tessera::device

@@ -98,9 +98,10 @@ Executor::Impl::Impl(std::shared_ptr<const RankPrograms> given, const ExecutorOp
   if (options.keep_all) compute_all_in_steps();
   const std::string device(device::make_device(options.device)->name());
   store->admit(mesh, here, device, whole_states(*programs), fixed_states(*programs));
+  int local_rank = options.local_rank;
   for (int rank : here)
     team.add(std::make_unique<RankState>(mesh, rank, team.threads(), memory, store->of(rank),
-                                         device::make_device(options.device), store->weights()));
+                                         device::make_device(options.device, local_rank++), store->weights()));
   team.connect();
 }
 

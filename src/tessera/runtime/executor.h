@@ -28,6 +28,7 @@ struct ExecutorOptions {
   /// makes the same calls in the same order. Null: all ranks are threads of this process.
   std::shared_ptr<comm::World> connected;
   std::string device = "cpu";  ///< of each rank, by its name (device/device.h)
+  int local_rank = 0;          ///< the number of this process' first rank among those of its machine
   int machine_ranks = 0;       ///< ranks among which this machine's cores are divided; 0: all
   /// Called once where ranks are connected, by each rank of this process: when the first plan is made, for which the
   /// weights were read, and nothing has run. What it throws, all throw.

@@ -29,7 +29,7 @@ std::byte* RankMemory::arena(size_t bytes) {
 std::byte* RankMemory::staging(size_t bytes) {
   if (bytes > staging_bytes_) {
     staging_.reset();
-    staging_ = allocate_pages(bytes, "the host's copies of inputs and outputs");
+    staging_ = device_->allocate_staging(bytes, "the host's copies of inputs and outputs");
     staging_bytes_ = bytes;
   }
   return staging_.get();
@@ -111,7 +111,7 @@ Tensor LimitedMemory::resident(const Tensor& tensor, std::string_view name) {
 
 void LimitedMemory::read(const void* from, size_t bytes, const std::function<void(const void*)>& visit) {
   if (device()->uses_host_memory()) return visit(from);
-  const Pages copy = allocate_pages(bytes, "the host's copy of a tensor");
+  const auto copy = device()->allocate_staging(bytes, "the host's copy of a tensor");
   queues_.of(bind::QueueKind::compute).copy(copy.get(), from, bytes, device::Direction::to_host);
   queues_.finish();
   visit(copy.get());
@@ -119,7 +119,7 @@ void LimitedMemory::read(const void* from, size_t bytes, const std::function<voi
 
 void LimitedMemory::write(void* to, size_t bytes, const std::function<void(void*)>& fill) {
   if (device()->uses_host_memory()) return fill(to);
-  const Pages copy = allocate_pages(bytes, "the host's copy of a tensor");
+  const auto copy = device()->allocate_staging(bytes, "the host's copy of a tensor");
   fill(copy.get());
   queues_.of(bind::QueueKind::compute).copy(to, copy.get(), bytes, device::Direction::to_device);
   queues_.finish();
