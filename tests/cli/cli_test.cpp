@@ -221,12 +221,16 @@ TEST_F(CommandLine, dump_prints_the_machine_program) {
               AllOf(HasSubstr("rank 1 of tp=2"), HasSubstr("on the queue of communications")));
   EXPECT_THAT(parsed("shard " + model_ + " --mesh tp=2 --dry-run --dump=machine")["dump"]["machine"],
               HasSubstr("arena "));
+  EXPECT_THAT(parsed("shard " + model_ + " --mesh tp=2 --dry-run --dump=machine --device simulated")["dump"]["machine"],
+              HasSubstr("on 'simulated'"));
   EXPECT_THAT(mistake(run + " --rank 2"), HasSubstr("the mesh has no rank 2; its ranks are 0 to 1"));
 }
 
 TEST_F(CommandLine, ranks_compute_on_the_device_that_is_named) {
   for (const char* ranks : {"", " --spawn 2"})
     EXPECT_EQ(tessera("verify " + model_ + " --mesh tp=2 --device simulated" + ranks).code, 0) << ranks;
+  EXPECT_THAT(mistake("run " + model_ + " --mesh tp=2 --device simulated:1x1G"),
+              HasSubstr("'simulated:1x1G' is a machine with 1 device, but its rank 1 (from 0)"));
   EXPECT_THAT(mistake("run " + model_ + " --device tpu"), HasSubstr("'tpu' must be one of cpu, simulated"));
 }
 

@@ -447,6 +447,20 @@ Tensors InputOptions::given_for_written(const Program& program) const {
               "a program that was split before runs on given inputs; give --inputs with " + joined(names));
 }
 
+void declare_device(CLI::App& app, std::string& device) {
+  app.add_option("--device", device,
+                 "what ranks compute on: cpu; or simulated, a CPU that behaves like an accelerator, for tests. "
+                 "simulated:512M has this much memory; simulated:2x512M is a machine with two of these")
+      ->check([](const std::string& text) {
+        const std::vector<std::string> known = devices();
+        const std::string name = text.substr(0, text.find(':'));
+        const bool is_known = std::find(known.begin(), known.end(), name) != known.end();
+        return is_known ? std::string() : "'" + name + "' must be one of " + joined(known);
+      })
+      ->type_name("DEVICE")
+      ->capture_default_str();
+}
+
 void RunOptions::declare(CLI::App& app) {
   under(app, Heading::ranks);
   app.add_option("--threads", threads, "threads of each rank; 0: the cores divided among the ranks")
@@ -459,17 +473,7 @@ void RunOptions::declare(CLI::App& app) {
                  "are gathered this many uses ahead")
       ->check(number_in(Bounds::between(1, 1024)))
       ->capture_default_str();
-  app.add_option("--device", device,
-                 "what ranks compute on: cpu; or simulated, a CPU that behaves like an accelerator, for tests. "
-                 "simulated:512M has this much memory")
-      ->check([](const std::string& text) {
-        const std::vector<std::string> known = devices();
-        const std::string name = text.substr(0, text.find(':'));
-        const bool is_known = std::find(known.begin(), known.end(), name) != known.end();
-        return is_known ? std::string() : "'" + name + "' must be one of " + joined(known);
-      })
-      ->type_name("DEVICE")
-      ->capture_default_str();
+  declare_device(app, device);
   launch.declare(app);
   memory.declare(app,
                  "bytes, as 512M or 4G, that each process may hold for all of its ranks; by default, the memory of the "

@@ -131,6 +131,9 @@ struct InputOptions {
   mutable std::optional<std::pair<std::vector<std::string>, Tensors>> read_;  ///< for these ports
 };
 
+/// Declares --device, on which ranks compute.
+void declare_device(CLI::App& app, std::string& device);
+
 /// --threads, --memory-limit, and how ranks come to be
 struct RunOptions {
   void declare(CLI::App& app);

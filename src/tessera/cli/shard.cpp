@@ -29,6 +29,7 @@ class Shard : public Command {
     memory_.declare(app,
                     "bytes, as 512M or 4G, that each process may hold, where it runs one rank; by default, any number");
     dump_.declare(app);
+    declare_device(app, device_);
     declare_paths(app, {{"model", PathUse::reads, files_of_model}, {"--output", PathUse::replaces}});
   }
 
@@ -60,7 +61,9 @@ class Shard : public Command {
       figures.ranks = figures_of(program);
       if (dry_) figures.alone = one_device(model, plan).figures(0);
     }
-    dump_.machine(console, program, {}, {});
+    SessionOptions options;
+    options.device = device_;
+    dump_.machine(console, program, {}, options);
     if (!dry_) {
       Progress progress(console, "writing");
       program.write(folder_, form_.options());
@@ -163,6 +166,7 @@ class Shard : public Command {
   FormOptions form_;
   MemoryOption memory_;
   DumpOptions dump_;
+  std::string device_ = "cpu";  // of the machine program
 };
 
 }  // namespace
