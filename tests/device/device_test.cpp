@@ -236,6 +236,31 @@ TEST_F(Simulated, communications_take_its_addresses) {
   EXPECT_EQ(back, number);
 }
 
+TEST_F(Simulated, communications_of_strided_blocks_fail) {
+  const auto world = comm::make_local_world(1, {});
+  const std::vector<int> members{0};
+  const auto communicator = device_->communicator(world->join(0, members));
+  const Memory a = memory(8), b = memory(8);
+  const std::vector<int64_t> counts{1};
+  for (const int64_t outer : {1, 2}) {
+    queue_->call(
+        [&](const KernelArgs& args) {
+          communicator->run({.kind = comm::Kind::all_gather,
+                             .in = a.get(),
+                             .out = b.get(),
+                             .count = outer,
+                             .outer = outer,
+                             .counts = counts,
+                             .stream = args.stream});
+        },
+        {});
+    if (outer == 1)
+      EXPECT_NO_THROW(queue_->finish());
+    else
+      EXPECT_THROW(queue_->finish(), Error);
+  }
+}
+
 TEST_F(Simulated, communications_name_the_queue_that_runs_them) {
   const auto world = comm::make_local_world(1, {});
   const std::vector<int> members{0};

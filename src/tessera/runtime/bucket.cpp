@@ -146,17 +146,20 @@ size_t joined_bytes(const Parts& parts) {
   }
 }
 
+/// Whether a member's block is more than one piece of the whole. Elements of less than a byte stay as they are.
+bool has_strided_blocks(const comm::Operation& operation) {
+  const CollectiveTraits& traits = traits_of(operation.kind);
+  return traits.joins && traits.block != BlockSide::none && operation.outer != 1 &&
+         bind::element_bytes(operation.dtype) > 0;
+}
+
 class Bucket : public bind::Communication {
  public:
-  Bucket(const std::vector<const Node*>& nodes, RankState& rank, const SymbolLookup& symbols, bind::StepInfo& info)
-      : rank_(rank) {
-    for (const Node* node : nodes) {
-      bind::StepInfo own;
-      parts_.push_back(prepare_communication(*node, rank, symbols, own));
-      if (node == nodes.front()) info = std::move(own);
-    }
-    info.name = label_ = fmt::format("{} and {} more", info.name, nodes.size() - 1);
-    axes_ = info.axes;
+  /// `info`: of the first part.
+  Bucket(Parts parts, RankState& rank, bind::StepInfo& info)
+      : rank_(rank), parts_(std::move(parts)), axes_(info.axes), packs_alone_(!rank.device().uses_host_memory()) {
+    if (parts_.size() > 1) info.name = fmt::format("{} and {} more", info.name, parts_.size() - 1);
+    label_ = info.name;
     // However it is divided, each operation's memory is aligned, and so are the results in it.
     scratch_ = joined_bytes(parts_) + 2 * kAlignment * parts_.size();
   }
@@ -219,7 +222,7 @@ class Bucket : public bind::Communication {
       Run& run = runs_.emplace_back();
       run.part = first;
       run.skip = skip;
-      if (end > first + 1) {
+      if (end > first + 1 || (packs_alone_ && has_strided_blocks(parts_[first]->operation()))) {
         skip += joined->bytes();
         run.joined = std::move(joined);
       }
@@ -243,6 +246,7 @@ class Bucket : public bind::Communication {
   Parts parts_;
   std::string label_;
   std::vector<std::string> axes_;
+  bool packs_alone_;  // a part that starts by itself, if its blocks are strided
   size_t scratch_ = 0;
   comm::Communicator* communicator_ = nullptr;
   std::vector<Run> runs_;
@@ -250,9 +254,18 @@ class Bucket : public bind::Communication {
 
 }  // namespace
 
-std::unique_ptr<bind::Communication> prepare_bucket(const std::vector<const Node*>& nodes, RankState& rank,
-                                                    const SymbolLookup& symbols, bind::StepInfo& info) {
-  return std::make_unique<Bucket>(nodes, rank, symbols, info);
+std::unique_ptr<bind::Communication> prepare_collectives(const std::vector<const Node*>& nodes, RankState& rank,
+                                                         const SymbolLookup& symbols, bind::StepInfo& info) {
+  Parts parts;
+  for (const Node* node : nodes) {
+    bind::StepInfo own;
+    parts.push_back(prepare_communication(*node, rank, symbols, own));
+    if (node == nodes.front()) info = std::move(own);
+  }
+  const bool is_alone =
+      parts.size() == 1 && (rank.device().uses_host_memory() || !has_strided_blocks(parts.front()->operation()));
+  if (is_alone) return std::move(parts.front());
+  return std::make_unique<Bucket>(std::move(parts), rank, info);
 }
 
 }  // namespace tessera::runtime

@@ -14,7 +14,10 @@ namespace tessera::runtime {
 ///
 /// Each element is reduced in the order in which it would be alone. If the communicator cannot promise that for all,
 /// they start as several operations, for which it can.
-std::unique_ptr<bind::Communication> prepare_bucket(const std::vector<const Node*>& nodes, RankState& rank,
-                                                    const SymbolLookup& symbols, bind::StepInfo& info);
+///
+/// A device's communicator takes blocks that are contiguous. So on a device with memory of its own, a single collective
+/// whose blocks are strided (an all_gather along another dimension than the first) travels in the same way.
+std::unique_ptr<bind::Communication> prepare_collectives(const std::vector<const Node*>& nodes, RankState& rank,
+                                                         const SymbolLookup& symbols, bind::StepInfo& info);
 
 }  // namespace tessera::runtime

@@ -6,7 +6,6 @@
 
 #include "tessera/bind/traits.h"
 #include "tessera/runtime/bucket.h"
-#include "tessera/runtime/collective.h"
 
 namespace tessera::runtime {
 namespace {
@@ -45,8 +44,7 @@ class RankOfPrograms : public bind::Rank {
   std::unique_ptr<bind::Communication> prepare_communication(const std::vector<const Node*>& nodes,
                                                              const SymbolLookup& symbols,
                                                              bind::StepInfo& info) override {
-    if (nodes.size() == 1) return runtime::prepare_communication(*nodes.front(), rank_, symbols, info);
-    return prepare_bucket(nodes, rank_, symbols, info);
+    return prepare_collectives(nodes, rank_, symbols, info);
   }
 
  private:
