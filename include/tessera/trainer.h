@@ -68,8 +68,7 @@ struct TrainingPrograms {
 struct TrainingSetup {
   Mesh mesh;
   Plan plan;
-  CompileOptions compile;                   ///< without a limit; says how many ranks a process has
-  size_t process_limit = 0;                 ///< bytes of a process for all of its ranks; 0: any
+  CompileOptions compile;                   ///< whose limit is for the step and its evaluation together
   std::optional<Training> evaluation = {};  ///< as the step's, at the sizes of the data that are evaluated; none: none
   TrainingObserver* observer = nullptr;     ///< hears of phases
   SettingName name = nullptr;               ///< for messages that advise a change
@@ -116,12 +115,13 @@ class Trainer {
   /// Goes on from the newest good checkpoint of the folder, saved on any mesh. Returns its step; nullopt if there is
   /// none yet. Throws a user error for a checkpoint of more than `most` steps (0: any), of another model or optimizer,
   /// and of other data (Batches::identity()), unless `other_data` accepts these, which then begin at position 0.
+  /// No state has changed then.
   std::optional<int64_t> resume(int64_t most = 0, bool other_data = false);
 
   /// Makes one step on the next batch. Throws a running error, on all ranks, if the loss or the norm of the gradients
   /// is not finite, which names the first tensor that is not; no state has changed then. With a dynamic loss scale, a
   /// step whose gradients are not finite is skipped instead, and ten in a row at a scale of 1 are that error. Throws a
-  /// user error, on all ranks, for a batch with values out of range.
+  /// user error, on all ranks, for a batch with values out of range. The data have moved on past the batch in any case.
   StepFigures step();
   /// The loss over all labels of the batches that are evaluated, with the parameters as they are. Throws a user error
   /// if there are none.
@@ -153,7 +153,7 @@ class Trainer {
   const std::string& checkpoint_problem() const;
   /// Bytes of each rank at the peak of a step, weights included, without an evaluation.
   const std::vector<int64_t>& peak_bytes() const;
-  /// Session::process_bytes of this process then.
+  /// Bytes of the process that needs most, for all of its ranks, likewise (Session::process_bytes).
   int64_t process_bytes() const;
   const TrainingPrograms& programs() const;
   Session& session();  ///< of the step

@@ -93,7 +93,7 @@ TEST_F(BatchesFor, AFunctionIsAskedByPosition) {
   Batches batches = Batches::made_by(make, std::nullopt, model_, training_);
   EXPECT_EQ(batches.count(), std::nullopt);
   EXPECT_EQ(batches.steps(5), 5);
-  EXPECT_THAT(mistake([&] { batches.steps(0); }), HasSubstr("goes on for ever"));
+  EXPECT_THAT(mistake([&] { batches.steps(0); }), HasSubstr("has no end"));
   batches.next(), batches.next();
   batches.seek(7);
   EXPECT_EQ(batches.next().next, 8);
@@ -140,7 +140,7 @@ TEST_F(BatchesFor, AModelHaveItsInputsAndNothingElse) {
   few.erase("ids");
   EXPECT_THAT(mistake([&] { of(few); }), HasSubstr("takes 'ids'"));
   many.emplace("mask", classes({3, 2, 6}, 2, 1));
-  EXPECT_THAT(mistake([&] { of(many); }), AllOf(HasSubstr("'mask'"), HasSubstr("say 'labels' mask")));
+  EXPECT_THAT(mistake([&] { of(many); }), AllOf(HasSubstr("'mask'"), HasSubstr("give 'labels' mask")));
   unlike.at("labels") = classes({4, 2, 6}, 11, 2);
   EXPECT_THAT(mistake([&] { of(unlike); }), HasSubstr("'labels' has 4"));
   scalar.at("labels") = classes({}, 11, 2);

@@ -60,24 +60,10 @@ class Train : public Command {
       wrong_training("--resume needs the folder of checkpoints; give --checkpoints DIR");
     const bool evaluates = !options_.eval_data.empty() || options_.held_out > 0;
     std::optional<Batches> data;
-    if (trains || (options_.dry_run && !options_.data.empty())) {
-      const Progress progress(console, "reading data");
-      if (options_.data.empty())
-        wrong_training(
-            "there is no data; give --data x.npz, whose arrays have one slice for each step, or --data corpus.txt");
-      data = Batches::open(options_.data, model, training, options_.batches(false, run_.memory.bytes()));
-      if (trains) steps_ = data->steps(options_.steps);
-      evaluated_ = batches_to_evaluate(model, training);
-      plan_.add_sizes(plan, model.inputs(), data->extents());
-      training.label_dims = data->label_dims();
-    } else if (options_.dry_run) {
-      if (options_.batch || options_.sequence)
-        wrong_training(
-            "--batch and --sequence say how --data is cut; without data, write --shapes batch=8,sequence=64");
-      std::string note;
-      plan.shapes = model.complete(plan.shapes, &note);
-      if (!note.empty()) console.note("note: " + note);
-    }
+    if (trains || (options_.dry_run && !options_.data.empty()))
+      data = open_data(console, model, training, plan, trains);
+    else if (options_.dry_run)
+      assume_sizes(console, model, plan);
     training.sizes = plan.shapes;
     plan.shapes.clear();  // the step has these sizes only
     if (trains) checkpoints_ = open_checkpoints(console);
@@ -96,6 +82,29 @@ class Train : public Command {
   }
 
  private:
+  // The data to train on and to evaluate, and what follows from them: steps, sizes, and the extents of labels.
+  Batches open_data(const Console& console, const Model& model, Training& training, Plan& plan, bool trains) {
+    const Progress progress(console, "reading data");
+    if (options_.data.empty())
+      wrong_training(
+          "there is no data; give --data x.npz, whose arrays have one slice for each step, or --data corpus.txt");
+    Batches data = Batches::open(options_.data, model, training, options_.batches(false, run_.memory.bytes()));
+    if (trains) steps_ = data.steps(options_.steps);
+    evaluated_ = batches_to_evaluate(model, training);
+    plan_.add_sizes(plan, model.inputs(), data.extents());
+    training.label_dims = data.label_dims();
+    return data;
+  }
+
+  // A dry run without data takes the sizes that are given, and usual ones.
+  void assume_sizes(const Console& console, const Model& model, Plan& plan) const {
+    if (options_.batch || options_.sequence)
+      wrong_training("--batch and --sequence say how --data is cut; without data, write --shapes batch=8,sequence=64");
+    std::string note;
+    plan.shapes = model.complete(plan.shapes, &note);
+    if (!note.empty()) console.note("note: " + note);
+  }
+
   void require_outputs(const Console& console) const {
     if (!console.speaks()) return;
     std::vector<std::string> paths = {options_.memory_plan};  // all that a dry run writes
@@ -200,10 +209,10 @@ class Train : public Command {
     setup.compile.run = run_.planned(console, setup.mesh, !options_.dry_run);
     setup.compile.run.checkpoints = !options_.checkpoints.empty();
     setup.evaluation = evaluation_;
-    setup.process_limit = run_.memory.bytes();
-    if (setup.process_limit == 0 && !options_.dry_run) {
+    setup.compile.memory_limit = run_.memory.bytes();
+    if (setup.compile.memory_limit == 0 && !options_.dry_run) {
       const int here = console.connection ? console.connection->launch().local_size : 1;  // processes
-      setup.process_limit = machine_memory() / static_cast<size_t>(here);
+      setup.compile.memory_limit = machine_memory() / static_cast<size_t>(here);
     }
     setup.observer = &observer;
     setup.name = option_of_setting;
@@ -253,9 +262,8 @@ class Train : public Command {
     const SessionOptions session_options = options.session;
     Trainer trainer(written_, std::move(programs), std::move(data), std::move(options));
     const int64_t ranks = run_.ranks_of_process(console, program.mesh());
-    int64_t process = trainer.process_bytes();
-    if (console.connection) process = std::ranges::max(console.connection->from_all(process));
-    const MemoryClasses memory(step, program, trainer.peak_bytes(), evaluation_bytes, ranks, process + process_beside);
+    const MemoryClasses memory(step, program, trainer.peak_bytes(), evaluation_bytes, ranks,
+                               trainer.process_bytes() + process_beside);
     tell_selection(console, step);
     console.note(program.summary());
     console.note(memory_line(step, program, memory, trainer.session().threads_per_rank()));
@@ -338,7 +346,7 @@ class Train : public Command {
 
   std::string model_;
   Model written_;  // with trained parameters; has all initializers
-  int steps_ = 0;
+  int64_t steps_ = 0;
   std::unique_ptr<Checkpoints> checkpoints_;  // until the run takes it
   std::optional<Batches> evaluated_;          // until the run takes them
   std::optional<Training> evaluation_;        // if there is one

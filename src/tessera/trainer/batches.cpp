@@ -151,7 +151,7 @@ void Batches::Impl::compare_with_model(const Training& training, bool are_files_
     if (!are_files_of_tokens && !is_input) label_dims.emplace(array, extents.second);
     if (!is_input && array != labels && !is_compared)
       refuse("the array '" + array + "' of " + source + " is neither an input of the model nor the labels; " +
-             "if it holds the labels, say " + called(name, "labels") + " " + array);
+             "if it holds the labels, give " + called(name, "labels") + " " + array);
   }
   const auto found = first.find(labels);
   if (found != first.end()) {
@@ -265,7 +265,7 @@ int64_t Batches::steps(int64_t asked) const {
   const std::string steps = called(impl_->name, "steps");
   if (!there && asked == 0)
     refuse((impl_->draws_samples ? "files of tokens have no end" : impl_->source + " has no end") +
-           "; give the number of steps with " + steps);
+           std::string("; give the number of steps with ") + steps);
   if (!there) return asked;
   if (asked > *there)
     refuse(steps + " says " + std::to_string(asked) + ", but " + impl_->source + " has " + std::to_string(*there) +

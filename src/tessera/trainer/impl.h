@@ -35,7 +35,8 @@ struct Trainer::Impl {
 
   std::map<std::string, std::string> settings_of_states() const;
   void compare_optimizer(const std::string& checkpoint) const;
-  void compare_data(const CheckpointFacts& facts, const std::string& checkpoint, bool other_data);
+  /// Whether a checkpoint was made with these data. Throws a user error if it was not, unless others are accepted.
+  bool has_data_of(const CheckpointFacts& facts, const std::string& checkpoint, bool other_data) const;
   std::string save();
 
   struct Trained {
@@ -50,8 +51,8 @@ struct Trainer::Impl {
   SettingName name;
   std::vector<LossTerm> terms;
   bool is_dynamic = false;  // the scale of the loss
-  int64_t process_bytes = 0;
   std::vector<int64_t> peaks;
+  int64_t process_bytes = 0;
   Batches data;
   std::optional<Batches> evaluated;
   int64_t evaluated_batches = 0;

@@ -14,11 +14,7 @@ std::shared_ptr<void> phase_of(const TrainingSetup& setup, const std::string& wh
   return setup.observer ? setup.observer->on_phase(what) : nullptr;
 }
 
-std::string text_of(int64_t bytes) {
-  return bytes_text(static_cast<double>(bytes));
-}
-
-/// What is compiled, whatever the setup's limit.
+/// What is compiled, and how.
 struct Compilation {
   const Model& model;
   const Training& training;
@@ -30,19 +26,18 @@ struct Compilation {
 Program step_within(const Compilation& of, int64_t beside) {
   const TrainingSetup& setup = of.setup;
   trainer::Fitting fitting{of.model, of.training, setup.mesh, setup.plan, setup.compile, setup.name};
-  if (setup.process_limit > 0)
-    fitting.options.memory_limit =
-        std::max(setup.process_limit, static_cast<size_t>(beside) + 1) - static_cast<size_t>(beside);
+  if (const size_t limit = setup.compile.memory_limit; limit > 0)
+    fitting.options.memory_limit = std::max(limit, static_cast<size_t>(beside) + 1) - static_cast<size_t>(beside);
   try {
     const auto phase = phase_of(setup, "compiling");
     return compile(of.step.model, setup.mesh, setup.plan, fitting.options);
   } catch (const Error& error) {
     if (error.stage() != "memory") throw;
     std::string why(error.message());
-    const int all = static_cast<int>(setup.mesh.size()), asked = setup.compile.run.process_ranks;
-    if (const int ranks = asked > 0 ? std::min(asked, all) : all; ranks > 1)
-      why += "; that is of a process with all of its " + std::to_string(ranks) + " ranks";
-    if (beside > 0) why += ", since evaluations take " + text_of(beside) + " beside it";
+    const int ranks = setup.compile.run.process_ranks;
+    const int64_t together = ranks > 0 ? ranks : setup.mesh.size();
+    if (together > 1) why += "; that is of a process with all of its " + std::to_string(together) + " ranks";
+    if (beside > 0) why += ", since evaluations take " + bytes_text(static_cast<double>(beside)) + " beside it";
     const auto phase = phase_of(setup, "looking for a change that fits");
     throw Error(error.kind(), "memory", why + trainer::change_that_fits(fitting));
   }
@@ -56,6 +51,7 @@ Program evaluation_of(const Compilation& of, const Program& step) {
   for (Plan::Annotation& annotation : plan.annotations) annotation.optional = true;
   CompileOptions options = of.setup.compile;
   options.observe = nullptr;
+  options.memory_limit = 0;
   options.run.checkpoints = false;
   options.sharing = step;
   const auto phase = phase_of(of.setup, "compiling the evaluation");
@@ -74,21 +70,21 @@ int64_t bytes_beside(const Program& evaluation, const Program& step) {
 TrainingPrograms compile_training(const Model& model, const Training& training, const TrainingStep& step,
                                   const TrainingSetup& setup) {
   const Compilation of{model, training, step, setup};
-  if (!setup.evaluation) return {training, step, step_within(of, 0), std::nullopt, 0};
+  if (!setup.evaluation) return {training, step, step_within(of, 0), std::nullopt, 0, 0};
   // The step decides how states are stored, which does not depend on a limit; how much it may take itself is known only
   // with the evaluation.
   const bool asks = setup.plan.recompute == "auto" || setup.compile.observe;
   Compilation any = of;
-  any.setup.process_limit = 0;
+  any.setup.compile.memory_limit = 0;
   any.setup.compile.observe = nullptr;
   if (any.setup.plan.recompute == "auto") any.setup.plan.recompute.clear();
   const Program unlimited = step_within(any, 0);
-  TrainingPrograms made{training, step, unlimited, evaluation_of(of, unlimited), 0};
+  TrainingPrograms made{training, step, unlimited, evaluation_of(of, unlimited), 0, 0};
   made.evaluation_bytes = bytes_beside(*made.evaluation, unlimited);
   const int64_t needed = unlimited.process_bytes_with(*made.evaluation);
   made.process_beside = needed - unlimited.process_bytes();
-  const bool fits = setup.process_limit == 0 || static_cast<size_t>(needed) <= setup.process_limit;
-  if (asks || !fits) made.program = step_within(of, made.process_beside);
+  const size_t limit = setup.compile.memory_limit;
+  if (asks || (limit > 0 && static_cast<size_t>(needed) > limit)) made.program = step_within(of, made.process_beside);
   return made;
 }
 

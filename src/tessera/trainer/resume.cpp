@@ -34,14 +34,15 @@ std::optional<int64_t> Trainer::resume(int64_t most, bool other_data) {
     refuse(path + " has made more than the " + std::to_string(most) + " steps of this run; give a larger " +
            called(run.name, "steps") + ", or another folder");
   run.compare_optimizer(path);
+  const bool same_data = run.has_data_of(Checkpoints::facts(path), path, other_data);
   const CheckpointFacts facts = [&] {
     const auto reading = run.phase("reading " + path);
     return Checkpoints::load(*run.session, path);
   }();
   if (connection) connection->require_same(path, facts.run);
   run.first = run.made = facts.step;
-  if (const auto cursor = facts.numbers.find("cursor"); cursor != facts.numbers.end()) run.data.seek(cursor->second);
-  run.compare_data(facts, path, other_data);
+  const auto cursor = facts.numbers.find("cursor");
+  run.data.seek(same_data && cursor != facts.numbers.end() ? cursor->second : 0);
   run.warn_of_checkpoint(run.checkpoints->tidy(step));
   return step;
 }
@@ -82,7 +83,7 @@ std::map<std::string, std::string> Trainer::Impl::settings_of_states() const {
   return {{"optimizer", programs.training.optimizer}, {"average", average}};
 }
 
-void Trainer::Impl::compare_data(const CheckpointFacts& facts, const std::string& checkpoint, bool other_data) {
+bool Trainer::Impl::has_data_of(const CheckpointFacts& facts, const std::string& checkpoint, bool other_data) const {
   std::string differences;
   for (const auto& [setting, own] : data.identity()) {
     const auto saved = facts.texts.find(setting);
@@ -92,12 +93,12 @@ void Trainer::Impl::compare_data(const CheckpointFacts& facts, const std::string
     differences +=
         (differences.empty() ? "" : "; ") + (called(name, setting) + " is " + shown(own)) + " and was " + shown(was);
   }
-  if (differences.empty()) return;
+  if (differences.empty()) return true;
   if (!other_data)
     refuse(checkpoint + " was made with other data: " + differences + "; give the same, or " +
            called(name, "other-data") + ", which begins these data at their first sample");
   warn("other data than before: " + differences);
-  data.seek(0);
+  return false;
 }
 
 std::string Trainer::Impl::save() {

@@ -39,8 +39,9 @@ TrainingSetup setup_of(const Mesh& mesh, const Plan& plan, const TrainerOptions&
   setup.compile.run.checkpoints = options.checkpoints != nullptr;
   int here = 1;  // processes
   if (session.connection) here = setup.compile.run.machine_ranks = session.connection->launch().local_size;
-  setup.compile.run.process_ranks = session.connection ? 1 : 0;
-  setup.process_limit = session.memory_limit > 0 ? session.memory_limit : machine_memory() / static_cast<size_t>(here);
+  setup.compile.run.process_ranks = session.connection ? 1 : 0;  // all
+  setup.compile.memory_limit =
+      session.memory_limit > 0 ? session.memory_limit : machine_memory() / static_cast<size_t>(here);
   setup.observer = options.observer;
   setup.name = options.name;
   return setup;
@@ -70,7 +71,7 @@ Trainer::Impl::Impl(const Model& model, TrainingPrograms programs, Batches data,
     const auto loading = phase("loading weights");
     session = std::make_unique<Session>(this->programs.program, own);
     peaks = session->peak_bytes(inputs);
-    process_bytes = session->process_bytes();
+    process_bytes = largest(session->process_bytes());
   }
   if (evaluated && !this->programs.evaluation)
     throw Error(ErrorKind::user, "train",
@@ -301,12 +302,11 @@ std::optional<int64_t> Trainer::saved_step() const {
 const std::string& Trainer::checkpoint_problem() const {
   return impl_->problem;
 }
-int64_t Trainer::process_bytes() const {
-  return impl_->process_bytes;
-}
-
 const std::vector<int64_t>& Trainer::peak_bytes() const {
   return impl_->peaks;
+}
+int64_t Trainer::process_bytes() const {
+  return impl_->process_bytes;
 }
 const TrainingPrograms& Trainer::programs() const {
   return impl_->programs;
