@@ -90,7 +90,7 @@ struct Generation {
 using TokenObserver = std::function<void(size_t text, int64_t token)>;
 
 /// A decoder on the ranks of a mesh. With a connection, all processes make the same calls and get the same texts. Calls
-/// from several threads take turns.
+/// from several threads take turns; what observes tokens must not generate.
 class Generator {
  public:
   /// Compiles the model for its batch and capacity. Throws user errors: as compile() does; for a model that is not a
@@ -115,10 +115,10 @@ class Generator {
   /// Throws the user error that generate() would throw for these before it runs.
   void require(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options) const;
 
-  const Program& program() const;
+  Program program() const;
   CacheForm form() const;
   /// Why the form is not a better one; "" if it is the best.
-  const std::string& reason() const;
+  std::string reason() const;
   /// Whether the model had no caches, and was given some.
   bool given_caches() const;
   int64_t vocabulary() const;  ///< -1: the model does not say

@@ -94,11 +94,13 @@ class Session {
   /// can be used again after both. With a connection, all processes give the same inputs; outputs are in that of rank
   /// 0, and there are none in the others; and a rank that fails ends the connection.
   ///
-  /// A limit ends the run before the next operator, as if a rank had failed.
+  /// A limit ends the run before the next operator, as if a rank had failed: plans are made anew by later runs. Once a
+  /// rank writes over states, it goes on. The wait for other runs of the session, and making plans, are not cut short.
   Tensors run(const Tensors& inputs, const RunLimits& limits = {});
   /// The same into the caller's memory: `outputs` has tensors of the outputs' types and shapes, whose elements become
   /// the results, and which nobody else may use meanwhile. Outputs that it lacks are not given. Throws a user error for
-  /// a tensor of another type or shape.
+  /// a tensor of another type or shape, and for memory that is an input's or another output's. Where the model runs in
+  /// parts, and where ranks are processes, results are copied there.
   void run_into(const Tensors& inputs, Tensors& outputs, const RunLimits& limits = {});
   /// As run(), on another thread; runs of one session take turns. The future has what run() returns or throws; the
   /// session may end before. Inputs that borrow memory of the caller need it until then.

@@ -20,11 +20,11 @@
 /// compile() gives the program that a session runs, to look at (program.h, explain.h), to write for other machines
 /// (write.h) or to prove (check.h). What else there is:
 ///
-///     training.h     training steps, checkpoints        compare.h         answers against others
-///     generation.h   decoders that continue texts       profile.h         where a run's time went
-///     launch.h       ranks as processes                 collectives.h     what links deliver
-///     inspect.h      what a model has and costs         default_inputs.h  initializers that are inputs
-///     join.h         models that arrive split
+///     trainer.h      training runs over batches         compare.h         answers against others
+///     training.h     training steps, checkpoints        profile.h         where a run's time went
+///     generation.h   decoders that continue texts       collectives.h     what links deliver
+///     launch.h       ranks as processes                 default_inputs.h  initializers that are inputs
+///     inspect.h      what a model has and costs         join.h            models that arrive split
 ///
 /// Everything throws tessera::Error: of kind `user` for what the caller can fix, of kind `running` for the rest.
 namespace tessera {

@@ -19,8 +19,10 @@
 ///     tessera::Training training;
 ///     training.optimizer = "adamw";
 ///     tessera::Batches data = tessera::Batches::open("data.npz", model, training);
-///     tessera::Trainer trainer = tessera::Trainer::make(model, training, std::move(data),
-///     tessera::Mesh::parse("dp=2")); trainer.train({.steps = 100}); trainer.write_parameters("after.npz");
+///     const tessera::Mesh mesh = tessera::Mesh::parse("dp=2");
+///     tessera::Trainer trainer = tessera::Trainer::make(model, training, std::move(data), mesh);
+///     trainer.train({.steps = 100});
+///     trainer.write_parameters("after.npz");
 ///
 /// Where ranks are processes (SessionOptions::connection), all of them make the same calls in the same order; what is
 /// computed is in that of rank 0.
@@ -127,8 +129,9 @@ class Trainer {
   /// if there are none.
   double evaluate();
   /// Saves a checkpoint of the parameters, all other states and the position of the data, while later steps run.
-  /// Returns what went wrong with this or the one before it, of which the observer hears, too; "" if nothing did, or if
-  /// there is no folder.
+  /// Returns what went wrong with the one before it, of which the observer hears, too; "" if nothing did, or if there
+  /// is no folder. Throws a user error where the folder has checkpoints of another run that this one does not go on
+  /// from.
   std::string save();
   /// Waits until all that was saved is written. Returns what went wrong with the last one; "" if nothing did.
   std::string finish();
@@ -149,7 +152,7 @@ class Trainer {
   int64_t skipped() const;     ///< steps that changed no parameter, since then
   /// The step of the last checkpoint that was saved here; nullopt: none. In the process of rank 0.
   std::optional<int64_t> saved_step() const;
-  /// What went wrong with the last checkpoint when the last train() or finish() ended; "" if nothing did.
+  /// What went wrong with the last checkpoint, as far as is known; "" if nothing did.
   const std::string& checkpoint_problem() const;
   /// Bytes of each rank at the peak of a step, weights included, without an evaluation.
   const std::vector<int64_t>& peak_bytes() const;

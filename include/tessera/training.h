@@ -146,8 +146,8 @@ class Checkpoints {
   /// Why other runs are not kept out of the folder (its file system has no locks); "": they are.
   std::string lock_problem() const;
 
-  /// Copies the states that change (SessionOptions::checkpoints), and writes them while the session runs on, which must
-  /// live until that has ended. Waits for an earlier one first. Returns what went wrong with that one; "" if nothing: a
+  /// Copies the states that change (SessionOptions::checkpoints), and writes them while the session runs on; it may end
+  /// before they are written. Waits for an earlier one first. Returns what went wrong with that one; "" if nothing: a
   /// full disk does not end training. In a session with a connection, every process makes this call and the next two.
   std::string save(Session& session, const CheckpointFacts& facts);
   /// To be called after each run: where ranks are processes, a checkpoint becomes valid in a call of this, or of

@@ -208,7 +208,7 @@ TEST_P(RecomputeMistakes, are_named_with_what_would_do) {
   };
   EXPECT_THAT(refusal("acitve3"), AllOf(HasSubstr("'acitve3' matches no result"), HasSubstr("active3")));
   EXPECT_THAT(refusal("active*,"), HasSubstr("empty name"));
-  EXPECT_THAT(refusal("auto"), HasSubstr("--memory-limit"));
+  EXPECT_THAT(refusal("auto"), HasSubstr("memory limit"));
   EXPECT_THAT(refusal("auto:many"), HasSubstr("auto:2e9"));
   EXPECT_THAT(refusal("auto", 1000), HasSubstr("more than the limit"));
   try {

@@ -318,7 +318,7 @@ TEST(SessionOfModel, refuses_what_it_cannot_run_in_parts) {
     at = NonZero (x)
     next = Add (w, w)
   })");
-  EXPECT_THAT(message_of([&] { Session(model, Mesh(), stepped); }), HasSubstr("'w' steps"));
+  EXPECT_THAT(message_of([&] { Session(model, Mesh(), stepped); }), HasSubstr("'w' changes"));
 }
 
 TEST(SessionOfModel, names_nodes_between_parts_that_have_no_name) {

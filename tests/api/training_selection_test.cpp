@@ -233,7 +233,7 @@ TEST_F(TrainingSelections, refuseTiesThatAreNone) {
   for (const auto& [text, part] : std::map<std::string, std::string>{{"val_2", "is not COPY=SOURCE"},
                                                                      {"val_2=embed.weight", "extents"},
                                                                      {"val_1=embed.weight^T", "[6, 6]"},
-                                                                     {"val_2=ids", "no float initializer"},
+                                                                     {"val_2=ids", "not a float initializer"},
                                                                      {"val_2=embed.weigth^T", "did you mean"},
                                                                      {"val_1=val_1", "both are"}}) {
     tied.tie = {text};

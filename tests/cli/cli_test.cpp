@@ -229,7 +229,7 @@ TEST_F(CommandLine, dump_prints_the_machine_program) {
 TEST_F(CommandLine, ranks_compute_on_the_device_that_is_named) {
   for (const char* ranks : {"", " --spawn 2"})
     EXPECT_EQ(tessera("verify " + model_ + " --mesh tp=2 --device simulated" + ranks).code, 0) << ranks;
-  EXPECT_THAT(mistake("run " + model_ + " --mesh tp=2 --device simulated:1x1G"),
+  EXPECT_THAT(mistake("run " + model_ + " --quiet --mesh tp=2 --device simulated:1x1G"),
               HasSubstr("'simulated:1x1G' is a machine with 1 device, but its rank 1 (from 0)"));
   EXPECT_THAT(mistake("run " + model_ + " --device tpu"), HasSubstr("'tpu' must be one of cpu, simulated"));
 }

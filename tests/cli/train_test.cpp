@@ -84,8 +84,9 @@ TEST_F(TrainCommand, refuses_a_checkpoint_of_another_model) {
                     "data.npz --loss mse --labels target --steps 2 --checkpoints " + at("run"))
                 .code,
             0);
-  EXPECT_THAT(mistake("train " + gpt_ + " " + text() + "--quiet --steps 4 --resume --checkpoints " + at("run")),
-              HasSubstr("checkpoint"));
+  EXPECT_THAT(
+      mistake("train " + gpt_ + " " + text() + "--quiet --steps 4 --resume --other-data --checkpoints " + at("run")),
+      HasSubstr("checkpoint"));
 }
 
 TEST_F(TrainCommand, keeps_the_last_checkpoints) {

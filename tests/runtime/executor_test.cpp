@@ -116,7 +116,8 @@ TEST(Executor, SolvesExtentsForSymbols) {
               HasSubstr("input 'z': dimension 0 has extent 3, but the model needs b + c, which no whole c from 0 on "
                         "gives; 'x' dimension 0 says b = 4"));
   Executor half = executor(R"(m (float["b//2"] x) => (float["b//2"] y) { y = Relu (x) })", "dp=2", {{"x", "[dp]"}});
-  EXPECT_THAT(error_of(half, {{"x", floats({3}, {1, 2, 3})}}), HasSubstr("which does not determine b; replace symbols by numbers"));
+  EXPECT_THAT(error_of(half, {{"x", floats({3}, {1, 2, 3})}}),
+              HasSubstr("which does not determine b; replace symbols by numbers"));
   Executor two =
       executor(R"(m (float[b] x, float["2*b"] z) => (float[b] y) { y = Relu (x) })", "dp=2", {{"x", "[dp]"}});
   EXPECT_THAT(error_of(two, {{"x", floats({2}, {1, 2})}, {"z", floats({2}, {1, 2})}}),
@@ -251,7 +252,7 @@ TEST(Executor, NamesTheModelsOwnSizesWhereOneDependsOnData) {
       "");
   EXPECT_THAT(
       error_of(run, {{"limit", Tensor::of<int64_t>(DType::int64, {}, {3})}, {"x", floats({1}, {1})}}),
-      AllOf(HasSubstr("Range producing 'y': the extent 'many' of 'y' depends on data"), HasSubstr("(these are: n)")));
+      AllOf(HasSubstr("Range producing 'y': the extent 'many' of 'y' depends on data"), HasSubstr("(sizes: n)")));
 }
 
 TEST(Executor, SaysWhereWindowsDoNotFit) {

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -6,6 +7,8 @@
 #include <future>
 
 #include "tessera/api/session.h"
+#include "tessera/base/error.h"
+#include "tessera/base/keep.h"
 #include "tessera/checkpoint/checkpoint.h"
 #include "tessera/checkpoint/folder_lock.h"
 #include "tessera/checkpoint/save.h"
@@ -32,6 +35,7 @@ struct Checkpoints::Impl {
   /// checkpoint is whole under its name, by the thread that commits.
   std::atomic<int64_t> saved = kNone;
   std::optional<Saving> saving;
+  pid_t process = ::getpid();  // which saves
 
   static constexpr int64_t kNone = -1;
 
@@ -96,7 +100,12 @@ Checkpoints::Checkpoints(std::filesystem::path folder, int64_t keep, const std::
 }
 
 Checkpoints::~Checkpoints() {
-  if (impl_ && impl_->saving) impl_->saving->phase.wait();
+  if (!impl_ || !impl_->saving) return;
+  // The thread that saves cannot be waited for in a process that was forked from its own.
+  if (impl_->process == ::getpid())
+    impl_->saving->phase.wait();
+  else
+    keep_for_good(std::move(impl_));
 }
 
 std::string Checkpoints::save(Session& session, const CheckpointFacts& facts) {
@@ -127,6 +136,8 @@ std::string Checkpoints::poll() {
 }
 
 std::string Checkpoints::finish() {
+  if (impl_->process != ::getpid())
+    fail("checkpoint", "the checkpoints are saved by the process that this one was forked from");
   constexpr std::chrono::milliseconds kWait{50};  // others, whose wait for this process is bounded, hear from it
   while (impl_->saving)
     if (const auto problem = impl_->advance(kWait)) return *problem;

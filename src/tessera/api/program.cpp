@@ -256,7 +256,7 @@ RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {
     const std::lock_guard lock(impl().known);
     if (const auto known = impl().figures.find({rank, sizes}); known != impl().figures.end()) return known->second;
   }
-  const OfRank of(*impl_, rank, sizes);
+  const OfRank of(impl(), rank, sizes);
   double flops = 0;
   const Graph& graph = *of.program().graph;
   const flow::Flow flow = flow::flow_of(graph);
@@ -270,7 +270,7 @@ RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {
 }
 
 std::vector<int64_t> Program::unlike_ranks() const {
-  const std::vector<int> ranks = compiler::ranks_of_classes(*OfRank(*impl_, 0, {}).programs);
+  const std::vector<int> ranks = compiler::ranks_of_classes(*OfRank(impl(), 0, {}).programs);
   return {ranks.begin(), ranks.end()};
 }
 
@@ -283,7 +283,7 @@ int64_t Program::process_bytes_with(const Program& other) const {
 }
 
 int64_t Program::shared_bytes(int64_t rank, const Program& other) const {
-  const OfRank own(*impl_, rank, {}), beside(other.impl(), rank, {});
+  const OfRank own(impl(), rank, {}), beside(other.impl(), rank, {});
   std::set<std::string> fixed;
   for (const Value* state : beside.states())
     if (std::string text = beside.text_of(state); !text.empty() && !state->changing) fixed.insert(std::move(text));
@@ -294,10 +294,11 @@ int64_t Program::shared_bytes(int64_t rank, const Program& other) const {
 }
 
 std::vector<MemoryMoment> Program::memory_over_time(int64_t rank, const SymbolSizes& sizes) const {
-  const OfRank of(*impl_, rank, sizes);
+  const OfRank of(impl(), rank, sizes);
   const int64_t states = of.state_bytes();
   std::vector<MemoryMoment> moments;
-  for (const runtime::MemoryMoment& moment : runtime::memory_over_time({of.programs, of.sizes, impl().sizing}, of.rank)) {
+  for (const runtime::MemoryMoment& moment :
+       runtime::memory_over_time({of.programs, of.sizes, impl().sizing}, of.rank)) {
     const auto activations = static_cast<int64_t>(moment.use.activations),
                gradients = static_cast<int64_t>(moment.use.gradients);
     moments.push_back({moment.operation, states, activations, gradients,
@@ -307,7 +308,7 @@ std::vector<MemoryMoment> Program::memory_over_time(int64_t rank, const SymbolSi
 }
 
 std::string Program::machine(int64_t rank, const SymbolSizes& sizes, const SessionOptions& options) const {
-  const OfRank of(*impl_, rank, sizes);
+  const OfRank of(impl(), rank, sizes);
   runtime::ExecutorOptions asked;
   asked.device = options.device;
   asked.threads_per_rank = options.threads_per_rank;

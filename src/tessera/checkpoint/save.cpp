@@ -42,7 +42,7 @@ std::optional<std::string> failure_of(const std::function<void()>& action) {
   } catch (const fs::filesystem_error& error) {
     return error.what();
   } catch (const Error& error) {  // of AtomicFile and MappedFile
-    if (std::string_view(error.what()).starts_with("[internal]")) throw;
+    if (error.stage() == "internal") throw;
     return error.what();
   }
   return std::nullopt;

@@ -164,6 +164,7 @@ class HeldBatches : public ArrayBatches {
  public:
   HeldBatches(const std::string& what, std::map<std::string, Tensor> arrays)
       : ArrayBatches(what, dims_of(arrays)), arrays_(std::move(arrays)) {
+    for (const auto& [name, array] : arrays_) array.require_whole(name);
     for (const auto& [name, array] : arrays_)
       if (bits_of(array.dtype) % 8 != 0 || array.dtype == DType::string)
         fail("data", "{}: '{}' has elements of a type that cannot be cut into steps; give whole bytes", what, name);
@@ -199,9 +200,10 @@ class MadeBatches : public Batches::Maker {
   Batch make(int64_t step) const override {
     check(step >= 0, "steps count from 0");
     if (count_ && step >= *count_)
-      fail("data", "{}: has {} steps, but step {} is asked for (the first is 0); ask for fewer steps", what_, *count_,
+      fail("data", "{}: has {} steps, but step {} is requested (the first is 0); request fewer steps", what_, *count_,
            step);
     Batch batch{step, step + 1, 0, make_(step)};
+    for (const auto& [name, array] : batch.tensors) array.require_whole(name);
     for (const auto& [name, array] : batch.tensors)
       if (const auto first = dims_.find(name); first == dims_.end() || first->second != array.dims)
         fail("data", "{}: '{}' of step {} has other extents than that of step 0; make all steps alike", what_, name,

@@ -10,6 +10,7 @@
 
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
+#include "tessera/base/unmoved.h"
 #include "tessera/generate/decoder.h"
 #include "tessera/generate/decoder_ports.h"
 #include "tessera/launch/engines.h"
@@ -93,7 +94,9 @@ struct Generator::Impl {
   std::string reason;
   bool given = false;
   int64_t vocabulary = -1, cache_bytes = 0;
-  std::unique_ptr<std::mutex> generating = std::make_unique<std::mutex>();  // texts are of one call at a time
+  /// Calls take turns; an observer may ask, but not generate.
+  std::unique_ptr<std::recursive_mutex> turn = std::make_unique<std::recursive_mutex>();
+  bool generates = false;
 
   generate::DecoderSource source() const { return {model, mesh, plan, options, compile_options, session, ports}; }
 
@@ -117,7 +120,7 @@ struct Generator::Impl {
       return held_in(model, ports, options, capacity);
     } catch (const Error& error) {
       // Caches too large for any memory are no trait of the model: the caller is told.
-      const bool is_too_large = std::string_view(error.what()).starts_with("[memory]");
+      const bool is_too_large = error.stage() == "memory";
       if (error.kind() != ErrorKind::user || is_too_large) throw;
       why_not = error.what();
       return std::nullopt;
@@ -266,6 +269,27 @@ struct Generator::Impl {
   }
 };
 
+namespace {
+
+// A call that generates.
+class Turn {
+ public:
+  template <typename Impl>
+  explicit Turn(Impl& generator) : lock_(*generator.turn), generates_(generator.generates) {
+    if (generates_) fail("generate", "the generator generates, and calls its observer; let that return first");
+    generates_ = true;
+  }
+  ~Turn() { generates_ = false; }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  std::unique_lock<std::recursive_mutex> lock_;
+  bool& generates_;
+};
+
+}  // namespace
+
 Generator::Generator(const Model& model, const Mesh& mesh, const Plan& plan, const GeneratorOptions& options,
                      const CompileOptions& compile_options, const SessionOptions& session) {
   require_options(options);
@@ -289,12 +313,12 @@ Generator::Generator(Generator&&) noexcept = default;
 Generator& Generator::operator=(Generator&&) noexcept = default;
 
 void Generator::require(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options) const {
-  const std::lock_guard lock(*impl_->generating);
+  const Turn turn(unmoved(impl_));
   impl_->require_prompts(prompts, options);
 }
 
 void Generator::prepare(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options) {
-  const std::lock_guard lock(*impl_->generating);
+  const Turn turn(unmoved(impl_));
   impl_->require_prompts(prompts, options);
   const std::vector<std::vector<size_t>> groups = impl_->groups_of(prompts);
   if (!groups.empty()) impl_->prepared(groups.front(), prompts);
@@ -302,7 +326,7 @@ void Generator::prepare(const std::vector<std::vector<int64_t>>& prompts, const 
 
 Generation Generator::generate(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options,
                                const TokenObserver& observe) {
-  const std::lock_guard lock(*impl_->generating);
+  const Turn turn(unmoved(impl_));
   impl_->require_prompts(prompts, options);
   Generation made;
   made.texts.resize(prompts.size());
@@ -327,32 +351,50 @@ Model held_decoder(const Model& model, const GeneratorOptions& options) {
   return api::model_of(model, std::move(held.model));
 }
 
-const Program& Generator::program() const {
-  return impl_->loaded().program();
+Program Generator::program() const {
+  const Generator::Impl& held = unmoved(impl_);
+  const std::lock_guard lock(*held.turn);
+  return held.loaded().program();
 }
 CacheForm Generator::form() const {
-  return impl_->form;
+  const Generator::Impl& held = unmoved(impl_);
+  const std::lock_guard lock(*held.turn);
+  return held.form;
 }
-const std::string& Generator::reason() const {
-  return impl_->reason;
+std::string Generator::reason() const {
+  const Generator::Impl& held = unmoved(impl_);
+  const std::lock_guard lock(*held.turn);
+  return held.reason;
 }
 bool Generator::given_caches() const {
-  return impl_->given;
+  const Generator::Impl& held = unmoved(impl_);
+  const std::lock_guard lock(*held.turn);
+  return held.given;
 }
 int64_t Generator::vocabulary() const {
-  return impl_->vocabulary;
+  const Generator::Impl& held = unmoved(impl_);
+  const std::lock_guard lock(*held.turn);
+  return held.vocabulary;
 }
 int64_t Generator::capacity() const {
-  return impl_->options.capacity;
+  const Generator::Impl& held = unmoved(impl_);
+  const std::lock_guard lock(*held.turn);
+  return held.options.capacity;
 }
 int64_t Generator::cache_bytes() const {
-  return impl_->cache_bytes;
+  const Generator::Impl& held = unmoved(impl_);
+  const std::lock_guard lock(*held.turn);
+  return held.cache_bytes;
 }
 int64_t Generator::process_bytes() const {
-  return impl_->loaded().session().process_bytes();
+  const Generator::Impl& held = unmoved(impl_);
+  const std::lock_guard lock(*held.turn);
+  return held.loaded().session().process_bytes();
 }
 int Generator::threads_per_rank() const {
-  return impl_->loaded().session().threads_per_rank();
+  const Generator::Impl& held = unmoved(impl_);
+  const std::lock_guard lock(*held.turn);
+  return held.loaded().session().threads_per_rank();
 }
 
 }  // namespace v1

@@ -81,6 +81,7 @@ bool with_class_of(DType dtype, Use use) {
 
 std::optional<Tensor> exactly_as(const Tensor& tensor, DType to) {
   if (tensor.dtype == to) return tensor;
+  tensor.require_whole("");
   Tensor made;
   const bool exact = with_class_of(tensor.dtype, [&]<typename From>(From) {
     return with_class_of(to, [&]<typename To>(To) {

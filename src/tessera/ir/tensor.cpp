@@ -8,6 +8,7 @@
 
 #include "tessera/base/checked.h"
 #include "tessera/base/error.h"
+#include "tessera/ir/aligned.h"
 #include "tessera/ir/pages.h"
 
 namespace tessera {
@@ -78,6 +79,9 @@ Tensor Tensor::copy_of(DType dtype, Dims dims, const void* source, size_t bytes)
 Tensor Tensor::borrow(DType dtype, Dims dims, const void* data, size_t bytes, std::shared_ptr<const void> owner) {
   Tensor tensor{dtype, std::move(dims), std::move(owner), static_cast<const std::byte*>(data), bytes};
   tensor.require_whole("");
+  if (!is_aligned(tensor))
+    fail("tensor", "the elements of a tensor of {} begin at an address that is no multiple of their size; copy them",
+         name_of(tensor.dtype));
   return tensor;
 }
 

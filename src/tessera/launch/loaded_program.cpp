@@ -6,6 +6,7 @@
 #include "tessera/launch/engines.h"
 #include "tessera/launch/flight_record.h"
 #include "tessera/launch/handshake.h"
+#include "tessera/runtime/run_limits.h"
 
 namespace tessera::launch {
 
@@ -25,6 +26,7 @@ LoadedProgram::LoadedProgram(const std::shared_ptr<const runtime::RankPrograms>&
 }
 
 Error LoadedProgram::with_record(const Error& error) const {
+  if (error.stage() == runtime::RunLimits::kStage) return error;  // it was meant to end
   return Error(error.kind(), error.stage(),
                std::string(error.message()) + record_flights(flight_record_, error.what(), executor_->flights()));
 }

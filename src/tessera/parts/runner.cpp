@@ -71,19 +71,21 @@ bool means(const compiler::AnnotationRequest& request, const Graph& graph, bool 
 
 Runner::Runner(std::shared_ptr<const SegmentedModel> model, compiler::ProgramOptions options, Load load,
                bool over_processes)
-    : Runner(std::move(model), std::move(options), std::move(load), over_processes, 0) {}
+    : Runner(std::move(model), std::move(options), std::move(load), over_processes, 0,
+             std::make_shared<std::shared_ptr<runtime::StateStore>>()) {}
 
 Runner::Runner(std::shared_ptr<const SegmentedModel> model, compiler::ProgramOptions options, Load load_program,
-               bool over_processes, int depth)
+               bool over_processes, int depth, SharedStore states)
     : model_(std::move(model)),
       options_(std::move(options)),
       load_(std::move(load_program)),
       over_processes_(over_processes),
-      depth_(depth) {
+      depth_(depth),
+      states_(std::move(states)) {
   constexpr int kMostDepth = 100;
   check(depth_ < kMostDepth, "a part that has parts has fewer than the whole");
   if (model_->is_one_program()) {
-    whole_.emplace(Made{.model = model_, .loaded = load(model_, options_, {})});
+    whole_.emplace(Made{.model = model_, .loaded = load(model_, options_)});
     return;
   }
   if (model_->runs_in_parts()) {
@@ -101,17 +103,17 @@ Runner::Runner(std::shared_ptr<const SegmentedModel> model, compiler::ProgramOpt
 
 std::unique_ptr<Runner> Runner::nested(std::shared_ptr<const SegmentedModel> model,
                                        compiler::ProgramOptions options) const {
-  return std::unique_ptr<Runner>(new Runner(std::move(model), std::move(options), load_, over_processes_, depth_ + 1));
+  return std::unique_ptr<Runner>(
+      new Runner(std::move(model), std::move(options), load_, over_processes_, depth_ + 1, states_));
 }
 
-// Programs for unlike values share the states that step.
-Runner::Loaded Runner::load(const std::shared_ptr<const SegmentedModel>& model, const compiler::ProgramOptions& options,
-                            const std::list<Made>& others) const {
+Runner::Loaded Runner::load(const std::shared_ptr<const SegmentedModel>& model,
+                            const compiler::ProgramOptions& options) const {
   auto program = std::make_shared<compiler::CompiledProgram>(compiler::compile_program(model, options));
-  const auto other =
-      std::find_if(others.begin(), others.end(), [](const Made& made) { return made.loaded.ranks != nullptr; });
-  const bool shares = other != others.end() && steps_states(*program);
-  return {program, load_(*program, shares ? other->loaded.ranks->executor().store() : nullptr)};
+  if (!steps_states(*program)) return {program, load_(*program, nullptr)};
+  auto ranks = load_(*program, *states_);
+  *states_ = ranks->executor().store();
+  return {program, std::move(ranks)};
 }
 
 // The options as far as they are about this part.
@@ -179,7 +181,7 @@ Runner::Made Runner::make(const Part& part, const Given& given) const {
       made.parts = nested(made.model, options);
       return made;
     }
-    made.loaded = load(made.model, options, part.made);
+    made.loaded = load(made.model, options);
     return made;
   } catch (const Error& error) {
     if (given.values.empty() && given.sizes.empty()) throw;
@@ -258,7 +260,7 @@ Tensors Runner::run_whole(const Tensors& inputs, Tensors& given) {
     run_nested(*parts, inputs, outputs, types);
     return outputs;
   }
-  ran_.push_back(whole_->loaded);
+  ran_.push_back(latest_ = whole_->loaded);
   return whole_->loaded.ranks->recorded(
       [&](runtime::Executor& executor) { return executor.run(inputs, limits_, std::exchange(given, {})); });
 }
@@ -271,7 +273,8 @@ std::vector<Runner::Loaded> Runner::ran() const {
 std::vector<size_t> Runner::peak_bytes(const Tensors& inputs) {
   const std::lock_guard lock(running_);
   if (model_->runs_in_parts() || (whole_ && parts_at(*whole_, inputs)))
-    fail("session", "'{}' runs in parts, each compiled when the one before has run; run it first",
+    fail("session",
+         "'{}' runs in parts, which have no common peak; after a run, process_bytes() is that of the last part",
          model_->path.string());
   const auto peaks_of = [](const Loaded& loaded, const Tensors& given) {
     return loaded.ranks->recorded(
@@ -281,13 +284,14 @@ std::vector<size_t> Runner::peak_bytes(const Tensors& inputs) {
   require_inputs(inputs);
   const Given given = given_for(parts_.front(), inputs, {});
   Made& made = made_for(parts_.front(), given);
-  return made.parts ? made.parts->peak_bytes(given.inputs) : peaks_of(made.loaded, given.inputs);
+  if (made.parts) return made.parts->peak_bytes(given.inputs);
+  if (Runner* parts = parts_at(made, given.inputs)) return parts->peak_bytes(given.inputs);
+  return peaks_of(made.loaded, given.inputs);
 }
 
 Runner::Loaded Runner::latest() const {
   const std::lock_guard lock(running_);
-  if (whole_) return whole_->loaded;
-  return ran_.empty() ? Loaded() : ran_.back();
+  return whole_ ? whole_->loaded : latest_;
 }
 
 // `types` gets those of what parts gave.
@@ -309,7 +313,7 @@ void Runner::run_program(Part& part, Tensors& known, Types& types) {
   Made& made = made_for(part, given);
   if (made.parts) return run_nested(*made.parts, given.inputs, known, types);
   if (Runner* parts = parts_at(made, given.inputs)) return run_nested(*parts, given.inputs, known, types);
-  ran_.push_back(made.loaded);
+  ran_.push_back(latest_ = made.loaded);
   const auto run = [&](runtime::Executor& executor) { return executor.run(given.inputs, limits_); };
   for (auto& [name, tensor] : made.loaded.ranks->recorded(run)) known[name] = tensor;
   const compiler::CompiledProgram& program = *made.loaded.program;
@@ -328,6 +332,7 @@ void Runner::run_nested(Runner& inner, const Tensors& given, Tensors& known, Typ
     known[name] = tensor;
   }
   ran_.insert(ran_.end(), inner.ran_.begin(), inner.ran_.end());
+  latest_ = inner.latest_;
 }
 
 // An extent that is an expression becomes a symbol of its own, since a part need not have the symbols in it.

@@ -84,11 +84,13 @@ class Runner {
     Symbols sizes;   ///< for which it is compiled
   };
 
+  /// Whatever the values, the states that step are the same: those of the first program that has any.
+  using SharedStore = std::shared_ptr<std::shared_ptr<runtime::StateStore>>;
+
   Runner(std::shared_ptr<const SegmentedModel> model, compiler::ProgramOptions options, Load load, bool over_processes,
-         int depth);
+         int depth, SharedStore states);
   std::unique_ptr<Runner> nested(std::shared_ptr<const SegmentedModel> model, compiler::ProgramOptions options) const;
-  Loaded load(const std::shared_ptr<const SegmentedModel>& model, const compiler::ProgramOptions& options,
-              const std::list<Made>& others) const;
+  Loaded load(const std::shared_ptr<const SegmentedModel>& model, const compiler::ProgramOptions& options) const;
 
   compiler::ProgramOptions options_for(const SegmentedModel& part) const;
   Given given_for(const Part& part, const Tensors& known, const Types& types) const;
@@ -114,10 +116,12 @@ class Runner {
   const compiler::ProgramOptions options_;
   const Load load_;
   const bool over_processes_;
-  const int depth_;            ///< how many models it is a part of
+  const int depth_;  ///< how many models it is a part of
+  const SharedStore states_;
   std::optional<Made> whole_;  ///< of a model that is compiled before it runs
   std::vector<Part> parts_;
-  std::vector<Loaded> ran_;
+  std::vector<Loaded> ran_;    ///< in the last run
+  Loaded latest_;              ///< that ran, also if a later run has failed before its first program
   runtime::RunLimits limits_;  ///< of the run
   mutable std::mutex running_;
 };

@@ -161,6 +161,28 @@ Symbols Executor::Impl::alike(const Tensors& inputs, const std::function<Symbols
   return symbols;
 }
 
+void Executor::Impl::require_outputs(const Tensors& wanted, const Tensors& inputs, const Symbols& symbols) const {
+  const auto share = [](const Tensor& a, const Tensor& b) {
+    return a.bytes > 0 && b.bytes > 0 && a.data < b.data + b.bytes && b.data < a.data + a.bytes;
+  };
+  const spmd::Program& program = programs->of(team.here().front());
+  for (auto output = wanted.begin(); output != wanted.end(); ++output) {
+    const auto& [name, memory] = *output;
+    const auto port = std::find_if(program.outputs.begin(), program.outputs.end(),
+                                   [&](const spmd::Port& each) { return each.name == name; });
+    if (port == program.outputs.end()) fail("outputs", "the model has no output '{}'", name);
+    const RankPrograms::Output whole = programs->output(static_cast<size_t>(port - program.outputs.begin()));
+    require_fits(name, memory, whole.value->dtype(), bound_dims(*whole.placement->global.shape, symbols));
+    for (const auto& [input, given] : inputs)
+      if (share(memory, given))
+        fail("outputs", "the memory given for the output '{}' is also that of the input '{}'; give another", name,
+             input);
+    for (auto other = std::next(output); other != wanted.end(); ++other)
+      if (share(memory, other->second))
+        fail("outputs", "the outputs '{}' and '{}' are given the same memory; give each its own", name, other->first);
+  }
+}
+
 Executor::Tensors Executor::Impl::take_outputs(const PlanSet& set, const Symbols& symbols, const Tensors& wanted,
                                                bool is_direct) {
   Tensors outputs;
@@ -174,15 +196,12 @@ Executor::Tensors Executor::Impl::take_outputs(const PlanSet& set, const Symbols
       const DType dtype = whole.value->dtype();
       const Dims dims = bound_dims(*whole.placement->global.shape, symbols);
       const auto given = wanted.find(name);
-      if (given != wanted.end()) require_fits(name, given->second, dtype, dims);
       Tensor& output = outputs[name];
       if (output.data) continue;
       output = given != wanted.end() && is_direct
                    ? given->second
                    : pool.take(dtype, dims, fmt::format("the output '{}'", name), arenas);
     }
-    for (const auto& given : wanted)
-      if (!outputs.contains(given.first)) fail("outputs", "the model has no output '{}'", given.first);
     return outputs;
   } catch (...) {
     if (!team.is_all()) team.on_all([failed = std::current_exception()](size_t) { std::rethrow_exception(failed); });
@@ -252,8 +271,11 @@ Executor::Tensors Executor::run(const Tensors& inputs, const RunLimits& limits, 
   impl_->commit();
   Symbols symbols = impl_->alike(inputs, [&] {
     impl_->store->require_whole();
-    return bind_symbols(inputs);
+    const Symbols bound = bind_symbols(inputs);
+    impl_->require_outputs(wanted, inputs, bound);
+    return bound;
   });
+  if (!impl_->options.connected) limits.require_going_on();  // else ranks would wait for this one
   auto& plans = impl_->plan(symbols);
   const RankPrograms& programs = *plans.front()->programs();
   // Ranks of a written program may have values of their own, so it is that of the first rank here.

@@ -48,6 +48,9 @@ struct Executor::Impl {
   /// The sizes that `bind` finds, which are the same for all ranks, as the inputs are, also where each process is given
   /// inputs of its own.
   Symbols alike(const Tensors& inputs, const std::function<Symbols()>& bind);
+  /// Throws a user error unless the caller's memory for outputs fits them, and is apart from the inputs' and each
+  /// other.
+  void require_outputs(const Tensors& wanted, const Tensors& inputs, const Symbols& symbols) const;
   /// Memory for a run's outputs: what the caller wants them in, if ranks can write there directly. Where there is none,
   /// processes that wait for this one are told.
   Tensors take_outputs(const PlanSet& set, const Symbols& symbols, const Tensors& wanted, bool is_direct);

@@ -29,6 +29,7 @@ std::byte* RankMemory::arena(size_t bytes) {
 std::byte* RankMemory::staging(size_t bytes) {
   if (bytes > staging_bytes_) {
     staging_.reset();
+    staging_bytes_ = 0;
     staging_ = device_->allocate_staging(bytes, "the host's copies of inputs and outputs");
     staging_bytes_ = bytes;
   }

@@ -12,13 +12,15 @@ namespace tessera::runtime {
 struct RunLimits {
   using Clock = std::chrono::steady_clock;
 
+  static constexpr const char* kStage = "limit";
+
   std::stop_token stop;
   std::optional<Clock::time_point> deadline;
 
   /// Throws a running error if the run is to end.
   void require_going_on() const {
-    if (stop.stop_requested()) fail_running("run", "the run was stopped by its caller");
-    if (deadline && Clock::now() >= *deadline) fail_running("run", "the run has passed its deadline");
+    if (stop.stop_requested()) fail_running(kStage, "the run was stopped by its caller");
+    if (deadline && Clock::now() >= *deadline) fail_running(kStage, "the run has passed its deadline");
   }
 };
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "tessera/base/unmoved.h"
 #include "tessera/data/batches.h"
 #include "tessera/default_inputs.h"
 #include "tessera/error.h"
@@ -239,69 +240,69 @@ Batches Batches::made_by(std::function<Tensors(int64_t position)> make, std::opt
 }
 
 Batch Batches::next() {
-  return impl_->made(impl_->batches->next());
+  return unmoved(impl_).made(unmoved(impl_).batches->next());
 }
 
 Batch Batches::at(int64_t position) const {
-  Batch batch = impl_->made(impl_->batches->at(position));
+  Batch batch = unmoved(impl_).made(unmoved(impl_).batches->at(position));
   if (const std::string problem = range_problem(batch); !problem.empty()) refuse(problem);
   return batch;
 }
 
 int64_t Batches::position() const {
-  return impl_->batches->cursor();
+  return unmoved(impl_).batches->cursor();
 }
 
 void Batches::seek(int64_t position) {
-  impl_->batches->seek(position);
+  unmoved(impl_).batches->seek(position);
 }
 
 std::optional<int64_t> Batches::count() const {
-  return impl_->batches->count();
+  return unmoved(impl_).batches->count();
 }
 
 int64_t Batches::steps(int64_t asked) const {
   const std::optional<int64_t> there = count();
-  const std::string steps = called(impl_->name, "steps");
+  const std::string steps = called(unmoved(impl_).name, "steps");
   if (!there && asked == 0)
-    refuse((impl_->draws_samples ? "files of tokens have no end" : impl_->source + " has no end") +
+    refuse((unmoved(impl_).draws_samples ? "files of tokens have no end" : unmoved(impl_).source + " has no end") +
            std::string("; give the number of steps with ") + steps);
   if (!there) return asked;
   if (asked > *there)
-    refuse(steps + " says " + std::to_string(asked) + ", but " + impl_->source + " has " + std::to_string(*there) +
-           " steps");
+    refuse(steps + " says " + std::to_string(asked) + ", but " + unmoved(impl_).source + " has " +
+           std::to_string(*there) + " steps");
   return asked ? asked : *there;
 }
 
 Tensors Batches::extents() const {
   Tensors all;
-  for (const auto& [name, dims] : impl_->batches->dims()) all[name].dims = dims;
+  for (const auto& [name, dims] : unmoved(impl_).batches->dims()) all[name].dims = dims;
   return all;
 }
 
 const std::map<std::string, Dims>& Batches::label_dims() const {
-  return impl_->label_dims;
+  return unmoved(impl_).label_dims;
 }
 
 int64_t Batches::labels_per_batch() const {
-  return impl_->labels_per_batch;
+  return unmoved(impl_).labels_per_batch;
 }
 
 Training Batches::complete(const Training& training) const {
   Training made = training;
-  const SymbolSizes sizes = sizes_of(impl_->ports, extents());
+  const SymbolSizes sizes = sizes_of(unmoved(impl_).ports, extents());
   made.sizes.insert(sizes.begin(), sizes.end());
-  made.label_dims = impl_->label_dims;
+  made.label_dims = unmoved(impl_).label_dims;
   return made;
 }
 
 void Batches::prepare_for(const TrainingStep& step) {
-  impl_->inputs = step.model.inputs();
-  impl_->ranges = step.ranges;
+  unmoved(impl_).inputs = step.model.inputs();
+  unmoved(impl_).ranges = step.ranges;
 }
 
 std::string Batches::range_problem(const Batch& batch) const {
-  for (const IndexRange& range : impl_->ranges) {
+  for (const IndexRange& range : unmoved(impl_).ranges) {
     const auto array = batch.tensors.find(range.input);
     if (array == batch.tensors.end() || !is_integer(array->second.dtype)) continue;
     const std::vector<int64_t> elements = array->second.to_int64();
@@ -309,8 +310,9 @@ std::string Batches::range_problem(const Batch& batch) const {
       return (element < 0 || element >= range.count) && element != range.ignored;
     });
     if (wrong == elements.end()) continue;
-    return impl_->source + ": '" + range.input + "' of " + (impl_->draws_samples ? "the batch from sample " : "step ") +
-           std::to_string(batch.first) + " (the first is 0) holds " + std::to_string(*wrong) + " at " +
+    return unmoved(impl_).source + ": '" + range.input + "' of " +
+           (unmoved(impl_).draws_samples ? "the batch from sample " : "step ") + std::to_string(batch.first) +
+           " (the first is 0) holds " + std::to_string(*wrong) + " at " +
            place_text(wrong - elements.begin(), array->second.dims) + "; " + range.meaning + " are 0 to " +
            std::to_string(range.count - 1) +
            (range.ignored ? ", and " + std::to_string(*range.ignored) + " does not count" : "");
@@ -319,11 +321,11 @@ std::string Batches::range_problem(const Batch& batch) const {
 }
 
 void Batches::verify(const std::function<bool()>& stops) const {
-  impl_->batches->verify(stops);
+  unmoved(impl_).batches->verify(stops);
 }
 
 const std::map<std::string, std::string>& Batches::identity() const {
-  return impl_->identity;
+  return unmoved(impl_).identity;
 }
 
 }  // namespace v1

@@ -53,6 +53,7 @@ struct Trainer::Impl {
   bool is_dynamic = false;  // the scale of the loss
   std::vector<int64_t> peaks;
   int64_t process_bytes = 0;
+  bool beside_other = false;  // the folder of checkpoints has those of another run
   Batches data;
   std::optional<Batches> evaluated;
   int64_t evaluated_batches = 0;

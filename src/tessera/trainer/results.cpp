@@ -1,4 +1,5 @@
 // What a run has trained, as its model's file has it.
+#include "tessera/base/unmoved.h"
 #include "tessera/io/safetensors.h"
 #include "tessera/trainer/impl.h"
 #include "tessera/trainer/words.h"
@@ -40,14 +41,14 @@ Trainer::Impl::Trained Trainer::Impl::trained(bool averaged) {
 }
 
 Tensors Trainer::parameters(bool averaged) {
-  Tensors all = impl_->trained(averaged).parameters;
-  const Tensors& frozen = impl_->programs.step.frozen;
-  if (impl_->speaks()) all.insert(frozen.begin(), frozen.end());
+  Tensors all = unmoved(impl_).trained(averaged).parameters;
+  const Tensors& frozen = unmoved(impl_).programs.step.frozen;
+  if (unmoved(impl_).speaks()) all.insert(frozen.begin(), frozen.end());
   return all;
 }
 
 void Trainer::write_parameters(const std::filesystem::path& path, bool averaged) {
-  Impl& run = *impl_;
+  Impl& run = unmoved(impl_);
   const std::string ending = path.extension().string();
   if (ending != ".npz" && ending != ".safetensors" && ending != ".onnx")
     refuse("'" + path.string() + "' must end in .npz, .safetensors or .onnx, which says what is written");

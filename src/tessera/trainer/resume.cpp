@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <set>
 
+#include "tessera/base/unmoved.h"
 #include "tessera/trainer/impl.h"
 #include "tessera/trainer/words.h"
 
@@ -15,7 +16,7 @@ using trainer::refuse;
 
 // Rank 0 chooses, since folders may look different to others: files arrive late on a file system that is shared.
 std::optional<int64_t> Trainer::resume(int64_t most, bool other_data) {
-  Impl& run = *impl_;
+  Impl& run = unmoved(impl_);
   if (!run.checkpoints) refuse("there is no folder of checkpoints to go on from; give one");
   if (run.made > 0) refuse("the run has made " + std::to_string(run.made) + " steps; go on before the first one");
   const std::filesystem::path folder = run.checkpoints->folder();
@@ -28,6 +29,7 @@ std::optional<int64_t> Trainer::resume(int64_t most, bool other_data) {
   }
   constexpr int64_t kNone = -1;
   const int64_t step = connection ? connection->from_first(latest.value_or(kNone)) : latest.value_or(kNone);
+  run.beside_other = false;
   if (step == kNone) return std::nullopt;
   const std::string path = Checkpoints::at(folder, step).string();
   if (most > 0 && step > most)
@@ -103,6 +105,9 @@ bool Trainer::Impl::has_data_of(const CheckpointFacts& facts, const std::string&
 
 std::string Trainer::Impl::save() {
   if (!checkpoints) return "";
+  if (beside_other)
+    refuse(checkpoints->folder().string() +
+           " has checkpoints of another run; resume() from them, or give another folder");
   CheckpointFacts facts;
   facts.step = made;
   facts.numbers["cursor"] = data.position();
@@ -112,6 +117,7 @@ std::string Trainer::Impl::save() {
   const std::string wrong = checkpoints->save(*session, facts);
   saving.reset();
   warn_of_checkpoint(wrong);
+  problem.clear();  // the next one is under way
   return wrong;
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "tessera/base/unmoved.h"
 #include "tessera/ir/pages.h"
 #include "tessera/trainer/impl.h"
 #include "tessera/trainer/words.h"
@@ -73,12 +74,15 @@ Trainer::Impl::Impl(const Model& model, TrainingPrograms programs, Batches data,
     peaks = session->peak_bytes(inputs);
     process_bytes = largest(session->process_bytes());
   }
+  if (checkpoints) beside_other = largest(speaks() && !Checkpoints::steps(checkpoints->folder()).empty()) > 0;
   if (evaluated && !this->programs.evaluation)
     throw Error(ErrorKind::user, "train",
                 "there are batches to evaluate, but no program that does; compile the run with an evaluation");
   if (!evaluated || !this->programs.evaluation) return;
-  const int64_t there = evaluated->count().value_or(0);
-  evaluated_batches = options.evaluated_batches > 0 ? std::min(options.evaluated_batches, there) : there;
+  const int64_t asked = options.evaluated_batches;
+  const std::optional<int64_t> there = evaluated->count();
+  if (!there && asked == 0) refuse("the batches to evaluate have no end; say how many an evaluation takes");
+  evaluated_batches = asked > 0 ? std::min(asked, there.value_or(asked)) : *there;
   prepare_evaluations();
 }
 
@@ -219,13 +223,17 @@ Trainer Trainer::make(const Model& model, const Training& training, Batches data
 }
 
 StepFigures Trainer::step() {
-  impl_->step(nullptr);
-  if (impl_->checkpoints) impl_->warn_of_checkpoint(impl_->checkpoints->poll());
-  return impl_->last;
+  unmoved(impl_).step(nullptr);
+  Impl& run = unmoved(impl_);
+  if (!run.checkpoints) return run.last;
+  const std::string wrong = run.checkpoints->poll();
+  run.warn_of_checkpoint(wrong);
+  if (!wrong.empty()) run.problem = wrong;
+  return run.last;
 }
 
 double Trainer::evaluate() {
-  Impl& run = *impl_;
+  Impl& run = unmoved(impl_);
   if (!run.evaluation) refuse("there is nothing to evaluate; give batches for evaluations");
   // The loss over all labels of the batches together.
   std::vector<double> sums(run.terms.size()), counts(run.terms.size());
@@ -251,19 +259,19 @@ double Trainer::evaluate() {
 }
 
 std::string Trainer::save() {
-  return impl_->save();
+  return unmoved(impl_).save();
 }
 
 std::string Trainer::finish() {
-  Impl& run = *impl_;
+  Impl& run = unmoved(impl_);
   if (!run.checkpoints) return "";
   const auto writing = run.phase("writing the checkpoint");
-  run.problem = run.checkpoints->finish();
+  if (const std::string wrong = run.checkpoints->finish(); !wrong.empty()) run.problem = wrong;
   return run.problem;
 }
 
 bool Trainer::train(const TrainingSchedule& schedule) {
-  Impl& run = *impl_;
+  Impl& run = unmoved(impl_);
   const int64_t steps = run.data.steps(schedule.steps);
   const auto evaluates_after = [&](int64_t step) {
     return run.evaluation && (step == steps || (schedule.evaluate_every > 0 && step % schedule.evaluate_every == 0));
@@ -288,31 +296,31 @@ bool Trainer::train(const TrainingSchedule& schedule) {
 }
 
 int64_t Trainer::steps_made() const {
-  return impl_->made;
+  return unmoved(impl_).made;
 }
 int64_t Trainer::first_step() const {
-  return impl_->first;
+  return unmoved(impl_).first;
 }
 int64_t Trainer::skipped() const {
-  return impl_->skipped;
+  return unmoved(impl_).skipped;
 }
 std::optional<int64_t> Trainer::saved_step() const {
-  return impl_->checkpoints ? impl_->checkpoints->saved() : std::nullopt;
+  return unmoved(impl_).checkpoints ? unmoved(impl_).checkpoints->saved() : std::nullopt;
 }
 const std::string& Trainer::checkpoint_problem() const {
-  return impl_->problem;
+  return unmoved(impl_).problem;
 }
 const std::vector<int64_t>& Trainer::peak_bytes() const {
-  return impl_->peaks;
+  return unmoved(impl_).peaks;
 }
 int64_t Trainer::process_bytes() const {
-  return impl_->process_bytes;
+  return unmoved(impl_).process_bytes;
 }
 const TrainingPrograms& Trainer::programs() const {
-  return impl_->programs;
+  return unmoved(impl_).programs;
 }
 Session& Trainer::session() {
-  return *impl_->session;
+  return *unmoved(impl_).session;
 }
 
 }  // namespace v1

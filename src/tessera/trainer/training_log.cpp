@@ -2,6 +2,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/unmoved.h"
 #include "tessera/io/atomic_file.h"
 #include "tessera/io/event_file.h"
 #include "tessera/trainer.h"
@@ -50,12 +51,12 @@ TrainingLog::TrainingLog(const std::filesystem::path& metrics, const std::filesy
     : impl_(std::make_unique<Impl>()) {
   if (!metrics.empty()) {
     if (first > 0) keep_lines_before(metrics, first);
-    impl_->metrics.reset(std::fopen(metrics.c_str(), first > 0 ? "a" : "w"));
-    if (!impl_->metrics) trainer::refuse("'" + metrics.string() + "' cannot be written");
+    unmoved(impl_).metrics.reset(std::fopen(metrics.c_str(), first > 0 ? "a" : "w"));
+    if (!unmoved(impl_).metrics) trainer::refuse("'" + metrics.string() + "' cannot be written");
   }
   if (events.empty()) return;
-  impl_->events = std::make_unique<EventFile>(events);
-  if (goes_on) impl_->events->begin_at(first);
+  unmoved(impl_).events = std::make_unique<EventFile>(events);
+  if (goes_on) unmoved(impl_).events->begin_at(first);
 }
 
 TrainingLog::~TrainingLog() = default;
@@ -64,7 +65,7 @@ TrainingLog& TrainingLog::operator=(TrainingLog&&) noexcept = default;
 
 void TrainingLog::add(const StepFigures& figures, double utilization, int64_t peak_bytes) {
   const double tokens_per_second = static_cast<double>(figures.labels) / figures.seconds;
-  if (impl_->metrics) {
+  if (unmoved(impl_).metrics) {
     Json line = {{"step", figures.step - 1},          {"loss", figures.loss},
                  {"grad_norm", figures.grad_norm},    {"lr", figures.learning_rate},
                  {"tokens_per_s", tokens_per_second}, {"mfu", utilization},
@@ -72,10 +73,10 @@ void TrainingLog::add(const StepFigures& figures, double utilization, int64_t pe
     for (const auto& [label, value] : figures.terms) line["terms"][label] = value;
     if (figures.loss_scale) line.update({{"loss_scale", *figures.loss_scale}, {"skipped", figures.skipped}});
     const std::string text = line.dump() + "\n";
-    std::FILE* file = impl_->metrics.get();
-    impl_->note_problem(std::fputs(text.c_str(), file) >= 0 && std::fflush(file) == 0, "the metrics");
+    std::FILE* file = unmoved(impl_).metrics.get();
+    unmoved(impl_).note_problem(std::fputs(text.c_str(), file) >= 0 && std::fflush(file) == 0, "the metrics");
   }
-  if (!impl_->events) return;
+  if (!unmoved(impl_).events) return;
   std::vector<std::pair<std::string, double>> scalars = {{"train/loss", figures.loss},
                                                          {"train/grad_norm", figures.grad_norm},
                                                          {"train/learning_rate", figures.learning_rate},
@@ -87,20 +88,20 @@ void TrainingLog::add(const StepFigures& figures, double utilization, int64_t pe
     scalars.emplace_back("train/loss_scale", *figures.loss_scale);
     scalars.emplace_back("train/skipped", figures.skipped ? 1 : 0);
   }
-  impl_->events->add(figures.step - 1, scalars);  // as in the metrics
-  impl_->note_problem(impl_->events->good(), "the events");
+  unmoved(impl_).events->add(figures.step - 1, scalars);  // as in the metrics
+  unmoved(impl_).note_problem(unmoved(impl_).events->good(), "the events");
 }
 
 void TrainingLog::add_evaluation(int64_t step, double loss) {
-  if (!impl_->events) return;
-  impl_->events->add(step, {{"evaluation/loss", loss}});
-  impl_->note_problem(impl_->events->good(), "the events");
+  if (!unmoved(impl_).events) return;
+  unmoved(impl_).events->add(step, {{"evaluation/loss", loss}});
+  unmoved(impl_).note_problem(unmoved(impl_).events->good(), "the events");
 }
 
 std::string TrainingLog::problem() {
-  if (impl_->said) return "";
-  impl_->said = !impl_->wrong.empty();
-  return impl_->wrong;
+  if (unmoved(impl_).said) return "";
+  unmoved(impl_).said = !unmoved(impl_).wrong.empty();
+  return unmoved(impl_).wrong;
 }
 
 }  // namespace v1
