@@ -167,7 +167,8 @@ void Executor::Impl::require_outputs(const Tensors& wanted, const Tensors& input
   };
   const spmd::Program& program = programs->of(team.here().front());
   for (auto output = wanted.begin(); output != wanted.end(); ++output) {
-    const auto& [name, memory] = *output;
+    const std::string& name = output->first;
+    const Tensor& memory = output->second;
     const auto port = std::find_if(program.outputs.begin(), program.outputs.end(),
                                    [&](const spmd::Port& each) { return each.name == name; });
     if (port == program.outputs.end()) fail("outputs", "the model has no output '{}'", name);

@@ -3,8 +3,10 @@
 #include <gloo/transport/tcp/device.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <thread>
 
 #include "tessera/base/error.h"
 #include "tessera/comm/group.h"
@@ -111,6 +113,10 @@ void GlooFabric::connect(GlooContext& context, std::span<const int> members, int
   } catch (const std::exception& error) {
     failure = error.what();
   }
+  // Whoever ends a run closes its connections, maybe before others have heard why.
+  constexpr std::chrono::milliseconds kSlice{10}, kNews{1000};
+  for (auto waited = kSlice; !failure.empty() && !late && !watch_->ended() && waited <= kNews; waited += kSlice)
+    std::this_thread::sleep_for(kSlice);
   watch_->check_alive();
   if (late && failure.empty()) failure = fmt::format("it takes longer than {} ms", join_timeout_.count());
   if (!failure.empty())
