@@ -115,7 +115,7 @@ std::string changed_bytes(Random& random, std::string bytes) {
 class Mutation {
  public:
   /// `donor` provides the inserted content; it may be the model itself.
-  Mutation(onnx::ModelProto& model, onnx::ModelProto& donor, Random& random) : random_(random) {
+  Mutation(tessera::onnx::ModelProto& model, tessera::onnx::ModelProto& donor, Random& random) : random_(random) {
     collect(*model.mutable_graph(), places_);
     for (auto& function : *model.mutable_functions()) collect(function, places_);
     if (&donor == &model) {
@@ -193,8 +193,9 @@ class Mutation {
     Message* here = place.index < 0
                         ? place.reflection().MutableMessage(place.message, place.field)
                         : place.reflection().MutableRepeatedMessage(place.message, place.field, place.index);
-    if (auto* node = dynamic_cast<onnx::NodeProto*>(here); node && below(random_, 2) == 0) {
-      auto& put = dynamic_cast<onnx::NodeProto&>(*copy);  // the operator and attributes, for the operands that are here
+    if (auto* node = dynamic_cast<tessera::onnx::NodeProto*>(here); node && below(random_, 2) == 0) {
+      auto& put = dynamic_cast<tessera::onnx::NodeProto&>(
+          *copy);  // the operator and attributes, for the operands that are here
       put.mutable_input()->CopyFrom(node->input());
       put.mutable_output()->CopyFrom(node->output());
     }
@@ -256,12 +257,12 @@ class Mutation {
   Random& random_;
 };
 
-bool parse(onnx::ModelProto& model, const uint8_t* data, size_t size) {
+bool parse(tessera::onnx::ModelProto& model, const uint8_t* data, size_t size) {
   return model.ParseFromArray(data, static_cast<int>(size)) && model.has_graph();
 }
 
 /// Bytes written; 0 if they do not fit.
-size_t write(const onnx::ModelProto& model, uint8_t* data, size_t max_size) {
+size_t write(const tessera::onnx::ModelProto& model, uint8_t* data, size_t max_size) {
   const size_t size = model.ByteSizeLong();
   if (size > max_size || !model.SerializeToArray(data, static_cast<int>(size))) return 0;
   return size;
@@ -271,7 +272,7 @@ size_t write(const onnx::ModelProto& model, uint8_t* data, size_t max_size) {
 
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
   Random random(seed);
-  onnx::ModelProto model;
+  tessera::onnx::ModelProto model;
   if (below(random, 16) == 0 || !parse(model, data, size)) return LLVMFuzzerMutate(data, size, max_size);
   for (size_t left = 1 + below(random, 3); left > 0; --left) Mutation(model, model, random).run();
   const size_t written = write(model, data, max_size);
@@ -281,7 +282,7 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
 extern "C" size_t LLVMFuzzerCustomCrossOver(const uint8_t* data, size_t size, const uint8_t* other, size_t other_size,
                                             uint8_t* out, size_t max_size, unsigned seed) {
   Random random(seed);
-  onnx::ModelProto model, donor;
+  tessera::onnx::ModelProto model, donor;
   if (!parse(model, data, size) || !parse(donor, other, other_size)) return 0;
   for (size_t left = 1 + below(random, 3); left > 0; --left) Mutation(model, donor, random).run();
   return write(model, out, max_size);

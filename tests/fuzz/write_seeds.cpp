@@ -21,17 +21,17 @@ constexpr size_t kLargestRun = 256 << 10;
 constexpr size_t kLargeWeight = 1 << 10;
 
 std::string with_weights_for_inputs(const std::string& bytes) {
-  onnx::ModelProto model;
+  tessera::onnx::ModelProto model;
   if (!model.ParseFromString(bytes)) return bytes;
-  onnx::GraphProto& graph = *model.mutable_graph();
-  const google::protobuf::RepeatedPtrField<onnx::TensorProto> weights = graph.initializer();
+  tessera::onnx::GraphProto& graph = *model.mutable_graph();
+  const google::protobuf::RepeatedPtrField<tessera::onnx::TensorProto> weights = graph.initializer();
   graph.clear_initializer();
-  for (const onnx::TensorProto& weight : weights) {
+  for (const tessera::onnx::TensorProto& weight : weights) {
     if (weight.ByteSizeLong() < kLargeWeight) {
       *graph.add_initializer() = weight;
       continue;
     }
-    onnx::ValueInfoProto& input = *graph.add_input();
+    tessera::onnx::ValueInfoProto& input = *graph.add_input();
     input.set_name(weight.name());
     auto& type = *input.mutable_type()->mutable_tensor_type();
     type.set_elem_type(weight.data_type());
