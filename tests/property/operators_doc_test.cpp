@@ -14,6 +14,7 @@
 #include "tessera/base/error.h"
 #include "tessera/kernels/kernel.h"
 #include "tessera/ops/op.h"
+#include "tessera/rewrite/lower/functions.h"
 #include "tessera/rewrite/lower/lower.h"
 
 namespace tessera::property {
@@ -144,6 +145,9 @@ Tessera replaces these before it splits a model, so that they have the rules, ty
   std::set<std::string> lowered;
   for (const rewrite::Lowering* lowering : rewrite::all_lowerings())
     lowered.insert(title(lowering->domain, lowering->op_type) + (lowering->applies ? " (some forms)" : ""));
+  for (const Function& function : rewrite::known_functions())
+    if (function.domain != "tessera")
+      lowered.insert(title(function.domain, function.name));  // calls of other functions
   text += fmt::format("{}.\n", fmt::join(lowered, ", "));
   text += R"(
 Einsum, the losses, random operators, BatchNormalization that trains, If, Loop and Scan are rewritten as well

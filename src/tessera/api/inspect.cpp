@@ -16,6 +16,7 @@
 #include "tessera/program_io/written_program.h"
 #include "tessera/rewrite/literal.h"
 #include "tessera/rewrite/lower/lower.h"
+#include "tessera/rewrite/passes.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -44,10 +45,8 @@ std::set<std::string> uncovered_ops(const OnnxModel& model, const Graph& graph, 
       for (const Graph* region : node->regions()) names.merge(uncovered_ops(model, *region, kernels));
       continue;
     }
-    bool local = std::any_of(model.functions.begin(), model.functions.end(),
-                             [&](const Function& function) { return node->is(function.name, function.domain); });
     if (ops::is_data_sized(*node) || (!kernels && rewrite::lowering_of(*node))) continue;
-    bool known = local || ops::find_op(node->op_type, node->domain);
+    bool known = rewrite::inlined_function(model, *node) || ops::find_op(node->op_type, node->domain);
     if (!known || (kernels && !kernels::find_kernel(node->op_type, node->domain))) names.insert(op_name(*node));
   }
   return names;

@@ -23,8 +23,9 @@ std::vector<Value*> labelled_results(const Graph& graph);
 /// The name of a state in which rewriting has stacked parameters has this where their names differ.
 inline constexpr std::string_view kStackMark = "#";
 
-/// Replaces calls of model-local functions by the functions' bodies, except for operators that we know ourselves. Comes
-/// first, because until then attributes may be references whose values only the calls know.
+/// Replaces calls of functions, the model's and those that we know (lower/functions.h), by the functions' bodies,
+/// except for operators of ours. Comes first, because until then attributes may be references whose values only the
+/// calls know.
 void inline_functions(OnnxModel& model);
 /// Whether the function is an operator that we know, whatever its body says: its calls stay.
 bool is_our_own(const Function& function);

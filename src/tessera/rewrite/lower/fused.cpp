@@ -88,11 +88,6 @@ Values matmul_integer_to_float(Lowerer& l) {
                          {l.in(1), l.in(3), l.in(5)}, l.in(6))};
 }
 
-Values dynamic_quantize_matmul(Lowerer& l) {
-  const Values a = quantize_dynamically(l.b, l.in(0));
-  return {scaled_product(l.b, l.node, {a[0], a[1], a[2]}, {l.in(1), l.in(2), l.in(3)}, l.in(4))};
-}
-
 }  // namespace
 
 Value* scaled_product(ops::NodeBuilder& b, const Node& node, const Codes& left, const Codes& right, Value* bias) {
@@ -108,7 +103,6 @@ std::vector<Lowering> fused_lowerings() {
       {"FusedConv", 2, fused_conv},
       {"FusedGemm", 2, fused_gemm},
       {"MatMulIntegerToFloat", 4, matmul_integer_to_float},
-      {"DynamicQuantizeMatMul", 3, dynamic_quantize_matmul},
   };
   for (Lowering& row : rows) row.domain = "com.microsoft";
   return rows;

@@ -6,8 +6,10 @@
 
 #include "tessera/ops/library/node_builder.h"
 
-/// Operators that rewriting replaces by others, once it knows their operands' types: those that ONNX itself defines by
-/// others, and those that are little more.
+/// Operators that rewriting replaces by others, once it knows their operands' types. They are C++ because no function
+/// (functions.h) can say what they become: that has attributes which are computed (the window of LRN, the group of
+/// CausalConvWithState), a permutation or a number of nodes that follows from the rank, tables that are computed while
+/// compiling, or it depends on types, strings, or operands in the middle that may be missing.
 namespace tessera::rewrite {
 
 /// What an operator is lowered with.
@@ -54,17 +56,17 @@ struct Codes {
 /// type.
 Value* scaled_product(ops::NodeBuilder& b, const Node& node, const Codes& left, const Codes& right, Value* bias);
 
-std::vector<Lowering> attention_lowerings();  // lower_attention.cpp: Attention with windows or with its scores
-std::vector<Lowering> experts_lowerings();    // lower_experts.cpp: com.microsoft's MoE
-std::vector<Lowering> fused_lowerings();      // lower_fused.cpp: FusedConv, FusedGemm, DynamicQuantizeMatMul, …
-std::vector<Lowering> image_lowerings();      // lower_image.cpp: CenterCropPad, AffineGrid, Col2Im, MaxUnpool, LRN, …
-std::vector<Lowering> list_lowerings();       // lower_lists.cpp: sequences of tensors
-std::vector<Lowering> microsoft_lowerings();  // lower_microsoft.cpp: what ONNX Runtime's optimizers write
-std::vector<Lowering> qlinear_lowerings();    // lower_qlinear.cpp: what ONNX Runtime's static quantizer writes
-std::vector<Lowering> quantization_lowerings();  // lower_quantization.cpp: DynamicQuantizeLinear, QLinear*, *Integer
-std::vector<Lowering> quantizer_lowerings();     // lower_quantizer.cpp: what its dynamic and 4-bit quantizers write
-std::vector<Lowering> sequence_lowerings();  // lower_sequence.cpp: CausalConvWithState, LinearAttention, SwiGLU, …
-std::vector<Lowering> signal_lowerings();    // lower_signal.cpp: DFT, STFT, windows, MelWeightMatrix
+std::vector<Lowering> attention_lowerings();     // attention.cpp: Attention with windows or with its scores
+std::vector<Lowering> experts_lowerings();       // experts.cpp: com.microsoft's MoE
+std::vector<Lowering> fused_lowerings();         // fused.cpp: FusedConv, FusedGemm, MatMulIntegerToFloat
+std::vector<Lowering> image_lowerings();         // image.cpp: Col2Im, MaxUnpool, LRN, …
+std::vector<Lowering> list_lowerings();          // lists.cpp: sequences of tensors
+std::vector<Lowering> microsoft_lowerings();     // microsoft.cpp: what ONNX Runtime's optimizers write
+std::vector<Lowering> qlinear_lowerings();       // qlinear.cpp: what ONNX Runtime's static quantizer writes
+std::vector<Lowering> quantization_lowerings();  // quantization.cpp: DynamicQuantizeLinear, QLinear*, *Integer
+std::vector<Lowering> quantizer_lowerings();     // quantizer.cpp: what its dynamic and 4-bit quantizers write
+std::vector<Lowering> sequence_lowerings();      // sequence.cpp: CausalConvWithState, LinearAttention, …
+std::vector<Lowering> signal_lowerings();        // signal.cpp: DFT, STFT, windows, MelWeightMatrix
 
 std::vector<const Lowering*> all_lowerings();
 /// The one that applies to the node; null if none does.

@@ -16,44 +16,8 @@ using Values = std::vector<Value*>;
 
 constexpr std::string_view kDomain = "com.microsoft";
 
-Value* last_axis(Lowerer& l, std::string_view type, Values operands, float epsilon) {
-  return l.b.emit(type, std::move(operands), {attribute("axis", int64_t{-1}), attribute("epsilon", epsilon)});
-}
-
-void refuse_result(const Lowerer& l, size_t result) {
-  if (const Value* value = l.node.output(result))
-    fail_node(l.node, "its result '{}' is not computed; leave it out", value->name);
-}
-
-Values simplified_layer_norm(Lowerer& l) {
-  refuse_result(l, 1);
-  std::vector<Attribute> attributes = {attribute("axis", l.node.get_int("axis", -1)),
-                                       attribute("epsilon", l.node.get_float("epsilon", 1e-5F))};
-  return {l.b.emit("RMSNormalization", {l.in(0), l.in(1)}, attributes)};
-}
-
 void require_operand(const Lowerer& l, size_t operand) {
   if (!l.has(operand)) fail_node(l.node, "its operand {} is missing", operand);
-}
-
-// The sum of two branches, and of a bias, normalized; result 3 is the sum.
-Values skip_norm(Lowerer& l, bool simplified) {
-  refuse_result(l, 1);
-  refuse_result(l, 2);
-  Value* sum = l.b.add(l.in(0), l.in(1));
-  const size_t bias = simplified ? 3 : 4;
-  if (l.has(bias)) sum = l.b.add(sum, l.in(bias));
-  const float epsilon = l.node.get_float("epsilon", 1e-12F);
-  Values operands = {sum, l.in(2)};
-  if (!simplified && l.has(3)) operands.push_back(l.in(3));
-  Value* y = last_axis(l, simplified ? "RMSNormalization" : "LayerNormalization", operands, epsilon);
-  return {y, nullptr, nullptr, l.wants(3) ? sum : nullptr};
-}
-Values skip_layer_norm(Lowerer& l) {
-  return skip_norm(l, false);
-}
-Values skip_simplified_layer_norm(Lowerer& l) {
-  return skip_norm(l, true);
 }
 
 /// The operands of EmbedLayerNormalization, of which a quantized one has codes.
@@ -73,8 +37,8 @@ Values embedded(Lowerer& l, const Embedding& of) {
   Value* places = of.has_places && l.has(kPlaces) ? l.in(kPlaces) : l.b.reshape(l.b.range(ids[1]), {1, ids[1]});
   Value* sum = l.b.add(of.floats(kWordTable, l.in(kWords)), of.floats(kPlaceTable, places));
   if (l.has(kSegmentTable) && l.has(kSegments)) sum = l.b.add(sum, of.floats(kSegmentTable, l.in(kSegments)));
-  Value* y = last_axis(l, "LayerNormalization", {sum, of.floats(kScale, nullptr), of.floats(kBias, nullptr)},
-                       l.node.get_float("epsilon", 1e-12F));
+  Value* y = l.b.emit("LayerNormalization", {sum, of.floats(kScale, nullptr), of.floats(kBias, nullptr)},
+                      {attribute("axis", int64_t{-1}), attribute("epsilon", l.node.get_float("epsilon", 1e-12F))});
   Value* lengths = nullptr;
   if (l.wants(1))
     lengths =
@@ -99,21 +63,6 @@ Values quantized_embed_layer_norm(Lowerer& l) {
                     {codes, l.b.as_number(l.in(kScales + which)), l.b.as_number(l.in(kZeroPoints + which))});
   };
   return embedded(l, {floats, false});
-}
-
-Values gelu(Lowerer& l, std::string approximate) {
-  Value* x = l.has(1) ? l.b.add(l.in(0), l.in(1)) : l.in(0);
-  return {l.b.emit("Gelu", {x}, {attribute("approximate", std::move(approximate))})};
-}
-Values fast_gelu(Lowerer& l) {
-  return gelu(l, "tanh");
-}
-Values exact_gelu(Lowerer& l) {
-  return gelu(l, "none");
-}
-
-Values quick_gelu(Lowerer& l) {
-  return {l.b.emit("Swish", {l.in(0)}, {attribute("alpha", l.node.get_float("alpha", 1.702F))})};
 }
 
 // [batch, sequence] positions: given so, or one number that they count from.
@@ -469,14 +418,8 @@ Values group_query_attention(Lowerer& l) {
 
 std::vector<Lowering> microsoft_lowerings() {
   std::vector<Lowering> rows = {
-      {"SkipLayerNormalization", 3, skip_layer_norm},
-      {"SkipSimplifiedLayerNormalization", 3, skip_simplified_layer_norm},
       {"EmbedLayerNormalization", 1, embed_layer_norm},
       {"QEmbedLayerNormalization", 1, quantized_embed_layer_norm},
-      {"FastGelu", 1, fast_gelu},
-      {"BiasGelu", 2, exact_gelu},
-      {"Gelu", 1, exact_gelu},
-      {"QuickGelu", 1, quick_gelu},
       {"RotaryEmbedding", 4, rotary},
       {"FusedMatMul", 2, fused_matmul},
       {"MultiHeadAttention", 1, multi_head_attention},
@@ -485,8 +428,6 @@ std::vector<Lowering> microsoft_lowerings() {
       {"GroupQueryAttention", 1, group_query_attention},
   };
   for (Lowering& row : rows) row.domain = kDomain;
-  // ONNX Runtime gives this one no domain of its own.
-  rows.push_back({"SimplifiedLayerNormalization", 2, simplified_layer_norm});
   return rows;
 }
 

@@ -10,15 +10,6 @@ using ops::fail_node;
 using ops::shape_of;
 using Values = std::vector<Value*>;
 
-Value* swish(Lowerer& l, Value* x, float alpha = 1) {
-  return l.b.emit("Swish", {x}, {attribute("alpha", alpha)});
-}
-
-// y = Swish (a) · b
-Values swiglu(Lowerer& l) {
-  return {l.b.mul(swish(l, l.in(0), l.node.get_float("alpha", 1)), l.in(1))};
-}
-
 // The last k - 1 positions before x [batch, channels, length], or zeros, and then x, under a window of k for each
 // channel; the last k - 1 positions are kept for the next call.
 Values causal_convolution(Lowerer& l) {
@@ -36,7 +27,7 @@ Values causal_convolution(Lowerer& l) {
   Value* y = l.b.emit("Conv", operands, {attribute("group", *channels)});
   const std::string activation = l.node.get_string("activation", "none");
   if (activation == "silu" || activation == "swish")
-    y = swish(l, y);
+    y = l.b.emit("Swish", {y});
   else if (activation != "none")
     fail_node(l.node, "its activation '{}' must be none, silu or swish", activation);
   return {y, l.wants(1) ? l.b.slice(all, 2, x[2], x[2] + kept) : nullptr};
@@ -183,7 +174,6 @@ Value* turned_rows(ops::NodeBuilder& b, Value* x, Value* lengths) {
 
 std::vector<Lowering> sequence_lowerings() {
   return {
-      {"SwiGLU", 2, swiglu},
       {"CausalConvWithState", 2, causal_convolution},
       {"LinearAttention", 3, linear_attention},
       {"ReverseSequence", 2, reverse_sequence},

@@ -7,6 +7,7 @@
 #include "tessera/ir/regions.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/lower/functions.h"
 #include "tessera/rewrite/passes.h"
 
 // Inlines a function's own calls first (so each body is expanded once, however often it is called), then the graph's.
@@ -162,10 +163,12 @@ const Function* inlined_function(const OnnxModel& model, const Node& node) {
     return key_of(function.domain, function.name, function.overload) == key;
   };
   const auto found = std::find_if(model.functions.begin(), model.functions.end(), is_of);
-  return found == model.functions.end() || is_our_own(*found) ? nullptr : &*found;
+  if (found == model.functions.end()) return known_function(node);
+  return is_our_own(*found) ? nullptr : &*found;
 }
 
 void inline_functions(OnnxModel& model) {
+  add_known_functions(model);
   if (model.functions.empty()) return;
   Inliner(model).expand(*model.graph);
   model.functions.clear();

@@ -1,0 +1,79 @@
+#include "tessera/rewrite/lower/functions.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "tessera/ir/regions.h"
+#include "tessera/ir/text.h"
+
+namespace tessera::rewrite {
+namespace {
+
+std::string plain_domain(const std::string& domain) {
+  return domain == "ai.onnx" ? "" : domain;
+}
+
+bool is_of(const Function& function, const Node& node) {
+  return function.name == node.op_type && function.domain == plain_domain(node.domain);
+}
+
+bool takes(const Function& form, const Node& node) {
+  size_t operands = node.inputs.size();
+  while (operands > 0 && !node.inputs[operands - 1]) --operands;
+  return operands <= form.body->inputs.size() &&
+         std::all_of(form.attributes.begin(), form.attributes.end(),
+                     [&](const std::string& name) { return node.find_attribute(name) != nullptr; });
+}
+
+Function copy_of(const Function& function) {
+  return {function.domain,     function.name,     function.overload,      function.body->clone(),
+          function.attributes, function.defaults, function.opset_imports, function.extra};
+}
+
+}  // namespace
+
+const std::vector<Function>& known_functions() {
+  static const std::vector<Function> all = [] {
+    std::vector<Function> functions;
+    for (const FunctionText& source : function_texts()) {
+      // A model's text begins with a graph.
+      OnnxModel model = parse_text("functions () => () {} " + std::string(source.text), source.file);
+      for (Function& function : model.functions) {
+        function.domain = plain_domain(function.domain);
+        functions.push_back(std::move(function));
+      }
+    }
+    return functions;
+  }();
+  return all;
+}
+
+const Function* known_function(const Node& node) {
+  if (!node.overload.empty()) return nullptr;
+  const Function* last = nullptr;
+  for (const Function& form : known_functions()) {
+    if (!is_of(form, node)) continue;
+    if (takes(form, node)) return &form;
+    last = &form;
+  }
+  return last;
+}
+
+void add_known_functions(OnnxModel& model) {
+  std::set<std::pair<std::string, std::string>> own;
+  for (const Function& function : model.functions) own.emplace(plain_domain(function.domain), function.name);
+  std::set<const Function*> added;
+  const auto visit = [&](Node& node) {
+    if (own.contains({plain_domain(node.domain), node.op_type})) return;
+    const Function* form = known_function(node);
+    if (!form) return;
+    node.overload = form->overload;
+    if (added.insert(form).second) model.functions.push_back(copy_of(*form));
+  };
+  for_each_node(*model.graph, visit);
+  for (size_t i = 0; i < model.functions.size(); ++i)
+    for_each_node(*model.functions[i].body, visit);  // which adds some
+}
+
+}  // namespace tessera::rewrite

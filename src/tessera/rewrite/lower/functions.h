@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "tessera/ir/graph.h"
+
+/// Operators that are functions of others: the texts in functions/, which are ONNX's own syntax. An operator has
+/// several forms (overloads) where optional operands or attributes decide what it computes.
+namespace tessera::rewrite {
+
+/// All forms of all of them, in the order of the texts.
+const std::vector<Function>& known_functions();
+
+/// The function that the node calls: the first form that has room for its operands and whose attributes without a
+/// default it gives; if none does, the last form, so that the error says what it lacks. Null: it calls none of them.
+const Function* known_function(const Node& node);
+
+/// Adds to the model's functions those that its nodes call, and names each call's form. Functions that the model brings
+/// itself go first.
+void add_known_functions(OnnxModel& model);
+
+/// A text of functions/, as the build embeds it.
+struct FunctionText {
+  std::string_view file, text;
+};
+std::vector<FunctionText> function_texts();
+
+}  // namespace tessera::rewrite
