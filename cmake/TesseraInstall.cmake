@@ -16,12 +16,14 @@ target_link_libraries(tessera_shared PRIVATE ${folder_libraries})  # for the lib
 target_link_options(tessera_shared PRIVATE LINKER:--version-script,${PROJECT_SOURCE_DIR}/cmake/tessera.map)
 set_target_properties(tessera_shared PROPERTIES LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/tessera.map)
 target_include_directories(tessera_shared INTERFACE
-  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
+  $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>
   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_compile_features(tessera_shared INTERFACE cxx_std_20)
 add_library(tessera::tessera ALIAS tessera_shared)
 
-# The headers: include/, and what its files include from src/, found by following their #include lines.
+# The headers: include/, and what its files include from src/, found by following their #include lines. In the build,
+# links to them stand in one folder, so that what uses the library there finds no others, either.
+file(REMOVE_RECURSE ${PROJECT_BINARY_DIR}/include)
 file(GLOB_RECURSE waiting RELATIVE ${PROJECT_SOURCE_DIR}/include CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/*.h)
 set(seen)
 while(waiting)
@@ -36,6 +38,8 @@ while(waiting)
   endif()
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${path} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/include/${folder})
+  file(CREATE_LINK ${path} ${PROJECT_BINARY_DIR}/include/${header} SYMBOLIC)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
   file(STRINGS ${path} lines REGEX "^#include \"tessera/")
   foreach(line IN LISTS lines)

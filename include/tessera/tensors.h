@@ -35,6 +35,9 @@ struct TensorInfo {
 Tensors read_tensors(const std::filesystem::path& path, const std::string& prefix, const std::vector<TensorInfo>& ports,
                      size_t memory_limit = 0);
 
+/// All arrays of a .npz file, by name. Throws a user error as above.
+Tensors read_tensors(const std::filesystem::path& path, size_t memory_limit = 0);
+
 /// Writes a .npz file, whole or not at all. bfloat16 is written as float32. Throws a user error if the path cannot be
 /// written.
 void write_tensors(const std::filesystem::path& path, const Tensors& tensors);

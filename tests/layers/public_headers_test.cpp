@@ -74,6 +74,18 @@ TEST(PublicHeaders, each_has_an_example) {
   EXPECT_THAT(without, IsEmpty()) << "include it in a program of examples/ that shows what it is for";
 }
 
+TEST(PublicHeaders, the_command_includes_no_others) {
+  const std::set<std::string> installed = installed_headers();
+  std::vector<std::string> others;
+  std::vector<fs::path> sources = files_below(kSourceRoot / "src/tessera/cli", ".cpp");
+  for (const fs::path& header : files_below(kSourceRoot / "src/tessera/cli", ".h")) sources.push_back(header);
+  for (const fs::path& path : sources)
+    for (const std::string& header : included_in(path))
+      if (!header.starts_with("tessera/cli/") && !installed.contains(header))
+        others.push_back(fs::relative(path, kSourceRoot).generic_string() + ": " + header);
+  EXPECT_THAT(others, IsEmpty()) << "what the command needs, others need, too: make it public, or do without";
+}
+
 TEST(PublicHeaders, readers_are_sent_to_no_other_headers) {
   static const std::set<std::string> for_developers = {"architecture.md", "devices.md", "roadmap.md"};
   static const std::regex header(R"(([\w/]*\w\w\.h)\b)");

@@ -103,6 +103,10 @@ Tensors read_tensors(const fs::path& path, const std::string& prefix, const std:
   return tensors;
 }
 
+Tensors read_tensors(const fs::path& path, size_t memory_limit) {
+  return read_npz(path, {nullptr, memory_limit});
+}
+
 void write_tensors(const fs::path& path, const Tensors& tensors) {
   for (const auto& [name, tensor] : tensors) tensor.require_whole(name);
   write_npz(path, {tensors.begin(), tensors.end()});

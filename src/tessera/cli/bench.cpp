@@ -14,7 +14,7 @@
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
 #include "tessera/cli/trace.h"
-#include "tessera/io/atomic_file.h"
+#include "tessera/files.h"
 #include "tessera/profile.h"
 
 namespace tessera::cli {
@@ -174,10 +174,10 @@ class Bench : public Command {
     inputs_.declare(app);
     under(app, Heading::measurement);
     app.add_option("--iterations", iterations_, "the number of runs that are measured")
-        ->check(number_in(Bounds::between(1, 10'000'000)))
+        ->check(number_between(1, 10'000'000))
         ->capture_default_str();
     app.add_option("--warmup", warmup_, "the number of runs before those")
-        ->check(number_in(Bounds::between(0, 10'000'000)))
+        ->check(number_between(0, 10'000'000))
         ->capture_default_str();
     app.add_option("--grow", grown_,
                    "a symbolic size that grows by one at each run, like the length of a cache of keys and values")

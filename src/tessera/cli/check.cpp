@@ -1,6 +1,5 @@
 #include "tessera/check.h"
 
-#include "tessera/base/error.h"
 #include "tessera/cli/command.h"
 #include "tessera/cli/help.h"
 #include "tessera/cli/load_program.h"
@@ -27,7 +26,8 @@ class Check : public Command {
 
   int run(Console& console) override {
     if (accept_ && !Program::is_written(path_))
-      fail("options", "--accept is for a folder that tessera shard wrote, and '{}' is not one; leave it out", path_);
+      throw Error(ErrorKind::user, "options",
+                  "--accept is for a folder that tessera shard wrote, and '" + path_ + "' is not one; leave it out");
     if (!Program::is_written(path_)) models_ = load_models(console, path_);
     const std::vector<std::string> configurations = configurations_asked();
     if (follows_annotations()) {

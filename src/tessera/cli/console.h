@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/base/bytes_text.h"
 #include "tessera/launch.h"
+#include "tessera/memory.h"
 #include "tessera/tessera.h"
 
 namespace tessera::cli {

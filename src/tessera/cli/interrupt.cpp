@@ -14,8 +14,7 @@
 #include <thread>
 
 #include "tessera/cli/command.h"
-#include "tessera/io/atomic_file.h"
-#include "tessera/io/mapped_regions.h"
+#include "tessera/files.h"
 #include "tessera/launch.h"
 
 namespace tessera::cli {

@@ -9,7 +9,7 @@ namespace tessera::cli {
 /// files and end the ranks that it has started. Call this before any other thread starts. Ignored signals stay ignored.
 void end_cleanly_when_interrupted();
 
-/// From now on a mapped file that has become shorter (io/mapped_regions.h) is no SIGBUS, but ends the process after
+/// From now on a mapped file that has become shorter (mapped_file_at) is no SIGBUS, but ends the process after
 /// `fails` has been called with a message, on a thread of its own.
 void fail_when_files_shrink(std::function<void(const std::string& message)> fails);
 

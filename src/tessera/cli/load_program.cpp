@@ -1,9 +1,10 @@
 #include "tessera/cli/load_program.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
-#include "tessera/base/error.h"
 #include "tessera/cli/latency.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/progress.h"
@@ -17,26 +18,31 @@ Model with_states(const Model& model, Plan& plan) {
 Model with_given_values(const Model& model, const InputOptions& inputs, Tensors& arrays) {
   const std::string path = model.path().string(), why = model.why_in_parts();
   if (model.runs_in_parts())
-    fail("run",
-         "the shapes of {} depend on what it computes, so that it runs in parts, each compiled when the one before has "
-         "run; only tessera run and verify do that{}{}",
-         path, why.empty() ? "" : "; the reason is ", why);
+    throw Error(ErrorKind::user, "run",
+                fmt::format("the shapes of {} depend on what it computes, so that it runs in parts, each compiled when "
+                            "the one before has "
+                            "run; only tessera run and verify do that{}{}",
+                            path, why.empty() ? "" : "; the reason is ", why));
   const std::vector<std::string> names = model.value_inputs();
   if (names.empty()) return model;
   if (!inputs.from_file())
-    fail("inputs", "the shapes of {} depend on the elements of its {} {}; give them with --inputs", path,
-         names.size() == 1 ? "input" : "inputs", joined(names, ", "));
+    throw Error(ErrorKind::user, "inputs",
+                fmt::format("the shapes of {} depend on the elements of its {} {}; give them with --inputs", path,
+                            names.size() == 1 ? "input" : "inputs", joined(names, ", ")));
   Tensors values;
   for (const TensorInfo& port : model.inputs()) {
     if (std::find(names.begin(), names.end(), port.name) == names.end()) continue;
     const auto given = arrays.find(port.name);
     if (given == arrays.end())
-      fail("inputs", "the input '{}' is missing, on whose elements shapes depend; give it in {}", port.name,
-           inputs.path);
+      throw Error(ErrorKind::user, "inputs",
+                  fmt::format("the input '{}' is missing, on whose elements shapes depend; give it in {}", port.name,
+                              inputs.path));
     if (given->second.dims.size() != port.shape.size())
-      fail("inputs",
-           "the elements of input '{}' decide shapes, and cannot differ from step to step; give one array for all",
-           port.name);
+      throw Error(
+          ErrorKind::user, "inputs",
+          fmt::format(
+              "the elements of input '{}' decide shapes, and cannot differ from step to step; give one array for all",
+              port.name));
     values.insert(*given);
     arrays.erase(given);
   }
@@ -50,10 +56,12 @@ Model sized_as_needed(const Model& model, Plan& plan, const InputOptions* inputs
   for (const std::string& symbol : sized.symbols()) needed.erase(symbol);
   for (const auto& [symbol, size] : needed)
     if (plan.shapes.erase(symbol) == 0 && inputs && inputs->from_file())
-      fail("inputs",
-           "the shapes of the arrays in {} do not give the size of '{}', which decides how many tensors a sequence "
-           "has; give arrays that fit the model's inputs, or --shapes {}=SIZE",
-           inputs->path, symbol, symbol);
+      throw Error(
+          ErrorKind::user, "inputs",
+          fmt::format(
+              "the shapes of the arrays in {} do not give the size of '{}', which decides how many tensors a sequence "
+              "has; give arrays that fit the model's inputs, or --shapes {}=SIZE",
+              inputs->path, symbol, symbol));
   console.note("note: compiled for " + sizes_text(needed) + " alone, which decides how many tensors a sequence has");
   return sized;
 }
@@ -71,7 +79,9 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
                     const Console& console, const StageObserver& observer, const std::vector<std::string>& fetched,
                     const std::function<void(const Model&)>& check, std::vector<Model> models) {
   auto refuse_fetching = [&] {
-    if (!fetched.empty()) fail("run", "{} is split already, so that its outputs are fixed; leave out --fetch", path);
+    if (!fetched.empty())
+      throw Error(ErrorKind::user, "run",
+                  fmt::format("{} is split already, so that its outputs are fixed; leave out --fetch", path));
   };
   Clock::time_point start = Clock::now();
   if (Program::is_written(path)) {
@@ -96,7 +106,9 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
   }();
   start = Clock::now();
   if (std::optional<Program> program = join_split(console, models, path, plan, arrays)) {
-    if (observer) fail("dump", "{} is split already and goes through no stages; leave out --dump", path);
+    if (observer)
+      throw Error(ErrorKind::user, "dump",
+                  fmt::format("{} is split already and goes through no stages; leave out --dump", path));
     refuse_fetching();
     if (!inputs.from_file()) arrays = inputs.given_for_written(*program);
     return {*program, arrays, std::nullopt, {}, read + milliseconds_since(start)};

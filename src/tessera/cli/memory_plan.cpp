@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tessera/io/atomic_file.h"
+#include "tessera/files.h"
 
 namespace tessera::cli {
 

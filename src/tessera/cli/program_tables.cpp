@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <charconv>
 
-#include "tessera/base/bytes_text.h"
-
 namespace tessera::cli {
 
 void print_collectives(const Console& console, const ProgramSummary& summary) {

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tessera/base/checked.h"
 #include "tessera/cli/command.h"
 #include "tessera/cli/help.h"
 #include "tessera/cli/latency.h"
@@ -11,7 +10,6 @@
 #include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
-#include "tessera/ir/pages.h"
 #include "tessera/join.h"
 
 namespace tessera::cli {
@@ -64,14 +62,13 @@ class StackedOutputs {
       throw Error(ErrorKind::user, "run",
                   "the output '" + name + "' has elements of " + std::to_string(bits_of(output.dtype)) +
                       " bits, which cannot be stacked; leave it out with --fetch");
-    const auto bytes = multiply_if_fits(output.bytes, static_cast<size_t>(steps_));
-    taken_ += bytes.value_or(limit_);
-    if (!bytes || taken_ > limit_)
+    if (output.bytes > (limit_ - taken_) / static_cast<size_t>(steps_))
       throw Error(ErrorKind::user, "run",
                   "the outputs of all steps need more than " + bytes_text(static_cast<double>(limit_)) + ", and '" +
                       name + "' alone " + bytes_text(static_cast<double>(output.bytes)) +
                       " a step; run fewer steps, "
                       "or leave it out with --fetch");
+    taken_ += output.bytes * static_cast<size_t>(steps_);
     Dims dims = output.dims;
     dims.insert(dims.begin(), steps_);
     return Tensor::zeros(output.dtype, dims);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tessera/io/atomic_file.h"
+#include "tessera/files.h"
 
 namespace tessera::cli {
 

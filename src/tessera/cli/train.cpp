@@ -17,7 +17,6 @@
 #include "tessera/cli/train_options.h"
 #include "tessera/cli/training_figures.h"
 #include "tessera/cli/training_report.h"
-#include "tessera/ir/pages.h"
 #include "tessera/trainer.h"
 
 namespace tessera::cli {

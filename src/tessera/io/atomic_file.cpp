@@ -249,14 +249,22 @@ void AtomicFolder::commit() {
   if (!old.empty()) fs::remove_all(old, ignored);
 }
 
-void remove_unfinished() {
-  Unfinished::remove_all();
-}
-
 void write_file(const fs::path& path, std::string_view bytes, Flush flush) {
   AtomicFile file(path);
   file.write(bytes);
   file.commit(flush);
 }
+
+inline namespace v1 {
+
+void write_file(const fs::path& path, std::string_view bytes) {
+  write_file(path, bytes, Flush::yes);
+}
+
+void remove_unfinished() {
+  Unfinished::remove_all();
+}
+
+}  // namespace v1
 
 }  // namespace tessera

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "tessera/files.h"
+
 namespace tessera {
 
 /// Whether commit() waits until the bytes are on the disk. Without that, a power cut may leave an empty file under the
@@ -71,10 +73,7 @@ class AtomicFolder {
   bool committed_ = false;
 };
 
-/// Removes the hidden siblings of all files and folders that this process is writing; for a process about to end.
-void remove_unfinished();
-
-/// Writes `bytes` to `path` atomically.
-void write_file(const std::filesystem::path& path, std::string_view bytes, Flush flush = Flush::yes);
+/// write_file(), with a choice.
+void write_file(const std::filesystem::path& path, std::string_view bytes, Flush flush);
 
 }  // namespace tessera

@@ -61,12 +61,16 @@ void note_unmapped(const void* begin) {
     if (!place->is_free() && place->begin == number_of_address(begin)) place->begin = place->end.load();
 }
 
+inline namespace v1 {
+
 const char* mapped_file_at(const void* address) {
   for (const MappedPlace* place = first_place; place; place = place->next)
     if (place->begin <= number_of_address(address) && number_of_address(address) < place->end)
       return place->path.c_str();
   return nullptr;
 }
+
+}  // namespace v1
 
 bool is_mapped(const std::filesystem::path& path) {
   struct stat status = {};

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <string>
 
+#include "tessera/files.h"
+
 /// The files that this process has mapped. A file that becomes shorter while it is mapped has pages that cannot be read
 /// any more: touching one is the signal SIGBUS, whose handler finds here which file that was.
 namespace tessera {
@@ -22,10 +24,6 @@ struct MappedRegion {
 void note_mapped(const MappedRegion& region);
 /// Takes out the one that begins there, before it is unmapped.
 void note_unmapped(const void* begin);
-
-/// The path of the mapped file at an address; null: there is none. A handler of signals may call it, for an address
-/// whose file stays mapped meanwhile.
-const char* mapped_file_at(const void* address);
 
 /// Whether this process has mapped the file to which a path leads.
 bool is_mapped(const std::filesystem::path& path);

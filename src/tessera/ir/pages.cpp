@@ -61,6 +61,8 @@ void FreePages::operator()(std::byte* memory) const {
     std::free(memory);
 }
 
+inline namespace v1 {
+
 size_t machine_memory() {
   const auto pages = static_cast<size_t>(std::max(sysconf(_SC_PHYS_PAGES), 1L));
   size_t bytes = pages * static_cast<size_t>(std::max(sysconf(_SC_PAGESIZE), 1L));
@@ -74,6 +76,8 @@ size_t machine_memory() {
     bytes = std::min<size_t>(bytes, address_space.rlim_cur);
   return bytes;
 }
+
+}  // namespace v1
 
 Pages allocate_pages(size_t bytes, const char* what) {
   constexpr size_t kLine = 64;

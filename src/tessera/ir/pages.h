@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <memory>
 
+#include "tessera/memory.h"
+
 namespace tessera {
 
 struct FreePages {
@@ -17,9 +19,5 @@ using Pages = std::unique_ptr<std::byte[], FreePages>;
 Pages allocate_pages(size_t bytes, const char* what);
 /// The same, filled with zeros. A large piece takes memory where it is written to, not before.
 Pages allocate_zeros(size_t bytes, const char* what);
-
-/// Bytes of memory of this machine, or the limit of the control group (container) that this process is in, if that is
-/// less.
-size_t machine_memory();
 
 }  // namespace tessera

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+/// Amounts of memory.
+namespace tessera {
+inline namespace v1 {
+
+/// Bytes of memory of this machine, or the limit of the control group (container) that this process is in, if that is
+/// less: what a memory_limit of 0 stands for.
+size_t machine_memory();
+
+/// Bytes as the library's messages write them: "12.5 MiB", with `digits` after the point.
+std::string bytes_text(double bytes, int digits = 1);
+/// Bytes of "512M" or "4G": K, M, G and T are powers of 1024. Nullopt for other text, and for 0.
+std::optional<size_t> parse_bytes(std::string_view text);
+
+}  // namespace v1
+}  // namespace tessera
