@@ -126,6 +126,22 @@ std::vector<float> widened(const Tensor& tensor) {
   return values;
 }
 
+Tensor packed_weight(const PackedLayout& layout, const std::vector<Tensor>& operands) {
+  std::vector<TensorDesc> types;
+  std::vector<const void*> in;
+  for (const Tensor& operand : operands) {
+    types.push_back({operand.dtype, operand.dims});
+    in.push_back(operand.data);
+  }
+  const std::unique_ptr<Kernel> kernel = layout.prepare(types, 1);
+  Tensor packed = Tensor::zeros(DType::uint8, {static_cast<int64_t>(layout.bytes)});
+  AlignedBuffer scratch(kernel->scratch_bytes());
+  void* out = packed.mutable_data();
+  kernel->run({in, std::span(&out, 1), scratch.data()});
+  scratch.check_margin("scratch memory of " + layout.op_type);
+  return packed;
+}
+
 Tensor run_packed_product(const std::string& op_type, const std::string& domain, std::vector<Tensor> inputs,
                           DType dtype, Dims dims, const Attributes& attributes, int threads) {
   Graph graph;
@@ -139,12 +155,11 @@ Tensor run_packed_product(const std::string& op_type, const std::string& domain,
   const auto layout = packed_layout(node, {inputs[1].dtype, inputs[1].dims});
   EXPECT_TRUE(layout.has_value());
   if (!layout) return {};
-  RunOptions pack{.domain = "tessera.cpu"}, use{.attributes = attributes, .domain = "tessera.cpu", .threads = threads};
-  for (const Attribute& attribute : layout->pack_attributes) pack.attributes[attribute.name] = attribute.value;
+  RunOptions use{.attributes = attributes, .domain = "tessera.cpu", .threads = threads};
   for (const Attribute& attribute : layout->use_attributes) use.attributes[attribute.name] = attribute.value;
   std::vector<Tensor> packs = {inputs[1]};
   for (const size_t index : layout->beside) packs.push_back(index < inputs.size() ? inputs[index] : Tensor());
-  inputs[1] = run_kernel_one("PackWeight", packs, DType::uint8, {static_cast<int64_t>(layout->bytes)}, pack);
+  inputs[1] = packed_weight(*layout, packs);
   return run_kernel_one(layout->op_type, inputs, dtype, std::move(dims), use);
 }
 

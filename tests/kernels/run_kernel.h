@@ -7,6 +7,7 @@
 
 #include "tessera/ir/graph.h"
 #include "tessera/ir/tensor.h"
+#include "tessera/kernels/packing.h"
 #include "tessera/kernels/view.h"
 
 namespace tessera::kernels {
@@ -36,6 +37,9 @@ std::vector<Tensor> run_kernel(const std::string& op_type, const std::vector<Ten
 /// The same for one result.
 Tensor run_kernel_one(const std::string& op_type, const std::vector<Tensor>& inputs, DType dtype, Dims dims,
                       const RunOptions& options = {});
+
+/// A weight, with the operands that are packed with it.
+Tensor packed_weight(const PackedLayout& layout, const std::vector<Tensor>& operands);
 
 /// The node's operand 1, and what goes with it, packed as a rank's plan has it; then the packed form's result.
 Tensor run_packed_product(const std::string& op_type, const std::string& domain, std::vector<Tensor> inputs,

@@ -13,26 +13,17 @@ PackedWeights::PackedWeights(Rank& rank, const std::vector<NodeGroup>& groups, c
     if (view) weight = view->base;
     if (!kernels::is_weight(weight) || (view && !view->strides.empty())) continue;
     const kernels::PackedLayout& layout = *group.packed;
-    Node pack;
-    pack.op_type = "PackWeight";
-    pack.domain = layout.domain;
-    pack.attributes = layout.pack_attributes;
-    pack.name = "pack " + weight->name;
-    pack.inputs = {group.root->inputs[1]};
-    std::string key = layout.key;
+    WeightToPack wanted{.weight = weight, .layout = layout, .dims = values.type(operand).dims, .key = layout.key};
     if (view) {
-      const Dims dims = values.type(operand).dims;
-      pack.set("shape", dims);
-      pack.set("begin", view->offset);
-      key += fmt::format(";{} from {}", fmt::join(dims, ","), view->offset);
+      wanted.begin = view->offset;
+      wanted.key += fmt::format(";{} from {}", fmt::join(wanted.dims, ","), view->offset);
     }
     for (const size_t index : layout.beside) {
-      pack.inputs.push_back(group.root->input(index));
-      if (pack.inputs.back()) key += ";" + pack.inputs.back()->name;
+      wanted.beside.push_back(group.root->input(index));
+      if (wanted.beside.back()) wanted.key += ";" + wanted.beside.back()->name;
     }
-    std::vector<const Value*> spared;
-    for (const size_t index : layout.spared) spared.push_back(group.root->input(index));
-    const Tensor& packed = rank.packed(weight, key, pack, layout.bytes, spared);
+    for (const size_t index : layout.spared) wanted.spared.push_back(group.root->input(index));
+    const Tensor& packed = rank.packed(wanted);
     Node node = *group.root;
     node.op_type = layout.op_type;
     node.domain = layout.domain;

@@ -4,12 +4,24 @@
 #include "tessera/bind/kernel_cache.h"
 #include "tessera/bind/machine.h"
 #include "tessera/device/memory_limit.h"
+#include "tessera/kernels/packing.h"
 #include "tessera/mesh/mesh.h"
 
 namespace tessera::bind {
 
 /// Bytes of the largest state whose elements kernels are prepared from, where the host has no use for it otherwise.
 inline constexpr size_t kMostKnown = size_t{64} << 10;
+
+/// A weight that a step reads in a packed form.
+struct WeightToPack {
+  const Value* weight = nullptr;        ///< a state
+  const kernels::PackedLayout& layout;  ///< of the form
+  Dims dims;                            ///< of what is packed, by itself: the shard, or elements of it
+  int64_t begin = 0;                    ///< the first of these elements
+  std::vector<const Value*> beside;     ///< what is packed with it; may be null
+  std::vector<const Value*> spared;     ///< what the packed operator does not read: plain forms may go
+  std::string key;                      ///< equal for equal forms of the weight, with the same values beside it
+};
 
 /// What binding asks of the rank for which it binds a program: who it is, what it computes on, and where its states
 /// are. Where nothing will run, the addresses may be any.
@@ -36,10 +48,8 @@ class Rank {
   /// This rank's shard of a state that never changes: where kernels read it, and where the host does.
   virtual const Tensor& shard(const Value* state) = 0;
   virtual const Tensor& host_shard(const Value* state) = 0;
-  /// The packed form of a state, made by running `pack` (a PackWeight node), whose operands are the state and what is
-  /// packed with it. With an attribute "shape", it packs a tensor of that shape from element "begin" of the shard on.
-  virtual const Tensor& packed(const Value* state, const std::string& key, const Node& pack, size_t bytes,
-                               const std::vector<const Value*>& spared) = 0;
+  /// The packed form of a weight. The rank makes it once.
+  virtual const Tensor& packed(const WeightToPack& wanted) = 0;
   /// This rank's shard of a state that changes.
   virtual StateSlot& slot(const Value* state) = 0;
   /// Gives the slot a spare.

@@ -93,6 +93,8 @@ class Kernel {
 /// Throws a user error naming the operator and the dtype if this kernel does not compute it.
 using KernelFactory = std::unique_ptr<Kernel> (*)(const PrepareContext&);
 
+struct PackedLayout;
+
 struct KernelEntry {
   std::string_view op_type;
   std::string_view domain;
@@ -116,6 +118,9 @@ struct KernelEntry {
   /// A product: the rows of the one result, [rows, columns], are made of the same rows of operand 0, of all of operand
   /// 1 as a matrix, and of what else is added to them.
   bool row_product = false;
+  /// The form in which the operator wants operand 1, of type `weight`, if that is a weight (packing.h); nullopt: as it
+  /// is. Null: always as it is.
+  std::optional<PackedLayout> (*pack)(const Node& node, const TensorDesc& weight) = nullptr;
 };
 
 /// The CPU's kernel for an operator; null if there is none.

@@ -35,10 +35,7 @@ class RankOfPrograms : public bind::Rank {
   const Tensor& constant(const Value* constant) override { return rank_.constant(constant); }
   const Tensor& shard(const Value* state) override { return rank_.weights().shard(*programs_, state); }
   const Tensor& host_shard(const Value* state) override { return rank_.weights().host_shard(*programs_, state); }
-  const Tensor& packed(const Value* state, const std::string& key, const Node& pack, size_t bytes,
-                       const std::vector<const Value*>& spared) override {
-    return rank_.weights().packed(*programs_, state, key, pack, bytes, spared);
-  }
+  const Tensor& packed(const bind::WeightToPack& wanted) override { return rank_.weights().packed(*programs_, wanted); }
   StateSlot& slot(const Value* state) override { return rank_.slot(*programs_, state); }
   void need_spare(StateSlot& slot) override { rank_.need_spare(slot); }
   std::unique_ptr<bind::Communication> prepare_communication(const std::vector<const Node*>& nodes,

@@ -164,76 +164,65 @@ const Tensor& RankWeights::host_shard(const RankPrograms& programs, const Value*
   return shards_.emplace(part, std::move(shard)).first->second.tensor;
 }
 
-/// How a weight is packed.
-struct RankWeights::Packing {
-  std::vector<kernels::TensorDesc> operands;
-  kernels::TensorDesc result;
-  std::unique_ptr<kernels::Kernel> kernel;
-};
-
 // Names what is packed with the weight, too.
-WeightForm RankWeights::form_of(const RankPrograms& programs, const Value* state, const std::string& key,
-                                const Node& pack) {
-  WeightForm form{part_of(programs, state), key};
-  for (size_t i = 1; i < pack.operand_count(); ++i)
-    if (const Value* beside = pack.inputs[i])
+WeightForm RankWeights::form_of(const RankPrograms& programs, const bind::WeightToPack& wanted) {
+  WeightForm form{part_of(programs, wanted.weight), wanted.key};
+  for (const Value* beside : wanted.beside)
+    if (beside)
       form.form +=
           "; " + (beside->kind == ValueKind::constant ? fmt::format("{}", static_cast<const void*>(beside->data.data))
                                                       : part_of(programs, beside).str());
   return form;
 }
 
-RankWeights::Packing RankWeights::packing(const Value* state, const Node& pack, size_t bytes) const {
-  Packing packing{.result = {DType::uint8, {static_cast<int64_t>(bytes)}}};
-  const auto* shape = pack.get<std::vector<int64_t>>("shape");
-  packing.operands.push_back({state->dtype(), shape ? *shape : dims_of(state)});
-  for (size_t i = 1; i < pack.operand_count(); ++i) {
-    const Value* beside = pack.inputs[i];
-    packing.operands.push_back(beside ? kernels::TensorDesc{beside->dtype(), dims_of(beside)} : kernels::TensorDesc());
-  }
-  const kernels::KernelEntry* entry = rank_.device().kernels().find(pack.op_type, pack.domain);
-  check(entry != nullptr, "there is a kernel that packs");
-  packing.kernel =
-      rank_.device().kernels().prepare(*entry, {.node = pack,
-                                                .inputs = packing.operands,
-                                                .outputs = {packing.result},
-                                                .known = std::vector<const void*>(packing.operands.size(), nullptr),
-                                                .threads = rank_.threads()});
-  return packing;
+std::unique_ptr<kernels::Kernel> RankWeights::packer(const bind::WeightToPack& wanted) const {
+  std::vector<kernels::TensorDesc> operands = {{wanted.weight->dtype(), wanted.dims}};
+  for (const Value* beside : wanted.beside)
+    operands.push_back(beside ? kernels::TensorDesc{beside->dtype(), dims_of(beside)} : kernels::TensorDesc());
+  return wanted.layout.prepare(operands, rank_.threads());
 }
 
-const Tensor& RankWeights::packed(const RankPrograms& programs, const Value* state, const std::string& key,
-                                  const Node& pack, size_t bytes, const std::vector<const Value*>& spared) {
-  const WeightForm form = form_of(programs, state, key, pack);
-  if (const auto known = packed_.find(form); known != packed_.end()) return known->second;
-  const Packing packing = this->packing(state, pack, bytes);
-  const WeightPart& part = form.part;
-  const auto is_kept = [&](const WeightPart& of) { return shards_.contains(of) || resident_.contains(of); };
-  const bool only_for_this = !is_kept(part), is_derived = programs.of(rank_.rank()).derived.contains(state);
-  // What is there beside the packed form meanwhile.
-  size_t meanwhile = bytes + packing.kernel->scratch_bytes();
-  for (size_t i = 0; i < pack.operand_count(); ++i) {
-    const Value* packed_with = i == 0 ? state : pack.inputs[i];
-    if (packed_with && packed_with->kind == ValueKind::state) meanwhile += bytes_to_copy(programs, packed_with);
-  }
-  note_packing(meanwhile);
-  std::vector<WeightPart> spared_parts;
+// What is held meanwhile: the packed form, and what it is packed from and in.
+size_t RankWeights::bytes_to_pack(const RankPrograms& programs, const bind::WeightToPack& wanted,
+                                  const kernels::Kernel& packer) {
+  size_t bytes = wanted.layout.bytes + packer.scratch_bytes() + bytes_to_copy(programs, wanted.weight);
+  for (const Value* beside : wanted.beside)
+    if (beside && beside->kind == ValueKind::state) bytes += bytes_to_copy(programs, beside);
+  return bytes;
+}
+
+// Those that only the packed form is made from, and that are not there yet.
+std::vector<WeightPart> RankWeights::spared_parts(const RankPrograms& programs,
+                                                  const std::vector<const Value*>& spared) {
+  std::vector<WeightPart> parts;
   for (const Value* value : spared) {
     if (value->kind != ValueKind::state || value->uses.size() != 1 || programs.of(rank_.rank()).derived.contains(value))
       continue;
-    if (const WeightPart& own = part_of(programs, value); !is_kept(own)) spared_parts.push_back(own);
+    if (const WeightPart& own = part_of(programs, value); !is_kept(own)) parts.push_back(own);
   }
+  return parts;
+}
+
+const Tensor& RankWeights::packed(const RankPrograms& programs, const bind::WeightToPack& wanted) {
+  const WeightForm form = form_of(programs, wanted);
+  if (const auto known = packed_.find(form); known != packed_.end()) return known->second;
+  const std::unique_ptr<kernels::Kernel> packer = this->packer(wanted);
+  const bool only_for_this = !is_kept(form.part);
+  const bool is_derived = programs.of(rank_.rank()).derived.contains(wanted.weight);
+  const size_t meanwhile = bytes_to_pack(programs, wanted, *packer);
+  note_packing(meanwhile);
+  const std::vector<WeightPart> spared = spared_parts(programs, wanted.spared);
   std::shared_ptr<const void> reserved;
-  Tensor result{packing.result.dtype, packing.result.dims, nullptr, nullptr, bytes};
+  Tensor result{DType::uint8, {static_cast<int64_t>(wanted.layout.bytes)}, nullptr, nullptr, wanted.layout.bytes};
   rank_.memory().use([&] {
     result = shared(form, [&] {
       reserved = rank_.memory().reserve(meanwhile);
-      return this->pack(programs, state, pack, packing);
+      return pack(programs, wanted, *packer);
     });
   });
   const Tensor& kept = packed_.emplace(form, std::move(result)).first->second;
-  if (only_for_this) let_go_of_plain(part, is_derived, state->uses.size() == 1);
-  for (const WeightPart& own : spared_parts) {
+  if (only_for_this) let_go_of_plain(form.part, is_derived, wanted.weight->uses.size() == 1);
+  for (const WeightPart& own : spared) {
     resident_.erase(own);
     shards_.erase(own);
   }
@@ -243,8 +232,7 @@ const Tensor& RankWeights::packed(const RankPrograms& programs, const Value* sta
 // Of a shard that is neither there nor a view.
 size_t RankWeights::bytes_to_copy(const RankPrograms& programs, const Value* state) {
   const WeightPart& part = part_of(programs, state);
-  const bool is_there = shards_.contains(part) || resident_.contains(part) ||
-                        programs.of(rank_.rank()).derived.contains(state) || view(programs, state);
+  const bool is_there = is_kept(part) || programs.of(rank_.rank()).derived.contains(state) || view(programs, state);
   return is_there ? 0 : bytes_of(state->dtype(), count_of(dims_of(state)));
 }
 
@@ -260,31 +248,30 @@ void RankWeights::let_go_of_plain(const WeightPart& part, bool is_derived, bool 
   if (is_last) made_.erase(part);
 }
 
-Tensor RankWeights::pack(const RankPrograms& programs, const Value* state, const Node& node, const Packing& packing) {
-  std::vector<Tensor> plain = {shard(programs, state)};
-  plain.front().data += bytes_of(plain.front().dtype, node.get_int("begin", 0));
-  for (size_t i = 1; i < node.operand_count(); ++i) {
-    const Value* beside = node.inputs[i];
+Tensor RankWeights::pack(const RankPrograms& programs, const bind::WeightToPack& wanted, kernels::Kernel& packer) {
+  const std::string& name = wanted.weight->name;
+  std::vector<Tensor> plain = {shard(programs, wanted.weight)};
+  plain.front().data += bytes_of(plain.front().dtype, wanted.begin);
+  for (const Value* beside : wanted.beside)
     plain.push_back(!beside                               ? Tensor()
                     : beside->kind == ValueKind::constant ? rank_.constant(beside)
                                                           : shard(programs, beside));
-  }
   const device::HostMemory pages = [](size_t size, const char* what) {
     return std::shared_ptr<std::byte[]>(allocate_pages(size, what));
   };
-  Tensor result{packing.result.dtype, packing.result.dims, nullptr, nullptr, packing.result.bytes()};
-  auto held = rank_.memory().hold(result.bytes, fmt::format("the packed form of '{}'", state->name));
+  Tensor result{DType::uint8, {static_cast<int64_t>(wanted.layout.bytes)}, nullptr, nullptr, wanted.layout.bytes};
+  auto held = rank_.memory().hold(result.bytes, fmt::format("the packed form of '{}'", name));
   const device::Memory packed = rank_.device().allocate(result.bytes, "a packed weight", pages);
   result.owner = packed;
   result.data = packed.get();
-  const size_t scratch_bytes = packing.kernel->scratch_bytes();
+  const size_t scratch_bytes = packer.scratch_bytes();
   const auto meanwhile =
-      rank_.memory().hold(scratch_bytes, fmt::format("the scratch memory in which '{}' is packed", state->name));
+      rank_.memory().hold(scratch_bytes, fmt::format("the scratch memory in which '{}' is packed", name));
   const device::Memory scratch = rank_.device().allocate(scratch_bytes, "scratch memory", pages);
   std::vector<const void*> in;
   for (const Tensor& operand : plain) in.push_back(operand.data);
   void* out = packed.get();
-  rank_.queues().of(bind::QueueKind::compute).run(*packing.kernel, {in, std::span(&out, 1), scratch.get()});
+  rank_.queues().of(bind::QueueKind::compute).run(packer, {in, std::span(&out, 1), scratch.get()});
   rank_.queues().finish();
   return device::MemoryLimit::released_with(std::move(result), std::move(held));
 }

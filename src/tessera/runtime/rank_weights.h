@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/bind/rank.h"
 #include "tessera/ir/graph.h"
 #include "tessera/kernels/kernel.h"
 #include "tessera/runtime/rank_programs.h"
@@ -39,10 +40,8 @@ class RankWeights {
   /// The same for the host: a part of the model's data where the shard lies in one piece there, else a copy; or what
   /// init made.
   const Tensor& host_shard(const RankPrograms& programs, const Value* state);
-  /// The packed form of a state, made once by running `pack` (a PackWeight node), whose operands are the state and what
-  /// is packed with it. The packed operator does not read `spared`, so that their plain forms may go.
-  const Tensor& packed(const RankPrograms& programs, const Value* state, const std::string& key, const Node& pack,
-                       size_t bytes, const std::vector<const Value*>& spared);
+  /// A packed form of a state, which is made once.
+  const Tensor& packed(const RankPrograms& programs, const bind::WeightToPack& wanted);
   /// Writes the rank's part of a state's initial data.
   void copy_initial(const RankPrograms& programs, const Value* state, void* to) const;
   /// The extents of the rank's part of a state.
@@ -83,10 +82,12 @@ class RankWeights {
   void make(const RankPrograms& programs, const std::vector<const Value*>& derived);
   Tensor made(const RankPrograms& programs, const Value* derived);
 
-  struct Packing;
-  WeightForm form_of(const RankPrograms& programs, const Value* state, const std::string& key, const Node& pack);
-  Packing packing(const Value* state, const Node& pack, size_t bytes) const;
-  Tensor pack(const RankPrograms& programs, const Value* state, const Node& node, const Packing& packing);
+  WeightForm form_of(const RankPrograms& programs, const bind::WeightToPack& wanted);
+  std::unique_ptr<kernels::Kernel> packer(const bind::WeightToPack& wanted) const;
+  size_t bytes_to_pack(const RankPrograms& programs, const bind::WeightToPack& wanted, const kernels::Kernel& packer);
+  std::vector<WeightPart> spared_parts(const RankPrograms& programs, const std::vector<const Value*>& spared);
+  Tensor pack(const RankPrograms& programs, const bind::WeightToPack& wanted, kernels::Kernel& packer);
+  bool is_kept(const WeightPart& part) const { return shards_.contains(part) || resident_.contains(part); }
   void let_go_of_plain(const WeightPart& part, bool is_derived, bool is_last);
 
   LoadPeak held() const;

@@ -170,11 +170,9 @@ TEST(Conv, IsExactForIntegersWhateverTheWindows) {
     node.op_type = "Conv";
     for (const auto& [name, value] : attributes) node.set(name, value);
     if (const auto layout = packed_layout(node, {w.dtype, w.dims})) {
-      RunOptions pack{.domain = "tessera.cpu"}, use{.attributes = attributes, .domain = "tessera.cpu"};
-      for (const Attribute& attribute : layout->pack_attributes) pack.attributes[attribute.name] = attribute.value;
+      RunOptions use{.attributes = attributes, .domain = "tessera.cpu"};
       for (const Attribute& attribute : layout->use_attributes) use.attributes[attribute.name] = attribute.value;
-      const Tensor packed =
-          run_kernel_one("PackWeight", {w}, DType::uint8, {static_cast<int64_t>(layout->bytes)}, pack);
+      const Tensor packed = packed_weight(*layout, {w});
       EXPECT_EQ(values_of<float>(run_kernel_one("PackedConv", {x, packed, bias}, DType::float32, y, use)), expected)
           << "packed case " << index;
     }

@@ -37,10 +37,9 @@ std::optional<Tensor> run_packed(const std::string& op_type, std::vector<Tensor>
   for (const auto& [name, value] : attributes) node.set(name, value);
   const auto layout = packed_layout(node, {inputs[1].dtype, inputs[1].dims});
   if (!layout) return std::nullopt;
-  RunOptions pack{.domain = "tessera.cpu"}, use{.attributes = attributes, .domain = "tessera.cpu"};
-  for (const Attribute& attribute : layout->pack_attributes) pack.attributes[attribute.name] = attribute.value;
+  RunOptions use{.attributes = attributes, .domain = "tessera.cpu"};
   for (const Attribute& attribute : layout->use_attributes) use.attributes[attribute.name] = attribute.value;
-  inputs[1] = run_kernel_one("PackWeight", {inputs[1]}, DType::uint8, {static_cast<int64_t>(layout->bytes)}, pack);
+  inputs[1] = packed_weight(*layout, {inputs[1]});
   return run_kernel_one(layout->op_type, inputs, dtype, dims, use);
 }
 

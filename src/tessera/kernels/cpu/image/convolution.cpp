@@ -124,7 +124,7 @@ std::unique_ptr<Kernel> prepare_convolution(const PrepareContext& context) {
   require_dims(context, 2, "the bias", {weight.dims[0]});
   std::optional<WeightLayout> layout;
   if (packed) {
-    layout = weight_layout(node, "Conv", weight);
+    layout = convolution_weight_layout(node, weight);
     if (!layout || layout->bytes() != context.inputs[1].bytes())
       fail("kernel", "{}: its packed weight has {} bytes, which is not this machine's form; rewrite the program for it",
            node.label(), context.inputs[1].bytes());
@@ -262,14 +262,25 @@ std::unique_ptr<Kernel> prepare_local(const PrepareContext& context) {
   return Prepare(plain);
 }
 
+std::optional<PackedLayout> pack_convolution(const Node& node, const TensorDesc& weight) {
+  return packed_as(convolution_weight_layout(node, weight), node, weight,
+                   {"group", "strides", "pads", "auto_pad", "dilations", "kernel_shape"});
+}
+
 }  // namespace
 
 std::vector<KernelEntry> convolution_kernels() {
   return {
-      {"Conv", "", prepare_convolution, {}, false, true},
-      {"PackedConv", "tessera.cpu", prepare_convolution, {}, false, true},
+      {.op_type = "Conv", .domain = "", .prepare = prepare_convolution, .blocks = true, .pack = pack_convolution},
+      {.op_type = "PackedConv", .domain = "tessera.cpu", .prepare = prepare_convolution, .blocks = true},
       {"ConvTranspose", "", prepare_transposed_convolution, {}},
-      {"Conv", "tessera", prepare_local<prepare_convolution>, {}},
+      {.op_type = "Conv",
+       .domain = "tessera",
+       .prepare = prepare_local<prepare_convolution>,
+       .pack =
+           [](const Node& node, const TensorDesc& weight) {
+             return node.input(3) ? std::nullopt : pack_convolution(node, weight);  // its groups are an operand
+           }},
       {"ConvTranspose", "tessera", prepare_local<prepare_transposed_convolution>, {}},
   };
 }

@@ -22,7 +22,7 @@ struct ConvolutionShape {
 /// kernel...], giving y.
 ConvolutionShape convolution_shape(const Node& node, const Dims& x, const Dims& weight, const Dims& y);
 
-/// Layout of a Conv's weight, chosen for images of a typical size; see weight_layout().
+/// Layout of a Conv's weight, chosen for images of a typical size.
 std::optional<WeightLayout> convolution_weight_layout(const Node& node, const TensorDesc& weight);
 
 }  // namespace tessera::kernels

@@ -20,7 +20,7 @@ Operands operands_of(const PrepareContext& context) {
   Operands operands{context.inputs.at(0), context.inputs.at(1), std::nullopt};
   if (node.domain == "tessera.cpu") {
     operands.b = packed_weight_desc(node);
-    operands.weight = weight_layout(node, std::string_view(node.op_type).substr(6), operands.b);
+    operands.weight = product_weight_layout(node, operands.b);
     if (!operands.weight || operands.weight->bytes() != context.inputs[1].bytes())
       fail("kernel", "{}: its packed weight has {} bytes, which is not this machine's form; rewrite the program for it",
            node.label(), context.inputs[1].bytes());
@@ -208,7 +208,8 @@ std::vector<KernelEntry> matmul_kernels() {
                             .strided = {0, 1},
                             .takes_strided = takes_product_operand,
                             .strides_result = true,
-                            .row_product = true};
+                            .row_product = true,
+                            .pack = pack_product};
   KernelEntry wide_product = product, gemm = product;
   wide_product.domain = "tessera";
   gemm.op_type = "Gemm";
@@ -221,7 +222,6 @@ std::vector<KernelEntry> matmul_kernels() {
       wide_product,
       gemm,
       wide_gemm,
-      {"PackWeight", "tessera.cpu", prepare_pack_weight, {}},
       {.op_type = "PackedMatMul", .domain = "tessera.cpu", .prepare = prepare_matmul, .row_product = true},
       {.op_type = "PackedGemm", .domain = "tessera.cpu", .prepare = prepare_gemm, .row_product = true},
   };

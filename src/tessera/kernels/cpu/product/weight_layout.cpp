@@ -5,9 +5,6 @@
 #include <mutex>
 #include <tuple>
 
-#include "tessera/base/error.h"
-#include "tessera/kernels/cpu/image/convolution_layout.h"
-
 namespace tessera::kernels {
 namespace {
 
@@ -62,18 +59,8 @@ std::optional<WeightLayout> matmul_weight_layout(DType dtype, const Dims& dims, 
   return known.try_emplace(asked, std::move(layout)).first->second;
 }
 
-TensorDesc packed_weight_desc(const Node& node) {
-  const TensorDesc desc{dtype_named(node.get_string("weight_dtype", "")), node.get_ints("weight_dims")};
-  if (!desc.present())
-    fail("kernel", "{}: attributes 'weight_dtype' and 'weight_dims' must describe what was packed", node.label());
-  return desc;
-}
-
-std::optional<WeightLayout> weight_layout(const Node& node, std::string_view op_type, const TensorDesc& weight) {
-  if (op_type == "MatMul" || op_type == "Gemm")
-    return matmul_weight_layout(weight.dtype, weight.dims, node.get_int("transB", 0) != 0);
-  if (op_type == "Conv") return convolution_weight_layout(node, weight);
-  return std::nullopt;
+std::optional<WeightLayout> product_weight_layout(const Node& node, const TensorDesc& weight) {
+  return matmul_weight_layout(weight.dtype, weight.dims, node.get_int("transB", 0) != 0);
 }
 
 }  // namespace tessera::kernels

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "tessera/kernels/cpu/library/onednn.h"
-#include "tessera/kernels/kernel.h"
+#include "tessera/kernels/packing.h"
 
 namespace tessera::kernels {
 
@@ -24,14 +24,15 @@ DType stored_type(DType dtype);
 /// dimension, or none. Nullopt if packing gains nothing or the type has no such kernels.
 std::optional<WeightLayout> matmul_weight_layout(DType dtype, const Dims& dims, bool transposed);
 
-/// The layout of operand 1, of type `weight`, of a node with the attributes of `op_type` (MatMul, Gemm or Conv): the
-/// operator itself, its packed form, or the PackWeight for it.
-std::optional<WeightLayout> weight_layout(const Node& node, std::string_view op_type, const TensorDesc& weight);
+/// The same of operand 1, of type `weight`, of a MatMul or Gemm, packed or not.
+std::optional<WeightLayout> product_weight_layout(const Node& node, const TensorDesc& weight);
 
-/// The original type and extents of the packed operand of a Packed* node.
-TensorDesc packed_weight_desc(const Node& node);
+/// The packed form of operand 1, of type `weight`, that has this layout, which depends on these of the node's
+/// attributes; nullopt if there is no layout.
+std::optional<PackedLayout> packed_as(const std::optional<WeightLayout>& layout, const Node& node,
+                                      const TensorDesc& weight, std::initializer_list<std::string_view> attributes);
 
-/// The PackWeight kernel: input the weight, output its packed form.
-std::unique_ptr<Kernel> prepare_pack_weight(const PrepareContext& context);
+/// KernelEntry::pack of MatMul and Gemm.
+std::optional<PackedLayout> pack_product(const Node& node, const TensorDesc& weight);
 
 }  // namespace tessera::kernels

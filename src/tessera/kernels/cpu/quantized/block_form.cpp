@@ -69,17 +69,36 @@ std::optional<BlockForm> block_form(const Node& node, std::string_view op_type, 
   return form->weight.block % form->weight.group() == 0 ? form : std::nullopt;
 }
 
-std::unique_ptr<Kernel> prepare_pack_blocks(const PrepareContext& context, const BlockForm& form) {
-  if (static_cast<size_t>(form.weight.bytes()) != context.outputs.at(0).bytes())
-    fail("kernel", "{}: blocks [{}, {}] do not pack into {} bytes; rewrite the program", context.node.label(),
-         form.weight.k, form.weight.n, context.outputs[0].bytes());
-  return make_kernel([form, threads = context.threads](const KernelArgs& args) {
+namespace {
+
+std::unique_ptr<Kernel> prepare_pack(const BlockForm& form, int threads) {
+  return make_kernel([form, threads](const KernelArgs& args) {
     BlockSource source = form.source;
     source.codes = args.inputs[0];
     source.scales = args.inputs[1];
     source.zeros = args.inputs.size() > 2 ? args.inputs[2] : nullptr;
     pack_blocks(form.weight, source, args.out<std::byte>(), threads);
   });
+}
+
+}  // namespace
+
+std::optional<PackedLayout> pack_block_product(const Node& node, const TensorDesc& weight) {
+  const Value *scales = node.input(2), *zeros = node.input(3);
+  if (!scales || !scales->is_fixed() || (zeros && !zeros->is_fixed())) return std::nullopt;
+  const DType zero_type = zeros ? zeros->dtype() : DType::undefined;
+  const auto form = block_form(node, node.op_type, weight, {scales->dtype(), zero_type});
+  if (!form || form->weight.bytes() == 0) return std::nullopt;
+  PackedLayout packed =
+      new_packed_layout(node, weight, static_cast<size_t>(form->weight.bytes()), {"bits", "block_size", "transB"});
+  packed.beside = {2, 3};
+  packed.prepare = [node, zero_type](const std::vector<TensorDesc>& operands, int threads) {
+    const TensorDesc& scales = operands.at(1);
+    const auto form = block_form(node, node.op_type, operands[0], {scales.dtype, zero_type, scales.count() == 1});
+    check(form.has_value(), "blocks that have a layout have a form");
+    return prepare_pack(*form, threads);
+  };
+  return packed;
 }
 
 }  // namespace tessera::kernels

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "tessera/kernels/cpu/quantized/block_weight.h"
+#include "tessera/kernels/packing.h"
 
 namespace tessera::kernels {
 
@@ -24,8 +25,8 @@ struct BlockScales {
 std::optional<BlockForm> block_form(const Node& node, std::string_view op_type, const TensorDesc& weight,
                                     const BlockScales& scales);
 
-/// The PackWeight kernel of such an operand: inputs the codes, scales and zero points.
-std::unique_ptr<Kernel> prepare_pack_blocks(const PrepareContext& context, const BlockForm& form);
+/// KernelEntry::pack of the same operators: codes are packed with scales and zero points, if these are known, too.
+std::optional<PackedLayout> pack_block_product(const Node& node, const TensorDesc& weight);
 
 /// The products themselves.
 std::unique_ptr<Kernel> prepare_block_product(const PrepareContext& context);

@@ -198,10 +198,9 @@ std::unique_ptr<Kernel> prepare_block_product(const PrepareContext& context) {
   if (a.dtype != DType::float32 && a.dtype != DType::float16 && a.dtype != DType::bfloat16) fail_dtype(node, a.dtype);
   const bool is_packed = node.domain == "tessera.cpu";
   const TensorDesc codes = is_packed ? packed_weight_desc(node) : context.inputs.at(1);
-  const std::string_view op_type = is_packed ? std::string_view(node.op_type).substr(6) : node.op_type;
   const DType zero_type = context.has_input(3) ? context.inputs[3].dtype : DType::undefined;
   const TensorDesc& scales = context.inputs.at(2);
-  const auto form = block_form(node, op_type, codes, {scales.dtype, zero_type, scales.count() == 1});
+  const auto form = block_form(node, packed_operator(node), codes, {scales.dtype, zero_type, scales.count() == 1});
   if (!form)
     fail("kernel", "{}: its blocks of {} {} codes are not supported; use blocks of 16 rows or more", node.label(),
          node.get_int("block_size", 0), name_of(codes.dtype));

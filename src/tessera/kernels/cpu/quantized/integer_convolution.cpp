@@ -506,7 +506,7 @@ class ChannelSums : public ImageKernel {
 std::unique_ptr<Kernel> prepare_integer_convolution(const PrepareContext& context) {
   IntegerConvolution shape(context);
   if (shape.y.count() == 0) return make_kernel([](const KernelArgs&) {});
-  if (const auto form = integer_form(shape.node, "ConvInteger", shape.weight))
+  if (const auto form = integer_convolution_form(shape.node, shape.weight))
     return std::make_unique<WindowProducts>(context, std::move(shape), *form);
   return std::make_unique<ChannelSums>(context, std::move(shape));
 }
@@ -515,7 +515,11 @@ std::unique_ptr<Kernel> prepare_integer_convolution(const PrepareContext& contex
 
 std::vector<KernelEntry> integer_convolution_kernels() {
   return {
-      {"ConvInteger", "", prepare_integer_convolution, {}, false, true},
+      {.op_type = "ConvInteger",
+       .domain = "",
+       .prepare = prepare_integer_convolution,
+       .blocks = true,
+       .pack = pack_integer_convolution},
       {"PackedConvInteger", "tessera.cpu", prepare_integer_convolution, {}, false, true},
       {"ConvInteger", "tessera", prepare_integer_convolution, {}},
   };

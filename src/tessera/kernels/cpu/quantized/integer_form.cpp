@@ -19,13 +19,9 @@ void fill_lines(IntegerForm& form, int64_t line, int64_t channels) {
 
 }  // namespace
 
-std::optional<IntegerForm> integer_form(const Node& node, std::string_view op_type, const TensorDesc& weight) {
+std::optional<IntegerForm> integer_convolution_form(const Node& node, const TensorDesc& weight) {
   const Dims& dims = weight.dims;
-  if (op_type == "MatMulInteger" && dims.size() == 2) {
-    const bool turned = node.get_int("transB", 0) != 0;
-    return IntegerForm{.weight = {dims[turned ? 1 : 0], dims[turned ? 0 : 1]}, .turned = turned};
-  }
-  if (op_type != "ConvInteger" || dims.size() < 3) return std::nullopt;
+  if (dims.size() < 3) return std::nullopt;
   const int64_t groups = node.get_int("group", 1);
   if (groups < 1 || dims[0] % groups != 0 || (groups > 1 && dims[1] == 1)) return std::nullopt;
   const int64_t taps = count_of(std::span(dims).subspan(2));
@@ -65,12 +61,35 @@ void pack_integer_form(const IntegerForm& form, DType dtype, const void* weight,
   }
 }
 
-std::unique_ptr<Kernel> prepare_pack_integers(const IntegerForm& form, DType dtype, int threads) {
-  return make_kernel(
-      [=](const KernelArgs& args) {
-        pack_integer_form(form, dtype, args.inputs[0], args.out<std::byte>(), args.scratch, threads);
-      },
-      integer_form_scratch(form));
+namespace {
+
+std::optional<PackedLayout> packed_as(const IntegerForm& form, const Node& node, const TensorDesc& weight,
+                                      std::string_view attribute) {
+  if (form.bytes() == 0) return std::nullopt;
+  PackedLayout packed = new_packed_layout(node, weight, form.bytes(), {attribute});
+  packed.prepare = [form](const std::vector<TensorDesc>& operands, int threads) {
+    return make_kernel(
+        [=, dtype = operands.at(0).dtype](const KernelArgs& args) {
+          pack_integer_form(form, dtype, args.inputs[0], args.out<std::byte>(), args.scratch, threads);
+        },
+        integer_form_scratch(form));
+  };
+  return packed;
+}
+
+}  // namespace
+
+std::optional<PackedLayout> pack_integer_product(const Node& node, const TensorDesc& weight) {
+  const Dims& dims = weight.dims;
+  if (dims.size() != 2) return std::nullopt;
+  const bool turned = node.get_int("transB", 0) != 0;
+  const IntegerForm form{.weight = {dims[turned ? 1 : 0], dims[turned ? 0 : 1]}, .turned = turned};
+  return packed_as(form, node, weight, "transB");
+}
+
+std::optional<PackedLayout> pack_integer_convolution(const Node& node, const TensorDesc& weight) {
+  const auto form = integer_convolution_form(node, weight);
+  return form ? packed_as(*form, node, weight, "group") : std::nullopt;
 }
 
 }  // namespace tessera::kernels

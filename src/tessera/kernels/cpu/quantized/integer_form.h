@@ -1,9 +1,9 @@
 #pragma once
 
 #include <optional>
-#include <string_view>
 
 #include "tessera/kernels/cpu/quantized/integer_product.h"
+#include "tessera/kernels/packing.h"
 
 namespace tessera::kernels {
 
@@ -23,16 +23,17 @@ struct IntegerForm {
   size_t bytes() const { return static_cast<size_t>(groups * weight.bytes()); }
 };
 
-/// The form of operand 1, of type `weight`. `node` has the attributes of `op_type`. Nullopt for other operators, and
-/// for convolutions of each channel alone, which multiply no matrices.
-std::optional<IntegerForm> integer_form(const Node& node, std::string_view op_type, const TensorDesc& weight);
+/// The form of a ConvInteger's operand 1, of type `weight`. Nullopt for convolutions of each channel alone, which
+/// multiply no matrices.
+std::optional<IntegerForm> integer_convolution_form(const Node& node, const TensorDesc& weight);
 
 /// Scratch bytes of pack_integer_form().
 size_t integer_form_scratch(const IntegerForm& form);
 void pack_integer_form(const IntegerForm& form, DType dtype, const void* weight, std::byte* packed, void* scratch,
                        int threads);
 
-/// The PackWeight kernel of such an operand.
-std::unique_ptr<Kernel> prepare_pack_integers(const IntegerForm& form, DType dtype, int threads);
+/// KernelEntry::pack of MatMulInteger and ConvInteger.
+std::optional<PackedLayout> pack_integer_product(const Node& node, const TensorDesc& weight);
+std::optional<PackedLayout> pack_integer_convolution(const Node& node, const TensorDesc& weight);
 
 }  // namespace tessera::kernels

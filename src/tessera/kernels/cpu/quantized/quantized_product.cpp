@@ -189,10 +189,13 @@ std::unique_ptr<Kernel> prepare_matmul_integer(const PrepareContext& context) {
 
 std::vector<KernelEntry> quantized_kernels() {
   return {
-      {"MatMulInteger", "", prepare_matmul_integer, {}},
+      {.op_type = "MatMulInteger", .domain = "", .prepare = prepare_matmul_integer, .pack = pack_integer_product},
       {"PackedMatMulInteger", "tessera.cpu", prepare_matmul_integer, {}},
-      {"MatMulNBits", "com.microsoft", prepare_block_product, {}},
-      {"MatMulBlocks", "tessera", prepare_block_product, {}},
+      {.op_type = "MatMulNBits",
+       .domain = "com.microsoft",
+       .prepare = prepare_block_product,
+       .pack = pack_block_product},
+      {.op_type = "MatMulBlocks", .domain = "tessera", .prepare = prepare_block_product, .pack = pack_block_product},
       {"PackedMatMulNBits", "tessera.cpu", prepare_block_product, {}},
       {"PackedMatMulBlocks", "tessera.cpu", prepare_block_product, {}},
   };

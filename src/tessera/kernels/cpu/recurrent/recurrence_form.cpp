@@ -53,14 +53,10 @@ std::optional<RecurrenceForm> recurrence_form(const Node& node, std::string_view
                         matrix(resets_before ? h : 0, h)};
 }
 
-std::unique_ptr<Kernel> prepare_pack_recurrence(const PrepareContext& context, const RecurrenceForm& form) {
-  if (context.inputs.at(1).count() != form.directions * (form.state.count() + form.last.count()))
-    fail("kernel", "{}: the weights and the recurrence do not fit together", context.node.label());
-  const size_t bytes = static_cast<size_t>(form.directions) * form.direction_bytes();
-  if (context.outputs.at(0).bytes() != bytes)
-    fail("kernel", "{}: this machine packs the recurrence into {} bytes, and not {}; rewrite the program for it",
-         context.node.label(), bytes, context.outputs[0].bytes());
-  const Packer input(form.input, context.threads), state(form.state, context.threads), last(form.last, context.threads);
+namespace {
+
+std::unique_ptr<Kernel> prepare_pack(const RecurrenceForm& form, int threads) {
+  const Packer input(form.input, threads), state(form.state, threads), last(form.last, threads);
   const size_t scratch_bytes = std::max({input.scratch_bytes(), state.scratch_bytes(), last.scratch_bytes()});
   return make_kernel(
       [=](const KernelArgs& args) {
@@ -75,6 +71,25 @@ std::unique_ptr<Kernel> prepare_pack_recurrence(const PrepareContext& context, c
         }
       },
       scratch_bytes);
+}
+
+}  // namespace
+
+std::optional<PackedLayout> pack_recurrence(const Node& node, const TensorDesc& weight) {
+  const Value* of_state = node.input(2);
+  if (!of_state || !of_state->is_fixed()) return std::nullopt;
+  const auto form = recurrence_form(node, node.op_type, weight, of_state->dtype());
+  if (!form) return std::nullopt;
+  const size_t bytes = static_cast<size_t>(form->directions) * form->direction_bytes();
+  if (bytes == 0) return std::nullopt;
+  PackedLayout packed = new_packed_layout(node, weight, bytes, {"linear_before_reset"});
+  packed.beside = packed.spared = {2};
+  packed.prepare = [form = *form, label = node.label()](const std::vector<TensorDesc>& operands, int threads) {
+    if (operands.at(1).count() != form.directions * (form.state.count() + form.last.count()))
+      fail("kernel", "{}: the weights and the recurrence do not fit together", label);
+    return prepare_pack(form, threads);
+  };
+  return packed;
 }
 
 }  // namespace tessera::kernels

@@ -32,7 +32,8 @@ struct RecurrenceForm {
 std::optional<RecurrenceForm> recurrence_form(const Node& node, std::string_view op_type, const TensorDesc& weight,
                                               DType recurrence);
 
-/// The PackWeight kernel of such an operand: inputs the weights and the recurrence.
-std::unique_ptr<Kernel> prepare_pack_recurrence(const PrepareContext& context, const RecurrenceForm& form);
+/// KernelEntry::pack of the same operators: the weights are packed with the matrices of the state, if these are known,
+/// too.
+std::optional<PackedLayout> pack_recurrence(const Node& node, const TensorDesc& weight);
 
 }  // namespace tessera::kernels

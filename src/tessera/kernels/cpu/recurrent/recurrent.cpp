@@ -317,15 +317,14 @@ class Matrices {
  public:
   Matrices(const Recurrence& r, const PrepareContext& context) : is_packed_(is_packed(context.node)) {
     if (is_packed_) {
-      const std::string op_type = context.node.op_type.substr(kPacked.size());
       const TensorDesc weight = packed_weight_desc(context.node);
-      form_ = *recurrence_form(context.node, op_type, weight, weight.dtype);
+      form_ = *recurrence_form(context.node, packed_operator(context.node), weight, weight.dtype);
     } else {
       const int64_t first = r.first_gates() * r.h;
       form_ = {r.directions, {r.width(), r.i}, {first, r.h}, {r.width() - first, r.h}};
     }
   }
-  static bool is_packed(const Node& node) { return node.op_type.starts_with(kPacked); }
+  static bool is_packed(const Node& node) { return node.domain == "tessera.cpu"; }
 
   const RecurrenceForm& form() const { return form_; }
 
@@ -344,7 +343,6 @@ class Matrices {
   }
 
  private:
-  static constexpr std::string_view kPacked = "Packed";
   bool is_packed_ = false;
   RecurrenceForm form_;
 };
@@ -352,7 +350,8 @@ class Matrices {
 Recurrence recurrence_of(const PrepareContext& context) {
   const Node& node = context.node;
   Recurrence r;
-  r.kind = node.op_type.ends_with("LSTM") ? Kind::lstm : node.op_type.ends_with("GRU") ? Kind::gru : Kind::rnn;
+  const std::string op_type = packed_operator(node);
+  r.kind = op_type == "LSTM" ? Kind::lstm : op_type == "GRU" ? Kind::gru : Kind::rnn;
   r.gates = r.kind == Kind::lstm ? 4 : r.kind == Kind::gru ? 3 : 1;
   const Dims& x = context.inputs.at(0).dims;
   const bool packed = Matrices::is_packed(node);
@@ -462,7 +461,8 @@ std::unique_ptr<Kernel> prepare_recurrent(const PrepareContext& context) {
 
 std::vector<KernelEntry> recurrent_kernels() {
   std::vector<KernelEntry> rows;
-  for (std::string_view type : {"RNN", "GRU", "LSTM"}) rows.push_back({type, "", prepare_recurrent, {}});
+  for (std::string_view type : {"RNN", "GRU", "LSTM"})
+    rows.push_back({.op_type = type, .domain = "", .prepare = prepare_recurrent, .pack = pack_recurrence});
   for (std::string_view type : {"PackedRNN", "PackedGRU", "PackedLSTM"})
     rows.push_back({type, "tessera.cpu", prepare_recurrent, {}});
   return rows;
