@@ -26,23 +26,12 @@ using IntegerTypes = decltype(SignedTypes() + UnsignedTypes());
 using NumberTypes = decltype(FloatTypes() + IntegerTypes());
 using AllTypes = decltype(NumberTypes() + Types<bool>());
 
-/// The DType whose elements are stored as T.
+/// The DType whose elements are stored as T: tessera::dtype_of(), and the 16-bit floats.
 template <typename T>
 constexpr DType dtype_of() {
-  if constexpr (std::is_same_v<T, float>) return DType::float32;
-  if constexpr (std::is_same_v<T, double>) return DType::float64;
   if constexpr (std::is_same_v<T, BFloat16>) return DType::bfloat16;
   if constexpr (std::is_same_v<T, Float16>) return DType::float16;
-  if constexpr (std::is_same_v<T, bool>) return DType::boolean;
-  if constexpr (std::is_same_v<T, int8_t>) return DType::int8;
-  if constexpr (std::is_same_v<T, int16_t>) return DType::int16;
-  if constexpr (std::is_same_v<T, int32_t>) return DType::int32;
-  if constexpr (std::is_same_v<T, int64_t>) return DType::int64;
-  if constexpr (std::is_same_v<T, uint8_t>) return DType::uint8;
-  if constexpr (std::is_same_v<T, uint16_t>) return DType::uint16;
-  if constexpr (std::is_same_v<T, uint32_t>) return DType::uint32;
-  if constexpr (std::is_same_v<T, uint64_t>) return DType::uint64;
-  return DType::undefined;
+  return tessera::dtype_of<T>();
 }
 
 template <typename T>
