@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -70,6 +71,17 @@ TEST_F(LoadingRoomTest, lets_all_go_on_where_there_is_room) {
 
 TEST_F(LoadingRoomTest, never_waits_for_ever) {
   EXPECT_LE(most_of_four(5), 50u) << "one after the other";
+}
+
+TEST_F(LoadingRoomTest, hears_of_memory_that_is_released_elsewhere) {
+  auto elsewhere = limit_.hold(30, "an output");
+  const LoadingRoom::Scope within = room_.within(limit_), own = room_.load(), other = room_.load();
+  room_.set_budget(40);
+  auto rank = std::async(std::launch::async, [&] { const LoadingRoom::Reservation reserved(room_, 20); });
+  EXPECT_EQ(rank.wait_for(milliseconds(20)), std::future_status::timeout) << "30 and 20 bytes are more than 40";
+  elsewhere.reset();
+  EXPECT_EQ(rank.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  room_.set_budget(1000);  // lets it end
 }
 
 TEST_F(LoadingRoomTest, goes_on_when_the_others_wait_for_something_else) {

@@ -32,15 +32,33 @@ void MemoryLimit::require(size_t bytes, std::string_view name) const {
 std::shared_ptr<const void> MemoryLimit::hold(size_t bytes, std::string_view what, size_t beside) {
   if (auto held = hold_if_there_is_room(bytes, beside)) return held;
   fail("memory", "with {} of {} weights, buffers and outputs take {}; {}", what, text_of(bytes),
-       excess(*held_ + beside + bytes), mend_);
+       excess(held() + beside + bytes), mend_);
 }
 
 std::shared_ptr<const void> MemoryLimit::hold_if_there_is_room(size_t bytes, size_t beside) {
-  size_t held = *held_;
+  size_t held = this->held();
   do {
     if (beside > bytes_ || bytes > bytes_ - beside || held > bytes_ - beside - bytes) return nullptr;
-  } while (!held_->compare_exchange_weak(held, held + bytes));
-  return {held_.get(), [all = held_, bytes](const void*) { *all -= bytes; }};
+  } while (!held_->bytes.compare_exchange_weak(held, held + bytes));
+  return {held_.get(), [all = held_, bytes](const void*) { all->release(bytes); }};
+}
+
+void MemoryLimit::Held::release(size_t released) {
+  bytes -= released;
+  if (!is_heard) return;
+  const std::lock_guard lock(mutex);
+  if (listener) listener();
+}
+
+void MemoryLimit::Held::listen(std::function<void()> to) {
+  const std::lock_guard lock(mutex);
+  listener = std::move(to);
+  is_heard = listener != nullptr;
+}
+
+std::shared_ptr<const void> MemoryLimit::on_release(std::function<void()> listener) {
+  held_->listen(std::move(listener));
+  return {held_.get(), [all = held_](const void*) { all->listen(nullptr); }};
 }
 
 Tensor MemoryLimit::released_with(Tensor tensor, std::shared_ptr<const void> held) {
@@ -57,7 +75,7 @@ Tensor MemoryLimit::released_with(Tensor tensor, std::shared_ptr<const void> hel
 
 void MemoryLimit::require_plan(size_t planned, const std::function<std::vector<NamedBytes>()>& pieces_of,
                                size_t idle) const {
-  const size_t all = *held_, held = all - std::min(idle, all);
+  const size_t all = this->held(), held = all - std::min(idle, all);
   if (planned <= bytes_ && held <= bytes_ - planned) return;
   constexpr size_t kShown = 5;
   std::vector<NamedBytes> pieces = pieces_of();

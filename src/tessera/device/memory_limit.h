@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,8 +21,8 @@ struct NamedBytes {
 
 /// A limit on the memory that one process holds for all of its ranks: buffers, weights that are not mapped from files,
 /// and outputs for as long as the caller holds them or the session keeps their memory; or on what a rank holds of its
-/// device. Memory beyond the limit is
-/// refused before it is allocated. Ranks share one limit; several threads may call its members.
+/// device. Memory beyond the limit is refused before it is allocated. Ranks share one limit; several threads may call
+/// its members.
 class MemoryLimit {
  public:
   /// 0: what the machine has.
@@ -31,7 +32,10 @@ class MemoryLimit {
 
   size_t bytes() const { return bytes_; }
   /// What is held now.
-  size_t held() const { return *held_; }
+  size_t held() const { return held_->bytes; }
+  /// Calls `listener` after each release, on the thread that releases, until the result goes. There is one listener at
+  /// a time. It must not hold or release memory of this limit.
+  [[nodiscard]] std::shared_ptr<const void> on_release(std::function<void()> listener);
 
   /// Throws a user error naming the tensor if it alone is more than the limit.
   void require(size_t bytes, std::string_view name) const;
@@ -50,13 +54,24 @@ class MemoryLimit {
   void require_plan(size_t planned, const std::function<std::vector<NamedBytes>()>& pieces, size_t idle = 0) const;
 
  private:
+  /// What is held. Pieces may outlive the limit.
+  struct Held {
+    std::atomic<size_t> bytes = 0;
+    std::atomic<bool> is_heard = false;  // whether there is a listener
+    std::mutex mutex;                    // of the listener
+    std::function<void()> listener;
+
+    void release(size_t released);
+    void listen(std::function<void()> to);
+  };
+
   /// "4.1 GiB, which is more than the limit of 4.0 GiB"
   std::string excess(size_t bytes) const;
 
   size_t bytes_;
   std::string name_ = "the limit";
   std::string mend_ = "use smaller sizes or more ranks, or raise the limit (--memory-limit)";
-  std::shared_ptr<std::atomic<size_t>> held_ = std::make_shared<std::atomic<size_t>>(0);
+  std::shared_ptr<Held> held_ = std::make_shared<Held>();
 };
 
 }  // namespace tessera::device

@@ -1,5 +1,6 @@
 #include "tessera/runtime/init.h"
 
+#include <algorithm>
 #include <functional>
 
 #include "tessera/base/error.h"
@@ -73,6 +74,11 @@ std::shared_ptr<const RankPrograms> programs_of_init(const RankPrograms& program
   return init;
 }
 
+bool communicates(const bind::MachineProgram& machine) {
+  return std::any_of(machine.infos->begin(), machine.infos->end(),
+                     [](const bind::StepInfo& info) { return info.communication; });
+}
+
 }  // namespace
 
 std::string machine_text_of_init(const RankPrograms& programs, int rank, int threads,
@@ -102,7 +108,8 @@ InitResults run_init(const RankPrograms& programs, RankState& rank, const std::s
     made.push_back(result.mutable_data());
   }
   const auto arena = rank.memory().hold_on_host(plan.arena_bytes(), "what is computed once, on the way");
-  const auto paused = rank.weights().store()->room().pause();  // init may communicate
+  // Who waits for other ranks lets go of nothing meanwhile; who only computes will.
+  const auto paused = communicates(plan.machine()) ? rank.weights().store()->room().pause() : nullptr;
   rank.memory().use([&] {
     try {
       plan.run({}, made);

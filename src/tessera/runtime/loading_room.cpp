@@ -4,10 +4,15 @@
 
 namespace tessera::runtime {
 
-LoadingRoom::Scope LoadingRoom::within(const device::MemoryLimit& limit) {
+LoadingRoom::Scope LoadingRoom::within(device::MemoryLimit& limit) {
   set_budget(std::numeric_limits<size_t>::max());
   change([&] { limit_ = &limit; });
-  return {&limit, [this](const void*) { change([&] { limit_ = nullptr; }); }};
+  // Others than ranks that load release memory, too.
+  auto listening = limit.on_release([this] { change([] {}); });
+  return {&limit, [this, listening](const void*) mutable {
+            listening.reset();
+            change([&] { limit_ = nullptr; });
+          }};
 }
 
 void LoadingRoom::set_budget(size_t bytes) {

@@ -20,8 +20,8 @@ class LoadingRoom {
   /// Ends something when the last copy goes.
   using Scope = std::shared_ptr<const void>;
 
-  /// While the result lives, there may be a budget of what this limit counts.
-  [[nodiscard]] Scope within(const device::MemoryLimit& limit);
+  /// While the result lives, there may be a budget of what this limit counts, and ranks that wait hear of each release.
+  [[nodiscard]] Scope within(device::MemoryLimit& limit);
   void set_budget(size_t bytes);
 
   /// While the result lives, the calling rank loads, and may let go of memory for which others wait.
