@@ -114,7 +114,7 @@ TEST_F(Tokens, some_without_are_refused) {
 
 TEST_F(Tokens, positions_are_said) {
   state_positions(model_);
-  for (const Node* node : nodes_) EXPECT_EQ(node->get_string(kOrderAttribute, ""), "position");
+  for (const Node* node : nodes_) EXPECT_EQ(node->get_string(spmd::kOrderAttribute, ""), "position");
   EXPECT_EQ(refusal(), "no error");
 }
 

@@ -6,6 +6,7 @@
 
 #include "spmd/compiled.h"
 #include "tessera/dialect/buckets.h"
+#include "tessera/spmd/collective_attributes.h"
 
 namespace tessera::passes {
 namespace {
@@ -24,7 +25,7 @@ std::vector<std::string> bucketed(spmd::Program program, std::optional<int64_t> 
   dialect::buckets_of(*program.graph);
   std::vector<std::string> names;
   for (const auto& node : program.graph->nodes()) {
-    const auto* bucket = node->get<int64_t>(dialect::kBucketAttribute);
+    const auto* bucket = node->get<int64_t>(spmd::kBucketAttribute);
     names.push_back(node->op_type + (bucket ? ":" + std::to_string(*bucket) : ""));
   }
   return names;

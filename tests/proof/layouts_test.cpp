@@ -233,6 +233,7 @@ TEST(Places, NoneOfTheRanksOfAProgramGivesWhatItHasNot) {
   speak(graph.add_node("Send", {h, graph.add_expression("to", {pp * tp * 2 - 1}, true)}, {}, spmd::kCommDomain));
   Value* from = graph.add_expression("from", {(1 - pp) * tp * 4 - 1}, true);
   Node* receive = speak(graph.add_node("Recv", {from, graph.constant_int64({4})}, {"arrived"}, spmd::kCommDomain));
+  receive->set("dtype", static_cast<int64_t>(type.dtype));
   receive->outputs[0]->type = type;
   runtime::RankPrograms programs;
   programs.programs = {program};

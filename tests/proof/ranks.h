@@ -49,6 +49,7 @@ class Ranks {
     Node* node =
         graph(rank).add_node("Recv", {graph(rank).constant_int64({from}, true), extents}, {value}, spmd::kCommDomain);
     node->outputs[0]->type = {DType::float32, shape};
+    node->set("dtype", static_cast<int64_t>(DType::float32));
     return named(node, axis, value);
   }
 

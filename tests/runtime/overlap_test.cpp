@@ -5,6 +5,7 @@
 #include "runtime/checked_world.h"
 #include "spmd/compiled.h"
 #include "tessera/runtime/executor.h"
+#include "tessera/spmd/collective_attributes.h"
 
 namespace tessera::runtime {
 namespace {
@@ -117,9 +118,7 @@ TEST(OverlapMemory, of_an_operand_is_not_taken_over_while_another_communication_
   };
   auto communication = [&](const char* op_type, Value* operand, const char* name, const TensorType& type) {
     Node* node = graph.add_node(op_type, {operand}, {name}, spmd::kCommDomain);
-    node->set("axes", std::vector<std::string>{"tp"});
-    node->set("dim", int64_t{0});
-    node->set("reduction", std::string("sum"));
+    node->attributes = spmd::written({.kind = *collective_of_op(op_type), .axes = {"tp"}, .dim = 0});
     return typed(node, type);
   };
   Value* x = graph.add_input("x", half);

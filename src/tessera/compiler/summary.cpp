@@ -6,10 +6,10 @@
 #include <set>
 
 #include "tessera/base/saturated.h"
-#include "tessera/dialect/buckets.h"
 #include "tessera/ir/collective.h"
 #include "tessera/ir/flow.h"
 #include "tessera/mesh/group.h"
+#include "tessera/spmd/collective_attributes.h"
 
 namespace tessera::compiler {
 namespace {
@@ -56,23 +56,20 @@ ProgramSummary summarize(const spmd::Program& program) {
   std::set<int64_t> buckets;  // so far
   const flow::Flow flow = flow::flow_of(*program.graph);
   for (const auto& node : program.graph->nodes()) {
-    if (node->domain != spmd::kCommDomain) continue;
-    const auto collective = collective_of_op(node->op_type);
-    if (!collective) continue;
-    const auto* named = node->get<std::vector<std::string>>("axes");
-    std::vector<std::string> axes = named ? *named : std::vector<std::string>{};
+    if (!spmd::communication_of(*node)) continue;
+    const spmd::CollectiveAttributes collective = spmd::read_collective(*node, program.mesh);
+    const std::vector<std::string>& axes = collective.axes;
     int64_t members = 1;
     for (const std::string& axis : axes) members *= parse_axis(axis, program.mesh).size;
-    const std::string kind(name_of(*collective));
+    const std::string kind(name_of(collective.kind));
     auto same = [&](const CollectiveSummary& known) { return known.kind == kind && known.axes == axes; };
     auto known = std::find_if(summary.collectives.begin(), summary.collectives.end(), same);
     if (known == summary.collectives.end())
       known = summary.collectives.insert(known, CollectiveSummary{kind, axes, 0, 0, 0});
     const int64_t runs = bytes.of(flow::runs_of(flow, node.get()));
     known->count += runs;
-    const auto* bucket = node->get<int64_t>(dialect::kBucketAttribute);
-    if (!bucket || buckets.insert(*bucket).second) known->starts += runs;
-    known->bytes += runs * received_by_rank0(*collective, *node, members, bytes);
+    if (!collective.bucket || buckets.insert(*collective.bucket).second) known->starts += runs;
+    known->bytes += runs * received_by_rank0(collective.kind, *node, members, bytes);
   }
   for (const spmd::ExtentEquality& equality : program.equal_extents)
     summary.equal_sizes.push_back(fmt::format("{} = {} ({})", equality.a.str(), equality.b.str(), equality.node));

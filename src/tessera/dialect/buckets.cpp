@@ -17,10 +17,10 @@ template <typename... Args>
        fmt::format(format, std::forward<Args>(args)...));
 }
 
-bool are_alike(const Node& a, const Node& b) {
-  return a.op_type == b.op_type &&
-         *a.get<std::vector<std::string>>("axes") == *b.get<std::vector<std::string>>("axes") &&
-         reduction_of(a) == reduction_of(b) && a.output(0)->dtype() == b.output(0)->dtype();
+bool are_alike(const Node& one, const Node& other) {
+  const spmd::CollectiveAttributes a = spmd::read_collective(one), b = spmd::read_collective(other);
+  return a.kind == b.kind && a.axes == b.axes && a.reduction == b.reduction &&
+         one.output(0)->dtype() == other.output(0)->dtype();
 }
 
 }  // namespace
@@ -33,7 +33,7 @@ std::vector<std::vector<const Node*>> buckets_of(const Graph& graph) {
   for (const auto& node : graph.nodes()) {
     const bool waits = std::any_of(node->inputs.begin(), node->inputs.end(),
                                    [&](const Value* operand) { return operand && after_last.contains(operand); });
-    const auto* number = communicates(*node) ? node->get<int64_t>(kBucketAttribute) : nullptr;
+    const auto* number = communicates(*node) ? node->get<int64_t>(spmd::kBucketAttribute) : nullptr;
     if (number) {
       const bool whole = node->input(0) && node->output(0) && node->get<std::vector<std::string>>("axes");
       if (!whole || !traits_of(*kind_of(*node)).joins || bits_of(node->output(0)->dtype()) % 8 != 0)

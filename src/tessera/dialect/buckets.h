@@ -1,15 +1,10 @@
 #pragma once
 
-#include <string_view>
 #include <vector>
 
 #include "tessera/ir/graph.h"
 
 namespace tessera::dialect {
-
-/// Collectives with the same number in this attribute start as one: their bytes travel together. The numbers have no
-/// other meaning.
-inline constexpr std::string_view kBucketAttribute = "bucket";
 
 /// A graph's buckets, each the collectives with one number, in order. Throws a user error (stage "dialect") that names
 /// the node and the fix unless those of each bucket

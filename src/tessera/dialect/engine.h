@@ -7,6 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ir/graph.h"
 #include "tessera/mesh/mesh.h"
+#include "tessera/spmd/collective_attributes.h"
 
 /// Building blocks for the engines of foreign.h.
 namespace tessera::dialect {
@@ -16,8 +17,9 @@ struct Outgoing {
   Graph& graph;
   Node& node;
   const Mesh& mesh;
-  std::vector<int> members;  ///< ranks of the group, in member order
-  bool of_all = false;       ///< the members are all ranks, in their order
+  spmd::CollectiveAttributes collective;  ///< what the node says
+  std::vector<int> members;               ///< ranks of the group, in member order
+  bool of_all = false;                    ///< the members are all ranks, in their order
 
   template <typename... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
@@ -50,14 +52,16 @@ struct EngineEntry {
 EngineEntry ort_engine();
 EngineEntry tensorrt_engine();
 
-/// Throws unless the extents of all members' blocks, which the node's attribute states, are equal.
-void require_even(const Outgoing& outgoing, std::string_view attribute, std::string_view engine);
+/// Throws unless all members' blocks, whose extents the node states, are equal.
+void require_even(const Outgoing& outgoing, std::string_view engine);
 /// The members' common extent in a dimension that they split; a user error if it does not divide.
 Expr block_of(const Incoming& incoming, int64_t dim, int64_t members);
 
-/// Turns a node into another operator over these operands. Its results stay, except one that nobody reads any more.
+/// Turns a node into another operator over these operands; its results stay.
 void become(Graph& graph, Node& node, std::string_view op_type, std::string_view domain,
             const std::vector<Value*>& operands, std::vector<Attribute> attributes);
+/// Turns a node of another engine into our collective.
+void become(const Incoming& incoming, const spmd::CollectiveAttributes& collective);
 /// Puts a node of that operator before the given one, over `operand`, with a result of that shape, and returns it. The
 /// given node keeps its results and is to become the last of several.
 Node* put_before(Graph& graph, Node& node, std::string_view op_type, std::string_view domain, Value* operand,

@@ -33,7 +33,7 @@ void write_exchange(const Outgoing& outgoing, std::string_view op_type, std::str
   Graph& graph = outgoing.graph;
   Node& node = outgoing.node;
   const auto members = static_cast<int64_t>(outgoing.members.size());
-  const int64_t split = node.get_int("split_dim", 0), concat = node.get_int("concat_dim", 0);
+  const int64_t split = outgoing.collective.split_dim, concat = outgoing.collective.concat_dim;
   Value* stacked = node.input(0);
   if (split != 0)
     stacked = rewrite::emit(graph, "Concat", blocks_of(graph, stacked, split, members, &node), &node,
@@ -61,11 +61,12 @@ void read_exchange(const Incoming& incoming, const std::vector<std::string>& axe
   exchanged[0] = block;
   exchanged.insert(exchanged.begin(), members);
   Node* exchange = put_before(graph, node, "AllToAll", spmd::kCommDomain, raised, exchanged);
-  exchange->set("axes", axes);
-  exchange->set("split_dim", int64_t{1});
-  exchange->set("concat_dim", int64_t{0});
-  exchange->set(spmd::kSplitExtentAttribute, block.str());
-  exchange->set(spmd::kConcatExtentAttribute, std::string("1"));
+  exchange->attributes = spmd::written({.kind = Collective::all_to_all,
+                                        .axes = axes,
+                                        .split_dim = 1,
+                                        .concat_dim = 0,
+                                        .split_extent = block,
+                                        .concat_extent = Expr(1)});
   infer_node(*exchange, incoming.mesh);
   become(graph, node, "Reshape", "", {exchange->outputs[0], rewrite::shape_operand(graph, shape)}, {});
 }

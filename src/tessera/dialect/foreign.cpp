@@ -32,8 +32,8 @@ const EngineEntry* engine_of(const Node& node) {
 }
 
 Outgoing outgoing(Graph& graph, Node& node, const Mesh& mesh, int64_t rank) {
-  Outgoing result{graph, node, mesh, {}};
-  result.members = group_of(rank, parse_axes(*node.get<std::vector<std::string>>("axes"), mesh), mesh);
+  Outgoing result{graph, node, mesh, spmd::read_collective(node, mesh)};
+  result.members = group_of(rank, parse_axes(result.collective.axes, mesh), mesh);
   result.of_all = static_cast<int64_t>(result.members.size()) == mesh.size() &&
                   std::is_sorted(result.members.begin(), result.members.end());
   return result;
@@ -53,12 +53,10 @@ const Shape& Incoming::shape() const {
   return ops::operand(node, 0).shape();
 }
 
-void require_even(const Outgoing& outgoing, std::string_view attribute, std::string_view engine) {
-  const auto* text = outgoing.node.get<std::string>(attribute);
-  auto extent = text ? Expr::parse(*text) : std::nullopt;
-  check(extent.has_value(), fmt::format("{} states its members' extents", outgoing.node.label()));
-  const auto& axes = *outgoing.node.get<std::vector<std::string>>("axes");
-  const std::vector<Expr> extents = on_members(*extent, axes, outgoing.mesh);
+namespace {
+
+void require_even(const Outgoing& outgoing, const Expr& extent, std::string_view engine) {
+  const std::vector<Expr> extents = on_members(extent, outgoing.collective.axes, outgoing.mesh);
   if (std::adjacent_find(extents.begin(), extents.end(), std::not_equal_to<>()) == extents.end()) return;
   std::vector<std::string> shown;
   std::set<std::string> symbols;
@@ -73,6 +71,16 @@ void require_even(const Outgoing& outgoing, std::string_view attribute, std::str
       "its members' blocks have {} elements, and {} moves equal blocks only; split a dimension that {} ranks divide, "
       "or write --dialect=tessera{}",
       fmt::join(shown, ", "), engine, extents.size(), fix);
+}
+
+}  // namespace
+
+void require_even(const Outgoing& outgoing, std::string_view engine) {
+  const spmd::CollectiveAttributes& all = outgoing.collective;
+  check(all.extent || (all.split_extent && all.concat_extent),
+        fmt::format("{} states its members' extents", outgoing.node.label()));
+  for (const auto* extent : {&all.extent, &all.split_extent, &all.concat_extent})
+    if (*extent) require_even(outgoing, **extent, engine);
 }
 
 Expr block_of(const Incoming& incoming, int64_t dim, int64_t members) {
@@ -92,6 +100,11 @@ void become(Graph& graph, Node& node, std::string_view op_type, std::string_view
   node.op_type = op_type;
   node.domain = domain;
   node.attributes = std::move(attributes);
+}
+
+void become(const Incoming& incoming, const spmd::CollectiveAttributes& collective) {
+  become(incoming.graph, incoming.node, traits_of(collective.kind).op, spmd::kCommDomain, {incoming.node.input(0)},
+         spmd::written(collective));
 }
 
 Node* put_before(Graph& graph, Node& node, std::string_view op_type, std::string_view domain, Value* operand,

@@ -47,7 +47,7 @@ std::optional<Spec> stated_spec(const Function& function) {
     for_each_field(spec, [&](const char* key, auto& field) {
       if (stated.contains(key)) stated.at(key).get_to(field);
     });
-    const auto reduction = reduction_named(stated.value("reduction", "sum"));
+    const auto reduction = spmd::reduction_named(stated.value("reduction", "sum"));
     if (!reduction) return std::nullopt;
     spec.reduction = *reduction;
     return spec;

@@ -84,18 +84,21 @@ size_t operand_count(const Function& function) {
 std::unique_ptr<Node> collective_of(const Node& call, const Function& function) {
   const auto spec = stated_spec(function);
   if (!spec) return nullptr;
+  const auto kind = collective_of_op(spec->op);
+  if (!kind) return nullptr;
   auto node = std::make_unique<Node>();
   node->op_type = spec->op;
   node->domain = spmd::kCommDomain;
   node->name = call.name.empty() ? call.get_string("value", "") : call.name;
-  if (!kind_of(*node)) return nullptr;
-  node->set("axes", spec->axes);
-  node->set("value", call.get_string("value", ""));
-  node->set("reduction", std::string(name_of(spec->reduction)));
-  node->set("root", spec->root);
-  node->set("targets", spec->targets);
-  node->set(spec->op == "AllToAll" ? "split_dim" : "dim", spec->dim);
-  node->set("concat_dim", spec->concat_dim);
+  node->attributes = spmd::written({.kind = *kind,
+                                    .axes = spec->axes,
+                                    .value = call.get_string("value", ""),
+                                    .reduction = spec->reduction,
+                                    .root = spec->root,
+                                    .dim = spec->dim,
+                                    .split_dim = spec->dim,
+                                    .concat_dim = spec->concat_dim,
+                                    .targets = spec->targets});
   return node;
 }
 

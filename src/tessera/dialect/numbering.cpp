@@ -45,7 +45,7 @@ std::string literal_text(const Tensor& tensor) {
 std::string attributes_text(const Node& node) {
   std::map<std::string, std::string> attributes;
   for (const Attribute& attribute : node.attributes)
-    if ((attribute.name != kOrderAttribute && attribute.name != kBucketAttribute) || !communicates(node))
+    if ((attribute.name != spmd::kOrderAttribute && attribute.name != spmd::kBucketAttribute) || !communicates(node))
       attributes[attribute.name] = value_text(attribute.value);
   std::string text;
   for (const auto& [name, value] : attributes) text += fmt::format("|{}={}", name, value);

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 
-#include "tessera/dialect/attributes.h"
 #include "tessera/dialect/engine.h"
 #include "tessera/dialect/group.h"
 #include "tessera/ops/library/infer.h"
@@ -13,6 +12,9 @@
 // processes.
 namespace tessera::dialect {
 namespace {
+
+using spmd::AttributeKind;
+using spmd::AttributeSchema;
 
 constexpr std::string_view kName = "ONNX Runtime";
 constexpr std::string_view kDomain = "com.microsoft";
@@ -77,17 +79,15 @@ void write(const Outgoing& out) {
   const auto members = static_cast<int64_t>(out.members.size());
   const Attribute group_size = rewrite::attribute("group_size", members);
   if (node.op_type == "AllReduce") {
-    if (std::string reduction = node.get_string("reduction", "sum"); reduction != "sum")
+    if (const Reduction reduction = out.collective.reduction; reduction != Reduction::sum)
       out.refuse("{}'s AllReduce sums, and this one reduces by {}; choose layouts that need none, or another --dialect",
-                 kName, reduction);
+                 kName, name_of(reduction));
     become(out.graph, node, "AllReduce", kDomain, {data}, {});
   } else if (node.op_type == "AllGather") {
-    require_even(out, spmd::kExtentAttribute, kName);
-    const int64_t dim = node.get_int("dim", 0);
-    become(out.graph, node, "AllGather", kDomain, {data}, {rewrite::attribute("axis", dim), group_size});
+    require_even(out, kName);
+    become(out.graph, node, "AllGather", kDomain, {data}, {rewrite::attribute("axis", out.collective.dim), group_size});
   } else {
-    require_even(out, spmd::kSplitExtentAttribute, kName);
-    require_even(out, spmd::kConcatExtentAttribute, kName);
+    require_even(out, kName);
     write_exchange(out, "AllToAll", kDomain, {group_size});
   }
 }
@@ -97,14 +97,12 @@ void read(const Incoming& in) {
   const std::vector<std::string> axes = all_axes(in.mesh);
   Value* data = node.input(0);
   const Operator& op = *find(node.op_type);
-  check_attributes(node, fmt::format("{}'s {}", kName, op.op), op.attributes);
+  spmd::check_attributes(node, fmt::format("{}'s {}", kName, op.op), op.attributes);
   if (!takes(op, data->dtype()))
     in.refuse("its operand is {}, and {}'s {} takes {}; put a Cast before it", name_of(data->dtype()), kName, op.op,
               types_of(op));
-  const Attribute group = rewrite::attribute("axes", axes);
   if (node.op_type == "AllReduce") {
-    become(in.graph, node, "AllReduce", spmd::kCommDomain, {data},
-           {group, rewrite::attribute("reduction", std::string("sum"))});
+    become(in, {.kind = Collective::all_reduce, .axes = axes});
     return;
   }
   if (!node.find_attribute("group_size") && in.mesh.size() != kDefaultGroupSize)
@@ -115,8 +113,7 @@ void read(const Incoming& in) {
               size, in.mesh.size(), kName, size);
   if (node.op_type == "AllGather") {
     const size_t dim = ops::normalize_axis(node, node.get_int("axis", kDefaultAxis), in.shape().size());
-    become(in.graph, node, "AllGather", spmd::kCommDomain, {data},
-           {group, rewrite::attribute("dim", static_cast<int64_t>(dim))});
+    become(in, {.kind = Collective::all_gather, .axes = axes, .dim = static_cast<int64_t>(dim)});
   } else {
     if (in.shape().empty()) in.refuse("its operand is a scalar; give it a dimension to exchange blocks of");
     read_exchange(in, axes);

@@ -7,6 +7,7 @@
 #include "tessera/comm/communicator.h"
 #include "tessera/ir/graph.h"
 #include "tessera/mesh/mesh.h"
+#include "tessera/spmd/collective_attributes.h"
 
 /// The operators of domain tessera.comm, version 1, in one table. docs/dialect.md describes them in words.
 ///
@@ -15,27 +16,16 @@
 /// that communicates has one more operand and one more result than its schema states, both last: int64 scalars.
 namespace tessera::dialect {
 
-enum class AttributeKind { integer, integers, text, texts };
-
-struct AttributeSchema {
-  std::string_view name;
-  AttributeKind kind;
-  bool required;
-};
-
 struct Schema {
   std::string_view op;
   std::vector<std::string_view> operands;  ///< without the token
   std::vector<std::string_view> optional;  ///< further operands, for operators that do not communicate
   std::vector<std::string_view> results;   ///< without the token
-  std::vector<AttributeSchema> attributes;
+  std::vector<spmd::AttributeSchema> attributes;
   std::optional<comm::Kind> kind;  ///< of its communication, whose order counts; nullopt: it does not communicate
   /// Sets the results' types from the operands'.
   void (*infer)(Node& node, const Mesh& mesh);
 };
-
-/// Every communicating node of a program without tokens has this attribute: its order is its place ("position").
-inline constexpr std::string_view kOrderAttribute = "order";
 
 /// The opaque type of a handle of a rank.
 inline constexpr std::string_view kRankType = "Rank";
@@ -49,24 +39,15 @@ std::optional<comm::Kind> kind_of(const Node& node);
 /// Whether the node is of the dialect and communicates.
 bool communicates(const Node& node);
 
-// A node's statements about itself. Errors are user errors (stage "dialect") that name the node.
-
-/// "sum", "max", "min" or "mean"; nullopt for any other name.
-std::optional<Reduction> reduction_named(std::string_view name);
-/// Its attribute `reduction`; sum if it has none.
-Reduction reduction_of(const Node& node);
-/// The member's extent that the attribute states, over that member's axis indices; without it `otherwise`, from a shape
-/// whose extents are those of any rank.
-Expr stated_extent(const Node& node, std::string_view attribute, const Expr& otherwise);
-/// The rank that a Send or Recv names, over axis indices; -1 is nobody.
+/// The rank that a Send or Recv names, over axis indices; -1 is nobody. Throws a user error (stage "dialect") that
+/// names the node if that is not known.
 Expr peer_of(const Node& node);
 
-/// Whether others read the operand of the group's member `member`; false for nodes that do not communicate.
-bool gives(const Node& node, size_t member);
+/// Whether others read the operand of the group's member `member`.
+bool gives(const spmd::CollectiveAttributes& collective, size_t member);
 
-/// Throws a user error (stage "dialect") that names the node and the fix: an operator, attribute or axis that does not
-/// exist, an attribute of the wrong type or absent, too many or too few operands, a root or target outside the group, a
-/// dimension out of range.
+/// Throws a user error (stage "dialect") that names the node and the fix: for an operator that does not exist, too many
+/// or too few operands, and whatever read_collective() refuses.
 void check_node(const Node& node, const Mesh& mesh);
 
 /// Sets the types of the results; operands' types, and the elements of Recv's shape, must be known. Contents of RankId,

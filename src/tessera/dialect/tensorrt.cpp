@@ -4,7 +4,6 @@
 #include <array>
 #include <numeric>
 
-#include "tessera/dialect/attributes.h"
 #include "tessera/dialect/engine.h"
 #include "tessera/dialect/group.h"
 #include "tessera/mesh/group.h"
@@ -17,36 +16,28 @@
 namespace tessera::dialect {
 namespace {
 
+using spmd::AttributeKind;
+
 constexpr std::string_view kName = "TensorRT";
 constexpr std::string_view kOp = "DistCollective";
 
-constexpr AttributeSchema kAttributes[] = {{"collective_operation", AttributeKind::text, true},
-                                           {"reduce_op", AttributeKind::text, false},
-                                           {"root", AttributeKind::integer, false},
-                                           {"nb_rank", AttributeKind::integer, false},
-                                           {"groups", AttributeKind::integers, false},
-                                           {"group_size", AttributeKind::integer, false}};
+constexpr spmd::AttributeSchema kAttributes[] = {{"collective_operation", AttributeKind::text, true},
+                                                 {"reduce_op", AttributeKind::text, false},
+                                                 {"root", AttributeKind::integer, false},
+                                                 {"nb_rank", AttributeKind::integer, false},
+                                                 {"groups", AttributeKind::integers, false},
+                                                 {"group_size", AttributeKind::integer, false}};
 
-struct Operation {
-  std::string_view ours, theirs;
-  bool reduces = false, rooted = false;
-  enum { none, gathers, scatters } blocks = none;
-};
-constexpr Operation kOperations[] = {
-    {"AllReduce", "all_reduce", true},
-    {"AllGather", "all_gather", false, false, Operation::gathers},
-    {"ReduceScatter", "reduce_scatter", true, false, Operation::scatters},
-    {"AllToAll", "all_to_all"},
-    {"Broadcast", "broadcast", false, true},
-    {"Reduce", "reduce", true, true},
-    {"Gather", "gather", false, true, Operation::gathers},
-    {"Scatter", "scatter", false, true, Operation::scatters},
-};
+constexpr Collective kOperations[] = {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
+                                      Collective::all_to_all, Collective::broadcast,  Collective::reduce,
+                                      Collective::gather,     Collective::scatter};
 
 struct ReduceOp {
-  std::string_view ours, theirs;
+  Reduction ours;
+  std::string_view theirs;
 };
-constexpr ReduceOp kReduceOps[] = {{"sum", "sum"}, {"max", "max"}, {"min", "min"}, {"mean", "avg"}};
+constexpr ReduceOp kReduceOps[] = {
+    {Reduction::sum, "sum"}, {Reduction::max, "max"}, {Reduction::min, "min"}, {Reduction::mean, "avg"}};
 
 std::string lower_case(std::string text) {
   for (char& letter : text) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
@@ -66,19 +57,19 @@ std::vector<int64_t> swapped(size_t rank, int64_t dim) {
 }
 
 std::string their_reduction(const Outgoing& out) {
-  const std::string name = out.node.get_string("reduction", "sum");
   for (const ReduceOp& each : kReduceOps)
-    if (each.ours == name) return std::string(each.theirs);
-  out.refuse("there is no reduction '{}'", name);
+    if (each.ours == out.collective.reduction) return std::string(each.theirs);
+  out.refuse("{} has no reduction '{}'", kName, name_of(out.collective.reduction));
 }
 
-std::vector<Attribute> attributes_of(const Outgoing& out, const Operation& operation) {
+std::vector<Attribute> attributes_of(const Outgoing& out) {
+  const CollectiveTraits& traits = traits_of(out.collective.kind);
   using rewrite::attribute;
   std::vector<int64_t> groups;
   if (!out.of_all) groups.assign(out.members.begin(), out.members.end());
-  return {attribute("collective_operation", std::string(operation.theirs)),
-          attribute("reduce_op", operation.reduces ? their_reduction(out) : std::string("none")),
-          attribute("root", operation.rooted ? out.node.get_int("root", 0) : int64_t{-1}),
+  return {attribute("collective_operation", std::string(traits.name)),
+          attribute("reduce_op", traits.reduces ? their_reduction(out) : std::string("none")),
+          attribute("root", traits.root != RootRole::none ? out.collective.root : int64_t{-1}),
           attribute("nb_rank", static_cast<int64_t>(out.members.size())),
           attribute("groups", groups),
           attribute("group_size", static_cast<int64_t>(groups.size()))};
@@ -86,22 +77,20 @@ std::vector<Attribute> attributes_of(const Outgoing& out, const Operation& opera
 
 void write(const Outgoing& out) {
   Node& node = out.node;
-  auto operation = std::find_if(std::begin(kOperations), std::end(kOperations),
-                                [&](const Operation& each) { return each.ours == node.op_type; });
-  if (operation == std::end(kOperations))
+  const spmd::CollectiveAttributes& collective = out.collective;
+  const CollectiveTraits& traits = traits_of(collective.kind);
+  if (std::find(std::begin(kOperations), std::end(kOperations), collective.kind) == std::end(kOperations))
     out.refuse("{} has no {}; choose layouts that need none, or write --dialect=tessera", kName, node.op_type);
-  if (operation->rooted && !out.of_all)
+  if (traits.root != RootRole::none && !out.of_all)
     out.refuse("{} does not document how a root is counted within a group; use a group of all ranks", kName);
-  std::vector<Attribute> attributes = attributes_of(out, *operation);
-  if (node.op_type == "AllToAll") {
-    require_even(out, spmd::kSplitExtentAttribute, kName);
-    require_even(out, spmd::kConcatExtentAttribute, kName);
+  std::vector<Attribute> attributes = attributes_of(out);
+  if (traits.block != BlockSide::none) require_even(out, kName);
+  if (traits.block == BlockSide::both) {
     write_exchange(out, kOp, "", std::move(attributes));
     return;
   }
   Value* data = node.input(0);
-  const int64_t dim = operation->blocks == Operation::none ? 0 : node.get_int("dim", 0);
-  if (operation->blocks != Operation::none) require_even(out, spmd::kExtentAttribute, kName);
+  const int64_t dim = traits.block == BlockSide::none ? 0 : collective.dim;
   if (dim == 0) {
     become(out.graph, node, kOp, "", {data}, std::move(attributes));
     return;
@@ -110,9 +99,9 @@ void write(const Outgoing& out) {
   Shape result = node.output()->shape();
   std::swap(result[0], result[static_cast<size_t>(dim)]);
   Value* turned = rewrite::transposed(out.graph, data, order, &node);
-  Node* collective = put_before(out.graph, node, kOp, "", turned, std::move(result));
-  collective->attributes = std::move(attributes);
-  become(out.graph, node, "Transpose", "", {collective->outputs[0]}, {rewrite::attribute("perm", order)});
+  Node* moved = put_before(out.graph, node, kOp, "", turned, std::move(result));
+  moved->attributes = std::move(attributes);
+  become(out.graph, node, "Transpose", "", {moved->outputs[0]}, {rewrite::attribute("perm", order)});
 }
 
 // The axes along which exactly these ranks differ, in this order.
@@ -166,44 +155,44 @@ std::vector<std::string> group_axes(const Incoming& in) {
   return axes_of(in, groups);
 }
 
-std::string our_reduction(const Incoming& in) {
+Reduction our_reduction(const Incoming& in) {
   const std::string name = lower_case(in.node.get_string("reduce_op", "none"));
   for (const ReduceOp& each : kReduceOps)
-    if (each.theirs == name) return std::string(each.ours);
+    if (each.theirs == name) return each.ours;
   in.refuse("its reduce_op is {}; there are sum, max, min and avg", name);
 }
 
 void read(const Incoming& in) {
   Node& node = in.node;
-  check_attributes(node, fmt::format("{}'s {}", kName, kOp), kAttributes);
+  spmd::check_attributes(node, fmt::format("{}'s {}", kName, kOp), kAttributes);
   const std::string name = lower_case(node.get_string("collective_operation", ""));
-  auto operation = std::find_if(std::begin(kOperations), std::end(kOperations),
-                                [&](const Operation& each) { return each.theirs == name; });
+  const auto operation = std::find_if(std::begin(kOperations), std::end(kOperations),
+                                      [&](Collective each) { return name_of(each) == name; });
   if (operation == std::end(kOperations)) {
     std::vector<std::string_view> names;
-    for (const Operation& each : kOperations) names.push_back(each.theirs);
+    for (const Collective each : kOperations) names.push_back(name_of(each));
     in.refuse("its collective_operation is '{}'; there are {}", name, fmt::join(names, ", "));
   }
   const std::vector<std::string> axes = group_axes(in);
   const int64_t members = digits_of(axes, in.mesh).size;
-  if (operation->ours == "AllToAll") {
+  const CollectiveTraits& traits = traits_of(*operation);
+  if (traits.block == BlockSide::both) {
     read_exchange(in, axes);
     return;
   }
-  std::vector<Attribute> attributes = {rewrite::attribute("axes", axes)};
-  if (operation->reduces) attributes.push_back(rewrite::attribute("reduction", our_reduction(in)));
-  if (operation->rooted) {
+  spmd::CollectiveAttributes collective{.kind = *operation, .axes = axes};
+  if (traits.reduces) collective.reduction = our_reduction(in);
+  if (traits.root != RootRole::none) {
     if (members != in.mesh.size())
       in.refuse("TensorRT does not document how a root is counted within a group; use a group of all ranks");
-    attributes.push_back(rewrite::attribute("root", node.get_int("root", -1)));
+    collective.root = node.get_int("root", -1);
   }
-  if (operation->blocks != Operation::none) {
+  if (traits.block != BlockSide::none) {
     if (in.shape().empty()) in.refuse("its operand is a scalar; give it a dimension");
-    attributes.push_back(rewrite::attribute("dim", int64_t{0}));
+    collective.dim = 0;
   }
-  if (operation->blocks == Operation::scatters)
-    attributes.push_back(rewrite::attribute(std::string(spmd::kExtentAttribute), block_of(in, 0, members).str()));
-  become(in.graph, node, operation->ours, spmd::kCommDomain, {node.input(0)}, std::move(attributes));
+  if (traits.block == BlockSide::result) collective.extent = block_of(in, 0, members);
+  become(in, collective);
 }
 
 }  // namespace

@@ -188,7 +188,7 @@ bool thread_tokens(OnnxModel& model) {
 void state_positions(OnnxModel& model) {
   const std::function<void(const Graph&)> state = [&](const Graph& graph) {
     for (const auto& node : graph.nodes()) {
-      if (communicates(*node)) node->set(kOrderAttribute, std::string("position"));
+      if (communicates(*node)) node->set(spmd::kOrderAttribute, std::string("position"));
       for (const Graph* branch : node->regions()) state(*branch);
     }
   };

@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ir/collective.h"
+#include "tessera/spmd/collective_attributes.h"
 #include "tessera/spmd/partition/specialize.h"
 
 namespace tessera::passes {
@@ -80,15 +81,15 @@ class Sets {
     const Node& collective = *dependences_.nodes[node];
     Candidate& candidate = candidates_.emplace_back();
     candidate.node = node;
-    const auto kind = collective_of_op(collective.op_type);
-    const auto* axes = collective.get<std::vector<std::string>>("axes");
-    if (!kind || !traits_of(*kind).joins || !axes || !collective.input(0)) return;
+    const auto kind = spmd::communication_of(collective);
+    if (!kind || !traits_of(*kind).joins || !collective.input(0)) return;
     if (bits_of(collective.input(0)->dtype()) % 8 != 0) return;
     candidate.bytes = std::max(bytes_of(collective.input(0)), bytes_of(collective.output(0)));
-    candidate.most = most(*axes);
+    const spmd::CollectiveAttributes says = spmd::read_collective(collective, program_.mesh);
+    candidate.most = most(says.axes);
     if (candidate.bytes > candidate.most) return;
-    std::string key = fmt::format("{} {} {} {}", collective.op_type, fmt::join(*axes, ","),
-                                  collective.get_string("reduction", "sum"), name_of(collective.input(0)->dtype()));
+    std::string key = fmt::format("{} {} {} {}", collective.op_type, fmt::join(says.axes, ","), name_of(says.reduction),
+                                  name_of(collective.input(0)->dtype()));
     const auto place = spmd::place_of(program_, collective);
     if (place) key += " " + print_place(*place, program_.mesh);
     candidate.key = keys_.emplace(std::move(key), static_cast<int>(keys_.size())).first->second;

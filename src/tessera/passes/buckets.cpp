@@ -8,6 +8,7 @@
 #include "tessera/mesh/group.h"
 #include "tessera/passes/bucket_sets.h"
 #include "tessera/passes/live_bytes.h"
+#include "tessera/spmd/collective_attributes.h"
 
 namespace tessera::passes {
 namespace {
@@ -44,7 +45,7 @@ void buckets(spmd::Program& program, Context& context) {
     if (!context.bucket_bytes && live.peak(order) > now + slack) continue;
     for (size_t b = 0; b < sets.size(); ++b)
       for (int member : sets[b].members)
-        dependences.nodes[member]->set(std::string(dialect::kBucketAttribute), static_cast<int64_t>(b));
+        dependences.nodes[member]->set(std::string(spmd::kBucketAttribute), static_cast<int64_t>(b));
     program.graph->arrange(order);
     return;
   }

@@ -6,6 +6,7 @@
 
 #include "tessera/mesh/group.h"
 #include "tessera/passes/levels.h"
+#include "tessera/spmd/collective_attributes.h"
 
 namespace tessera::passes {
 namespace {
@@ -72,16 +73,14 @@ class Rewriter {
 
   std::optional<Site> site_of(Node* node) const {
     auto kinds = kind_of(*node);
-    const auto* axes = node->get<std::vector<std::string>>("axes");
-    if (!kinds || !axes || node->inputs.size() != 1) return std::nullopt;
+    if (!kinds || node->inputs.size() != 1) return std::nullopt;
     Site site{node, node->inputs[0], node->outputs[0], kinds->second, {kinds->first}};
     if (!is_placed(site.in) || !is_placed(site.out)) return std::nullopt;
-    site.step.axes = parse_axes(*axes, program_.mesh);
+    const spmd::CollectiveAttributes collective = spmd::read_collective(*node, program_.mesh);
+    site.step.axes = parse_axes(collective.axes, program_.mesh);
     site.step.before = program_.placement(site.in).sharding;
     site.step.after = program_.placement(site.out).sharding;
-    const std::string reduction = node->get_string("reduction", "sum");
-    for (Reduction known : {Reduction::max, Reduction::min, Reduction::mean})
-      if (reduction == name_of(known)) site.step.reduction = known;
+    site.step.reduction = collective.reduction;
     if (site.step.reduction == Reduction::mean) return std::nullopt;  // a mean of means is no mean
     if (site.step.kind != ReshardKind::all_reduce && !find_part(site.step)) return std::nullopt;
     return site;

@@ -14,6 +14,7 @@
 #include "tessera/mesh/group.h"
 #include "tessera/ops/attention.h"
 #include "tessera/passes/pipeline.h"
+#include "tessera/spmd/collective_attributes.h"
 #include "tessera/spmd/partition/halo.h"
 #include "tessera/spmd/reshard/messages.h"
 
@@ -83,16 +84,16 @@ class Rings {
   std::optional<Gathered> gathered(Value* whole) const {
     if (!whole->producer || whole->uses.size() != 1 || is_port(whole)) return std::nullopt;
     const Node& gather = *whole->producer;
-    const auto* axes = gather.get<std::vector<std::string>>("axes");
-    if (gather.domain != spmd::kCommDomain || collective_of_op(gather.op_type) != Collective::all_gather || !axes ||
-        gather.get_int("dim", -1) != static_cast<int64_t>(kAlong) || gather.inputs.size() != 1)
-      return std::nullopt;
+    if (spmd::communication_of(gather) != Collective::all_gather || gather.inputs.size() != 1) return std::nullopt;
+    const spmd::CollectiveAttributes collective = spmd::read_collective(gather, program_.mesh);
+    if (collective.dim != static_cast<int64_t>(kAlong)) return std::nullopt;
     const auto piece = program_.placements.find(gather.inputs[0]), all = program_.placements.find(whole);
     if (piece == program_.placements.end() || all == program_.placements.end()) return std::nullopt;
     const Sharding &before = piece->second.sharding, &after = all->second.sharding;
     if (!before.at.empty() || before.dims[kAlong].parts.size() != 1 || after.dims[kAlong].parts.size() != 1)
       return std::nullopt;
-    Gathered result{gather.inputs[0], parse_axes(*axes, program_.mesh), whole->shape()[kAlong], piece->second.name};
+    Gathered result{gather.inputs[0], parse_axes(collective.axes, program_.mesh), whole->shape()[kAlong],
+                    piece->second.name};
     // What ranks split further than the group does is a part of that.
     std::vector<AxisRef> nested = after.dims[kAlong].parts[0].axes;
     nested.insert(nested.end(), result.axes.begin(), result.axes.end());

@@ -74,8 +74,10 @@ class Joiner {
     std::set<std::string> names;
     for (const OnnxModel& model : sources_)
       for (const auto& node : model.graph->nodes())
-        if (const auto* axes = node->get<std::vector<std::string>>("axes"); axes && dialect::communicates(*node))
-          names.insert(axes->begin(), axes->end());
+        if (dialect::communicates(*node)) {
+          const std::vector<std::string> axes = spmd::read_collective(*node).axes;
+          names.insert(axes.begin(), axes.end());
+        }
     return names.size() == 1 ? *names.begin() : "rank";
   }
 
@@ -172,23 +174,23 @@ class Joiner {
     program.placements[value] = {name, value->type, Sharding::replicated(value->shape())};
   }
 
-  Node* add_message(Graph& graph, std::string_view op, std::vector<Value*> operands,
+  Node* add_message(Graph& graph, Collective kind, std::vector<Value*> operands,
                     const std::vector<std::string>& results, const JoinedPort& port) const {
-    Node* node = graph.add_node(op, std::move(operands), results, spmd::kCommDomain);
+    Node* node = graph.add_node(traits_of(kind).op, std::move(operands), results, spmd::kCommDomain);
     node->name = "output " + port.name;
-    node->set("axes", dialect::all_axes(mesh_));
-    node->set("value", port.name);
+    node->attributes =
+        spmd::written({.kind = kind, .axes = dialect::all_axes(mesh_), .value = port.name, .dtype = port.type.dtype});
     return node;
   }
 
   void send_to_first(Graph& graph, Value* value, const JoinedPort& port) const {
-    add_message(graph, "Send", {value, graph.constant_int64({0}, true)}, {}, port);
+    add_message(graph, Collective::send, {value, graph.constant_int64({0}, true)}, {}, port);
   }
 
   Value* received(Graph& graph, const JoinedPort& port) const {
     Value* peer = graph.constant_int64({port.rank}, true);
-    Node* node = add_message(graph, "Recv", {peer, rewrite::shape_operand(graph, *port.type.shape)}, {port.name}, port);
-    node->set("dtype", static_cast<int64_t>(port.type.dtype));
+    Node* node = add_message(graph, Collective::recv, {peer, rewrite::shape_operand(graph, *port.type.shape)},
+                             {port.name}, port);
     node->outputs[0]->type = port.type;
     graph.outputs.push_back(node->outputs[0]);
     return node->outputs[0];

@@ -83,11 +83,8 @@ Value* Lowering::axis_index(const std::string& axis) {
 
 // The ends of all members' blocks along a dimension, from 0. One formula writes those of a balanced split, from which a
 // reader finds any of them by the member's index.
-Value* Lowering::bounds(const Node& node, std::string_view attribute, const Value& blocks, const Value& whole,
-                        int64_t dim) {
-  const Expr extent = dialect::stated_extent(node, attribute, blocks.shape().at(static_cast<size_t>(dim)));
-  const Expr& total = whole.shape().at(static_cast<size_t>(dim));
-  const auto extents = dialect::on_members(extent, *node.get<std::vector<std::string>>("axes"), mesh_);
+Value* Lowering::bounds(const spmd::CollectiveAttributes& collective, const Expr& extent, const Expr& total) {
+  const auto extents = dialect::on_members(extent, collective.axes, mesh_);
   const auto members = static_cast<int64_t>(extents.size());
   bool balanced = true;
   std::vector<Expr> ends = {0};
@@ -99,14 +96,16 @@ Value* Lowering::bounds(const Node& node, std::string_view attribute, const Valu
   if (balanced)
     for (int64_t member = 0; member <= members; ++member)
       ends[static_cast<size_t>(member)] = split_offset(total, member, members);
-  return expressions_.value_of(node.get_string("value", "blocks") + ".bounds", ends, false, DType::int64);
+  const std::string name = collective.value.empty() ? "blocks" : collective.value;
+  return expressions_.value_of(name + ".bounds", ends, false, DType::int64);
 }
 
 void Lowering::lower_collective(const Node& node) {
   check(dialect::communicates(node), "positions are expressions in a program");
-  const auto& axes = *node.get<std::vector<std::string>>("axes");
-  const int64_t members = dialect::digits_of(axes, mesh_).size;
-  const BlockSide block = traits_of(*dialect::kind_of(node)).block;
+  const spmd::CollectiveAttributes collective = spmd::read_collective(node, mesh_);
+  const int64_t members = dialect::digits_of(collective.axes, mesh_).size;
+  const CollectiveTraits& traits = traits_of(collective.kind);
+  const BlockSide block = traits.block;
   if (block != BlockSide::none && members > dialect::kMostBlocks)
     fail("write",
          "{}: its group has {} members; functions of {} list the blocks of up to {}: leave out --lower=primitives",
@@ -117,25 +116,26 @@ void Lowering::lower_collective(const Node& node) {
       data ? spmd::hinted(product(data->shape()), hints_) * static_cast<double>(bits_of(dtype)) / 8 : 0;
   dialect::Spec spec;
   spec.op = node.op_type;
-  spec.axes = axes;
-  spec.form = dialect::form_for(spec.op, axes, members, bytes);
-  spec.reduction = dialect::reduction_of(node);
+  spec.axes = collective.axes;
+  spec.form = dialect::form_for(spec.op, spec.axes, members, bytes);
+  spec.reduction = collective.reduction;
   const bool sums = spec.reduction == Reduction::sum || spec.reduction == Reduction::mean;
-  spec.float32 = node.find_attribute("reduction") && sums && is_half(dtype);
+  spec.float32 = traits.reduces && sums && is_half(dtype);
   spec.boolean = dtype == DType::boolean;
-  spec.dim = node.get_int("dim", 0);
-  spec.root = node.get_int("root", 0);
-  spec.targets = node.get_ints("targets");
+  spec.root = collective.root;
+  spec.targets = collective.targets;
   std::vector<Value*> operands = node.inputs;
+  const auto extent = [](const Value& value, int64_t dim) { return value.shape().at(static_cast<size_t>(dim)); };
+  const spmd::MemberExtents extents = spmd::member_extents(collective, node);
   if (block == BlockSide::both) {
-    spec.dim = node.get_int("split_dim", 0);
-    spec.concat_dim = node.get_int("concat_dim", 0);
-    operands.push_back(bounds(node, spmd::kSplitExtentAttribute, *node.output(), *data, spec.dim));
-    operands.push_back(bounds(node, spmd::kConcatExtentAttribute, *data, *node.output(), spec.concat_dim));
+    spec.dim = collective.split_dim;
+    spec.concat_dim = collective.concat_dim;
+    operands.push_back(bounds(collective, extents.split, extent(*data, spec.dim)));
+    operands.push_back(bounds(collective, extents.concat, extent(*node.output(), spec.concat_dim)));
   } else if (block != BlockSide::none) {
-    const bool gathers = block == BlockSide::operand;
-    const Value &blocks = gathers ? *data : *node.output(), &whole = gathers ? *node.output() : *data;
-    operands.push_back(bounds(node, spmd::kExtentAttribute, blocks, whole, spec.dim));
+    spec.dim = collective.dim;
+    const Value& whole = block == BlockSide::operand ? *node.output() : *data;
+    operands.push_back(bounds(collective, extents.block, extent(whole, spec.dim)));
   }
   operands.push_back(rank());
   auto call = std::make_unique<Node>();
@@ -144,7 +144,7 @@ void Lowering::lower_collective(const Node& node) {
   call->name = node.name;
   call->inputs = std::move(operands);
   call->outputs = node.outputs;
-  call->set("value", node.get_string("value", node.op_type));
+  call->set("value", collective.value.empty() ? node.op_type : collective.value);
   call->set("dtype", static_cast<int64_t>(dtype));
   graph_.adopt_node(std::move(call));
 }

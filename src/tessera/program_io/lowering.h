@@ -6,6 +6,7 @@
 
 #include "tessera/dialect/library.h"
 #include "tessera/program_io/expression_nodes.h"
+#include "tessera/spmd/collective_attributes.h"
 #include "tessera/write.h"
 
 namespace tessera::program_io {
@@ -33,7 +34,7 @@ class Lowering {
  private:
   Value* rank();
   Value* call(const dialect::Spec& spec, std::vector<Value*> operands, const std::string& name);
-  Value* bounds(const Node& node, std::string_view attribute, const Value& blocks, const Value& whole, int64_t dim);
+  Value* bounds(const spmd::CollectiveAttributes& collective, const Expr& extent, const Expr& total);
   void lower_collective(const Node& node);
   void define_local(const Node& node);
 

@@ -216,8 +216,9 @@ class RankModel {
   Value* absent_operand(const Node& node) {
     Shape shape = bind(node.output()->shape());
     if (dialect::kind_of(node) == comm::Kind::scatter) {
-      const auto dim = static_cast<size_t>(node.get_int("dim", 0));
-      const std::vector<AxisRef> axes = parse_axes(*node.get<std::vector<std::string>>("axes"), program_.mesh);
+      const spmd::CollectiveAttributes collective = spmd::read_collective(node, program_.mesh);
+      const auto dim = static_cast<size_t>(collective.dim);
+      const std::vector<AxisRef> axes = parse_axes(collective.axes, program_.mesh);
       shape[dim] = 0;
       for (int member : group_of(program_.mesh.rank_of(coordinates_), axes, program_.mesh))
         shape[dim] = shape[dim] + names_.rename(bind_rank(node.output()->shape()[dim], program_.mesh,
@@ -233,17 +234,21 @@ class RankModel {
 
   // States the extents that follow from the operands' shapes in the program, where shapes are those of any rank.
   void state_extents(const Node& node, Node& added) const {
-    auto state = [&](std::string_view attribute, const Value* value, std::string_view dim) {
-      added.set(attribute, names_.rename(value->shape().at(node.get_int(dim, -1))).str());
-    };
-    const auto kind = dialect::kind_of(node);
-    const BlockSide block = kind ? traits_of(*kind).block : BlockSide::none;
-    if (block == BlockSide::operand) state(spmd::kExtentAttribute, node.input(0), "dim");
-    if (block == BlockSide::result) state(spmd::kExtentAttribute, node.output(0), "dim");
+    if (!dialect::communicates(node)) return;
+    spmd::CollectiveAttributes collective = spmd::read_collective(node, program_.mesh);
+    const BlockSide block = traits_of(collective.kind).block;
+    if (block == BlockSide::none) return;
+    collective.extent.reset();
+    collective.split_extent.reset();
+    collective.concat_extent.reset();
+    const spmd::MemberExtents extents = spmd::member_extents(collective, node);
     if (block == BlockSide::both) {
-      state(spmd::kSplitExtentAttribute, node.output(0), "split_dim");
-      state(spmd::kConcatExtentAttribute, node.input(0), "concat_dim");
+      collective.split_extent.emplace(names_.rename(extents.split));
+      collective.concat_extent.emplace(names_.rename(extents.concat));
+    } else {
+      collective.extent.emplace(names_.rename(extents.block));
     }
+    added.attributes = spmd::written(collective);
   }
 
   const spmd::Program& program_;

@@ -129,10 +129,11 @@ class RankModelReader {
 
   // Whether a member other than this rank may read an operand of the node.
   bool gives(const Node& node, int rank) const {
-    const auto* axes = node.get<std::vector<std::string>>("axes");
-    if (!axes) return true;
-    const std::vector<int> members = group_of(rank, parse_axes(*axes, manifest_.mesh), manifest_.mesh);
-    return dialect::gives(node, static_cast<size_t>(std::find(members.begin(), members.end(), rank) - members.begin()));
+    if (!dialect::communicates(node)) return true;
+    const spmd::CollectiveAttributes collective = spmd::read_collective(node, manifest_.mesh);
+    const std::vector<int> members = group_of(rank, parse_axes(collective.axes, manifest_.mesh), manifest_.mesh);
+    return dialect::gives(collective,
+                          static_cast<size_t>(std::find(members.begin(), members.end(), rank) - members.begin()));
   }
 
   // Tools give names to sizes that they cannot follow. The nodes and the manifest alone determine such a size.

@@ -16,7 +16,7 @@ void require_form(const Graph& graph, const WriteOptions& form, const std::strin
     for (const Graph* region : node->regions()) require_form(*region, form, source);
     const auto kind = dialect::kind_of(*node);
     if (!kind) continue;
-    const bool by_position = node->find_attribute(dialect::kOrderAttribute) != nullptr;
+    const bool by_position = node->find_attribute(spmd::kOrderAttribute) != nullptr;
     if (by_position != (form.order == Order::position))
       wrong(*node, by_position ? "is ordered by position" : "is ordered by tokens", "order=" + words.at("order"));
     if (form.lower == Lower::primitives && *kind != comm::Kind::send && *kind != comm::Kind::recv)

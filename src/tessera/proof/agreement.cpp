@@ -95,10 +95,8 @@ class GroupCheck {
     const Communication& first = *members_[0]->communication;
     for (size_t m = 1; m < members_.size(); ++m)
       if (auto why = difference(first, *members_[m]->communication)) return Clash{0, m, "order", *why};
-    if (first.root < 0 || first.root >= static_cast<int64_t>(members_.size()))
-      return Clash{0, 0, "shape", fmt::format("its root is member {}, in a group of {}", first.root, members_.size())};
     for (size_t m = 0; m < members_.size(); ++m)
-      if (dialect::gives(*members_[m]->communication->node, m) && !members_[m]->communication->has_operand)
+      if (dialect::gives(*members_[m]->communication, m) && !members_[m]->communication->has_operand)
         return Clash{m, m, "shape", "it has no operand, but must give one"};
     const CollectiveTraits& traits = traits_of(first.kind);
     switch (traits.block) {
@@ -155,7 +153,7 @@ class GroupCheck {
     const Communication& first = *members_[0]->communication;
     const bool one_has_all = traits_of(first.kind).root != RootRole::none;
     for (size_t m = 0; m < members_.size(); ++m)
-      if (auto clash = every_member_knows(m, dim, members_[m]->*part, &Communication::extent)) return clash;
+      if (auto clash = every_member_knows(m, dim, members_[m]->*part, &spmd::MemberExtents::block)) return clash;
     Expr total = 0;
     for (const Statement* member : members_) total = total + (member->*part)[dim];
     for (size_t m = 0; m < members_.size(); ++m) {
@@ -173,14 +171,12 @@ class GroupCheck {
 
   // Whether the extent that each member states for member `m` is that member's own.
   std::optional<Clash> every_member_knows(size_t m, int64_t dim, const Shape& shape,
-                                          Expr Communication::*extent) const {
-    if (dim < 0 || dim >= static_cast<int64_t>(shape.size()))
-      return Clash{m, m, "shape", fmt::format("{} has no dimension {}", to_string(shape), dim)};
+                                          Expr spmd::MemberExtents::*extent) const {
     std::set<const Communication*> asked;
     for (size_t other = 0; other < members_.size(); ++other) {
       const Communication& communication = *members_[other]->communication;
       if (!asked.insert(&communication).second) continue;
-      Expr stated = of_member(communication.*extent, m);
+      Expr stated = of_member(communication.extents.*extent, m);
       if (!equal_as_extents(stated, shape[dim]))
         return Clash{other, m, "shape",
                      fmt::format("the first takes the other's extent in dimension {} to be {}, but it is {}", dim,
@@ -193,8 +189,8 @@ class GroupCheck {
     Expr split_total = 0, concat_total = 0;
     for (size_t m = 0; m < members_.size(); ++m) {
       const Statement& member = *members_[m];
-      if (auto clash = every_member_knows(m, split, member.out, &Communication::split_extent)) return clash;
-      if (auto clash = every_member_knows(m, concat, member.in, &Communication::concat_extent)) return clash;
+      if (auto clash = every_member_knows(m, split, member.out, &spmd::MemberExtents::split)) return clash;
+      if (auto clash = every_member_knows(m, concat, member.in, &spmd::MemberExtents::concat)) return clash;
       split_total = split_total + member.out[split];
       concat_total = concat_total + member.in[concat];
     }
@@ -272,8 +268,8 @@ Statements::Statements(const Mesh& mesh, const std::vector<std::vector<Communica
       std::set<std::string> symbols;
       for (const Shape* shape : {&communication.in, &communication.out})
         for (const Expr& extent : *shape) extent.collect_symbols(symbols);
-      for (const Expr* expr : {&communication.extent, &communication.split_extent, &communication.concat_extent})
-        expr->collect_symbols(symbols);
+      const spmd::MemberExtents& extents = communication.extents;
+      for (const Expr* expr : {&extents.block, &extents.split, &extents.concat}) expr->collect_symbols(symbols);
       std::set<size_t> axes = axes_of(symbols), of_group;
       if (communication.has_peers())
         for (const std::string& axis : communication.axes)

@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 
+#include "tessera/mesh/group.h"
+
 namespace tessera::proof {
 namespace {
 

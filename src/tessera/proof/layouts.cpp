@@ -59,7 +59,7 @@ class LayoutCheck {
       if (!report_.good()) return;
       const Node& node = *collective.statement;
       if (!collective.flaw.empty()) return report("function", node, collective.flaw);
-      const Communication communication = statement_of(node, *dialect::kind_of(node));
+      const Communication communication = statement_of(node, mesh_);
       const auto &before = collective.before, &after = collective.after;
       if (before && after) {
         check_move(communication, *before, *after);
@@ -148,7 +148,7 @@ class LayoutCheck {
       return !to || *to >= 0;
     }
     const std::vector<int> members = group_of(rank, axes_of(communication), mesh_);
-    return dialect::gives(*communication.node,
+    return dialect::gives(communication,
                           static_cast<size_t>(std::find(members.begin(), members.end(), rank) - members.begin()));
   }
 

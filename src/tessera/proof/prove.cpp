@@ -46,19 +46,25 @@ void say_whose(Report& report, const runtime::RankPrograms& programs, const std:
     message += fmt::format("; on {} ranks, of which {} is the first", count, first);
 }
 
-// Whether what starts as one may.
-void check_buckets(const runtime::RankPrograms& programs, Report& report) {
-  for (int rank = 0; rank < programs.mesh().size() && report.good(); ++rank) {
-    const int program = programs.program_of.empty() ? 0 : programs.program_of[rank];
-    const auto first = std::find(programs.program_of.begin(), programs.program_of.end(), program);
-    if (programs.program_of.empty() ? rank > 0 : first - programs.program_of.begin() != rank) continue;
+// The first rank that runs a program.
+int first_rank_of(const runtime::RankPrograms& programs, size_t program) {
+  const std::vector<int>& of_ranks = programs.program_of;
+  return static_cast<int>(std::find(of_ranks.begin(), of_ranks.end(), static_cast<int>(program)) - of_ranks.begin());
+}
+
+// All communications, by program. What no reader understands is a finding, as is what may not start as one.
+std::vector<std::vector<Communication>> all_communications(const runtime::RankPrograms& programs, Report& report) {
+  std::vector<std::vector<Communication>> all;
+  for (size_t program = 0; program < programs.programs.size() && report.good(); ++program) {
     try {
       dialect::buckets_of(*programs.programs[program]->graph);
+      all.push_back(communications_of(*programs.programs[program]));
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::user) throw;
-      report.findings.push_back({"order", error.what(), {{rank, ""}}});
+      report.findings.push_back({"order", error.what(), {{first_rank_of(programs, program), ""}}});
     }
   }
+  return all;
 }
 
 // A program that was read, and is what was proved and written, needs no further proof. Nor does a program with lowered
@@ -93,14 +99,11 @@ void check_program(const runtime::RankPrograms& programs, size_t program, const 
 }
 
 void check_all(const runtime::RankPrograms& programs, Report& report) {
-  check_buckets(programs, report);
+  std::vector<std::vector<Communication>> communications = all_communications(programs, report);
   if (!report.good()) return;
-  std::vector<std::vector<Communication>> communications;
-  for (const auto& program : programs.programs) {
-    auto& own = communications.emplace_back(communications_of(*program));
-    if (!programs.placed)
+  if (!programs.placed)
+    for (std::vector<Communication>& own : communications)
       for (Communication& communication : own) communication.layout.reset();
-  }
   auto program_of = [&](int64_t rank) { return programs.program_of.empty() ? 0 : programs.program_of[rank]; };
   for (int64_t rank = 0; rank < report.ranks; ++rank)
     report.communications += static_cast<int64_t>(communications[program_of(rank)].size());

@@ -43,27 +43,22 @@ int64_t product_of(const Dims& dims, size_t begin, size_t end) {
   return result;
 }
 
-comm::Kind kind_of(const Node& node) {
-  if (auto kind = dialect::kind_of(node)) return *kind;
-  fail("communication", "{}: there is no such communication; docs/dialect.md lists them", node.label());
-}
-
 class Collective : public NodeCommunication {
  public:
   Collective(const Node& node, RankState& rank, const SymbolLookup& symbols, bind::StepInfo& info)
-      : rank_(rank), label_(node.get_string("value", node.label())), extents_(rank.mesh(), symbols) {
+      : rank_(rank), extents_(rank.mesh(), symbols) {
     const Mesh& mesh = rank.mesh();
-    const auto* axes = node.get<std::vector<std::string>>("axes");
-    if (!axes) fail("communication", "{} names no axes; give it the attribute axes", node.label());
-    axes_ = *axes;
+    const spmd::CollectiveAttributes collective = spmd::read_collective(node, mesh);
+    label_ = collective.value.empty() ? node.label() : collective.value;
+    axes_ = collective.axes;
     members_ = group_of(rank.rank(), parse_axes(axes_, mesh), mesh);
     info = {label_, node.op_type, true, axes_, members_.front(), static_cast<int>(members_.size())};
-    operation_.kind = kind_of(node);
+    operation_.kind = collective.kind;
     operation_.label = label_;
-    operation_.reduction = dialect::reduction_of(node);
-    operation_.root = static_cast<int>(node.get_int("root", 0));
+    operation_.reduction = collective.reduction;
+    operation_.root = static_cast<int>(collective.root);
     info.is_root = member() == operation_.root;
-    prepare(node);
+    prepare(node, collective);
     operation_.counts = std::move(counts_);
     operation_.recv_counts = std::move(recv_counts_);
   }
@@ -116,7 +111,7 @@ class Collective : public NodeCommunication {
     done_ = false;
   }
 
-  void prepare(const Node& node) {
+  void prepare(const Node& node, const spmd::CollectiveAttributes& collective) {
     using comm::Kind;
     if (operation_.kind == Kind::barrier) return;
     if (operation_.kind == Kind::recv) {
@@ -140,18 +135,16 @@ class Collective : public NodeCommunication {
     const CollectiveTraits& traits = traits_of(operation_.kind);
     switch (traits.block) {
       case BlockSide::operand:
-        prepare_blocks(node, in.shape(), in_dims);
-        break;
       case BlockSide::result:
-        prepare_blocks(node, out.shape(), in_dims);
+        prepare_blocks(spmd::member_extents(collective, node).block, static_cast<size_t>(collective.dim), in_dims);
         break;
       case BlockSide::both:
-        prepare_exchange(node, in_dims, out_dims);
+        prepare_exchange(collective, spmd::member_extents(collective, node), in_dims, out_dims);
         break;
       case BlockSide::none:
         break;
     }
-    if (operation_.kind == Kind::permute) prepare_permute(node);
+    if (operation_.kind == Kind::permute) prepare_permute(collective.targets);
     // A result that only the root receives is zeros elsewhere.
     if (traits.root == RootRole::gets && member() != operation_.root)
       clears_ = bytes_of(out.dtype(), count_of(out_dims));
@@ -168,38 +161,26 @@ class Collective : public NodeCommunication {
     return static_cast<int>(found - members_.begin());
   }
 
-  // Members' extents along dim are those of `blocks`, the side that holds one member's block.
-  void prepare_blocks(const Node& node, const Shape& blocks, const Dims& dims) {
-    int64_t dim = node.get_int("dim", -1);
-    if (dim < 0 || dim >= static_cast<int64_t>(dims.size()))
-      fail("communication", "{}: dimension {} is out of range", node.label(), dim);
-    Expr extent = dialect::stated_extent(node, spmd::kExtentAttribute, blocks[static_cast<size_t>(dim)]);
+  // Blocks of `extent` on each member, along one dimension of the operand's `dims`.
+  void prepare_blocks(const Expr& extent, size_t dim, const Dims& dims) {
     if (const auto same = extent.constant())
       counts_.assign(members_.size(), *same);
     else
       for (int member : members_) counts_.push_back(extents_.at(extent, member));
-    operation_.outer = product_of(dims, 0, static_cast<size_t>(dim));
-    operation_.inner = product_of(dims, static_cast<size_t>(dim) + 1, dims.size());
+    operation_.outer = product_of(dims, 0, dim);
+    operation_.inner = product_of(dims, dim + 1, dims.size());
   }
 
-  void prepare_permute(const Node& node) {
-    const std::vector<int64_t> targets = node.get_ints("targets");
-    if (targets.size() != members_.size())
-      fail("communication", "{}: it has {} targets for {} members; give one for each", node.label(), targets.size(),
-           members_.size());
+  void prepare_permute(const std::vector<int64_t>& targets) {
     operation_.to = static_cast<int>(targets[static_cast<size_t>(member())]);
     for (size_t from = 0; from < targets.size(); ++from)
       if (targets[from] == member()) operation_.from = static_cast<int>(from);
   }
 
   // Every member sends each other member's block of split_dim; blocks arrive one after the other along concat_dim.
-  void prepare_exchange(const Node& node, const Dims& in_dims, const Dims& out_dims) {
-    int64_t split = node.get_int("split_dim", -1), concat = node.get_int("concat_dim", -1);
-    auto rank_count = static_cast<int64_t>(in_dims.size());
-    if (split < 0 || concat < 0 || split >= rank_count || concat >= rank_count)
-      fail("communication", "{}: split_dim and concat_dim must name dimensions of the operand", node.label());
-    Expr split_extent = dialect::stated_extent(node, spmd::kSplitExtentAttribute, node.output(0)->shape()[split]);
-    Expr concat_extent = dialect::stated_extent(node, spmd::kConcatExtentAttribute, node.input(0)->shape()[concat]);
+  void prepare_exchange(const spmd::CollectiveAttributes& collective, const spmd::MemberExtents& blocks,
+                        const Dims& in_dims, const Dims& out_dims) {
+    const auto split = static_cast<size_t>(collective.split_dim), concat = static_cast<size_t>(collective.concat_dim);
     send_bytes_ = (bytes_of(operation_.dtype, count_of(in_dims)) + 63) / 64 * 64;
     scratch_ = send_bytes_ + bytes_of(operation_.dtype, count_of(out_dims));
     size_t sent = 0, received = send_bytes_;  // bytes
@@ -216,9 +197,9 @@ class Collective : public NodeCommunication {
       return block;
     };
     for (int member : members_) {
-      sent_.push_back(add(in_dims, split, split_extent, member, from, sent));
+      sent_.push_back(add(in_dims, split, blocks.split, member, from, sent));
       counts_.push_back(sent_.back().part.box.count());
-      received_.push_back(add(out_dims, concat, concat_extent, member, to, received));
+      received_.push_back(add(out_dims, concat, blocks.concat, member, to, received));
       recv_counts_.push_back(received_.back().part.box.count());
     }
     if (bits_of(operation_.dtype) % 8 != 0) operation_.dtype = DType::uint8;  // as the blocks are counted

@@ -51,8 +51,7 @@ void Communicators::join_groups(const RankPrograms& programs) {
   std::set<std::vector<std::string>> groups;
   for (const auto& program : programs.programs)
     for (const auto& node : program->graph->nodes())
-      if (const auto* axes = node->get<std::vector<std::string>>("axes"); axes && dialect::kind_of(*node))
-        groups.insert(*axes);
+      if (dialect::communicates(*node)) groups.insert(spmd::read_collective(*node, mesh_).axes);
   everyone();
   for (const auto& axes : groups) of(axes);
 }

@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/mesh/group.h"
+#include "tessera/spmd/collective_attributes.h"
 #include "tessera/spmd/partition/init.h"
 
 namespace tessera::spmd {
@@ -127,9 +128,8 @@ std::optional<std::vector<PlacedAxis>> place_of(const Program& program, const No
     auto placed = result ? program.placements.find(result) : program.placements.end();
     if (placed == program.placements.end()) continue;
     std::vector<PlacedAxis> place = placed->second.sharding.at;
-    const auto* axes = node.get<std::vector<std::string>>("axes");
-    if (node.domain == kCommDomain && axes)
-      for (const std::string& name : *axes)
+    if (communication_of(node))
+      for (const std::string& name : read_collective(node).axes)
         std::erase_if(place, [axis = parse_axis(name, program.mesh)](const PlacedAxis& entry) {
           return entry.axis.overlaps(axis);
         });

@@ -12,6 +12,7 @@
 #include "tessera/mesh/axis_use.h"
 #include "tessera/ops/library/infer.h"
 #include "tessera/ops/op.h"
+#include "tessera/spmd/collective_attributes.h"
 #include "tessera/spmd/partition/init.h"
 #include "tessera/spmd/reshard/reshard.h"
 
@@ -251,17 +252,15 @@ void require_cut_as_placed(const Program& program, const Value* slice, const Val
   }
 }
 
-// What a communication says of itself, apart from its operand and from whose value moves.
-std::string attributes_of(const Node& node) {
-  std::string text = node.domain + "." + node.op_type;
-  for (const std::string_view name : {"axes", "dim", "split_dim", "concat_dim", "reduction", "root"})
-    if (const Attribute* attribute = node.find_attribute(name)) {
-      if (const auto* number = std::get_if<int64_t>(&attribute->value)) text += fmt::format(" {}={}", name, *number);
-      if (const auto* word = std::get_if<std::string>(&attribute->value)) text += fmt::format(" {}={}", name, *word);
-      if (const auto* words = std::get_if<std::vector<std::string>>(&attribute->value))
-        text += fmt::format(" {}={}", name, fmt::join(*words, ","));
-    }
-  return text;
+// Whether nodes say the same of themselves, apart from their operands, and from whose value moves. Only communication
+// does so in attributes.
+bool same_attributes(const Node& a, const Node& b) {
+  if (a.domain != b.domain || a.op_type != b.op_type) return false;
+  if (!communication_of(a)) return true;
+  const CollectiveAttributes one = read_collective(a), other = read_collective(b);
+  return one.axes == other.axes && one.dim == other.dim && one.split_dim == other.split_dim &&
+         one.concat_dim == other.concat_dim && one.reduction == other.reduction && one.root == other.root &&
+         one.targets == other.targets;
 }
 
 bool same_change(const Node& a, const Node& b, const Mesh& mesh, std::optional<int64_t> rank) {
@@ -269,7 +268,7 @@ bool same_change(const Node& a, const Node& b, const Mesh& mesh, std::optional<i
     return std::all_of(node.inputs.begin() + std::min<ptrdiff_t>(1, std::ssize(node.inputs)), node.inputs.end(),
                        [](const Value* value) { return value && ops::content_of(value); });
   };
-  return attributes_of(a) == attributes_of(b) && has_known_parameters(a) && has_known_parameters(b) &&
+  return same_attributes(a, b) && has_known_parameters(a) && has_known_parameters(b) &&
          Cut(a, mesh, rank) == Cut(b, mesh, rank);
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "tessera/spmd/collective_attributes.h"
 #include "tessera/spmd/reshard/reshard.h"
 
 namespace tessera::spmd {
@@ -69,21 +70,18 @@ Value* emit_reshard(Program& program, Value* value, const ReshardStep& step, con
   auto place = [&](Value* view, const Exposed& as) {
     program.placements.try_emplace(view, Placement{global_name, {global.dtype, as.global}, as.sharding});
   };
-  auto communicate = [&](const CollectiveTraits& traits, Value* from) {
-    Node* node = graph.add_node(traits.op, {from}, {global_name}, kCommDomain, before_node);
-    std::vector<std::string> axes;
-    for (const AxisRef& axis : step.axes) axes.push_back(axis.str(mesh));
-    node->set("axes", axes);
-    node->set("value", global_name);
-    if (traits.reduces) node->set("reduction", std::string(name_of(step.reduction)));
+  auto communicate = [&](Collective kind, Value* from) {
+    Node* node = graph.add_node(traits_of(kind).op, {from}, {global_name}, kCommDomain, before_node);
+    CollectiveAttributes all{.kind = kind, .value = global_name, .reduction = step.reduction, .root = step.root};
+    for (const AxisRef& axis : step.axes) all.axes.push_back(axis.str(mesh));
     if (block == BlockSide::both) {
-      node->set("concat_dim", int64_t{before.at[0]});
-      node->set("split_dim", int64_t{before.at[1]});
+      all.concat_dim = before.at[0];
+      all.split_dim = before.at[1];
     } else if (block != BlockSide::none) {
-      node->set("dim", int64_t{before.at[0]});
+      all.dim = before.at[0];
     }
-    if (traits.root != RootRole::none) node->set("root", step.root);
-    if (traits.kind == Collective::permute) node->set("targets", targets_of(step));
+    if (kind == Collective::permute) all.targets = targets_of(step);
+    node->attributes = written(all);
     return node->outputs[0];
   };
   auto slice = [&](Value* from) {
@@ -100,7 +98,7 @@ Value* emit_reshard(Program& program, Value* value, const ReshardStep& step, con
 
   Value* view = reshaped(value, before.shape);
   place(view, before);
-  Value* result = collective ? communicate(traits_of(*collective), view) : slice(view);
+  Value* result = collective ? communicate(*collective, view) : slice(view);
   result->type = {value->dtype(), after.shape};
   if (result->shape() != local_shape(step.after, mesh)) place(result, after);
   result = reshaped(result, local_shape(step.after, mesh));

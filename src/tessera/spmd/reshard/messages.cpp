@@ -4,6 +4,8 @@
 
 #include <map>
 
+#include "tessera/spmd/collective_attributes.h"
+
 namespace tessera::spmd {
 
 // Steps at the members where the values depart from a straight line: 4 4 3 is 4 - step(2), 0 4 8 11 is 4·me - step(3),
@@ -38,15 +40,15 @@ Messages::Messages(Program& program, MessageTopic topic, const Node* before)
       me_(member_along(topic_.axes, program.mesh)) {}
 
 void Messages::send(Value* piece, const std::vector<int64_t>& to) {
-  describe(graph_.add_node("Send", {piece, ranks_of_peers(to)}, {}, kCommDomain, before_));
+  Node* node = graph_.add_node("Send", {piece, ranks_of_peers(to)}, {}, kCommDomain, before_);
+  node->attributes = attributes_of(Collective::send, DType::undefined);
 }
 
 Value* Messages::receive(TensorType type, const std::vector<int64_t>& from) {
   Value* extents = graph_.add_expression(fmt::format("{}.{}_shape", topic_.name, topic_.step), *type.shape);
   Node* node = graph_.add_node("Recv", {ranks_of_peers(from), extents},
                                {fmt::format("{}.{}", topic_.name, topic_.step)}, kCommDomain, before_);
-  describe(node);
-  node->set("dtype", static_cast<int64_t>(type.dtype));
+  node->attributes = attributes_of(Collective::recv, type.dtype);
   node->outputs[0]->type = std::move(type);
   return node->outputs[0];
 }
@@ -80,12 +82,10 @@ Value* Messages::ranks_of_peers(const std::vector<int64_t>& peers) {
   return graph_.add_expression(topic_.name + ".peer", {peer}, true);
 }
 
-void Messages::describe(Node* node) const {
-  std::vector<std::string> axes;
-  for (const AxisRef& axis : join_axes(topic_.axes)) axes.push_back(axis.str(program_.mesh));
-  node->set("axes", axes);
-  node->set("value", topic_.name);
-  node->set("step", topic_.step);
+std::vector<Attribute> Messages::attributes_of(Collective kind, DType dtype) const {
+  CollectiveAttributes all{.kind = kind, .value = topic_.name, .step = topic_.step, .dtype = dtype};
+  for (const AxisRef& axis : join_axes(topic_.axes)) all.axes.push_back(axis.str(program_.mesh));
+  return written(all);
 }
 
 }  // namespace tessera::spmd

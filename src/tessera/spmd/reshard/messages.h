@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/ir/collective.h"
 #include "tessera/spmd/program.h"
 
 namespace tessera::spmd {
@@ -38,7 +39,7 @@ class Messages {
  private:
   int64_t rank_of(int64_t member) const;
   Value* ranks_of_peers(const std::vector<int64_t>& peers);
-  void describe(Node* node) const;
+  std::vector<Attribute> attributes_of(Collective kind, DType dtype) const;
 
   Program& program_;
   Graph& graph_;

@@ -1,4 +1,4 @@
-#include "tessera/dialect/attributes.h"
+#include "tessera/spmd/attribute_schema.h"
 
 #include <fmt/ranges.h>
 
@@ -6,7 +6,7 @@
 
 #include "tessera/base/error.h"
 
-namespace tessera::dialect {
+namespace tessera::spmd {
 namespace {
 
 bool holds(const Attribute& attribute, AttributeKind kind) {
@@ -59,4 +59,4 @@ void check_attributes(const Node& node, std::string_view op, std::span<const Att
       wrong(node, "its attribute {} is missing; give it {}", each.name, name_of(each.kind));
 }
 
-}  // namespace tessera::dialect
+}  // namespace tessera::spmd
