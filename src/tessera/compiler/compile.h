@@ -59,14 +59,6 @@ Compiled compile(const OnnxModel& model, const CompileOptions& options);
 /// stage before propagation is observed.
 Compiled compile_rewritten(const OnnxModel& model, const OnnxModel& rewritten, const CompileOptions& options);
 
-/// Whether a request of `options` for storage names a state of the model that its rewritten form holds in pieces, or
-/// stacked with others, or the program that it shares states with has it as it is: then the model has to be rewritten
-/// again.
-bool names_rewritten_state(const OnnxModel& model, const OnnxModel& rewritten, const CompileOptions& options);
-
-/// Lets states of `program` that are states of `like` too, with the same data, share its memory.
-void share_data(spmd::Program& program, const spmd::Program& like);
-
 /// The symbols in the shapes of the model's inputs.
 std::set<std::string> symbols_of(const OnnxModel& model);
 /// Throws a user error for a size of a symbol that no input of the model has, or that is negative.

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <set>
 
+#include "tessera/compiler/shared_states.h"
 #include "tessera/compiler/summary.h"
 #include "tessera/program_io/lone_model.h"
 #include "tessera/program_io/rank_graph.h"

@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/places.h"
+#include "tessera/ir/glob.h"
 #include "tessera/rewrite/passes.h"
 
 namespace tessera::compiler {
@@ -83,6 +84,11 @@ std::string AnnotationRequest::for_rank(size_t rank) const {
       full.emplace_back(entry);
   }
   return fmt::format("[{}]{}", fmt::join(full, ", "), sharding.substr(sharding.find(']') + 1));
+}
+
+bool AnnotationRequest::keeps_whole(const Value& state) const {
+  if (pattern == state.name) return true;
+  return glob_matches(pattern, state.name) && !glob_matches(pattern, state.name + ".0") && fits(state.rank());
 }
 
 PlaceRequest PlaceRequest::parse(std::string_view text, std::string_view by) {

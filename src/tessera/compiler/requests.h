@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "tessera/ir/graph.h"
+
 namespace tessera::compiler {
 
 /// "NAME=[-, tp]": an order about every value whose name matches.
@@ -25,6 +27,9 @@ struct AnnotationRequest {
   bool has_ellipsis() const;
   /// Whether it means results by their label (rewrite/passes.h).
   bool is_labelled() const;
+  /// Whether a request for storage keeps the state whole: it names the state, or it is a wildcard that fits the state
+  /// and does not reach the pieces into which rewriting may cut it.
+  bool keeps_whole(const Value& state) const;
 };
 
 /// "NAME=pp:1": where the nodes run whose name, a result's, or that of a module that they come from, matches.

@@ -1,6 +1,10 @@
 #include "tessera/compiler/shared_states.h"
 
+#include <cstring>
+
 #include "tessera/base/error.h"
+#include "tessera/compiler/compile.h"
+#include "tessera/ir/on_demand.h"
 
 namespace tessera::compiler {
 namespace {
@@ -67,6 +71,42 @@ void SharedStates::require_alike(const spmd::Placement& own, const spmd::Placeme
        "the programs that share the state '{}' hold it in different ways, one as {}, the other as {}; place and store "
        "it in the same way in both (--place, --store)",
        own.name, text(own), text(other));
+}
+
+bool names_rewritten_state(const OnnxModel& model, const OnnxModel& rewritten, const CompileOptions& options) {
+  std::set<std::string_view> gone;
+  for (const Value* state : rewritten.graph->values_of(ValueKind::state)) {
+    if (state->origin) gone.insert(state->origin->name);
+    gone.insert(state->rows.begin(), state->rows.end());
+  }
+  if (gone.empty()) return false;
+  if (options.sharing) {
+    const SharedStates shared(*options.sharing);
+    for (const std::string& name : shared.undivided())
+      if (gone.contains(name)) return true;
+  }
+  for (const Value* state : model.graph->values_of(ValueKind::state))
+    for (const AnnotationRequest& request : options.storage)
+      if (gone.contains(state->name) && request.keeps_whole(*state)) return true;
+  return false;
+}
+
+void share_data(spmd::Program& program, const spmd::Program& like) {
+  std::map<std::string_view, const Tensor*> known;
+  for (const auto& [state, data] : like.initial) known[state->name] = &data;
+  for (auto& [state, data] : program.initial) {
+    auto other = known.find(state->name);
+    if (other == known.end() || other->second->dtype != data.dtype || other->second->dims != data.dims) continue;
+    const Tensor& shared = *other->second;
+    // Makers of one identity make the same elements.
+    if (maker_of(data) && maker_of(shared) && origin_of(data) == origin_of(shared)) {
+      data = shared;
+      continue;
+    }
+    const Tensor *own = bytes_behind(data), *there = bytes_behind(shared);
+    if (!own || !there || own->dtype != there->dtype || own->bytes != there->bytes) continue;
+    if (own->data == there->data || std::memcmp(own->data, there->data, own->bytes) == 0) data = shared;
+  }
 }
 
 }  // namespace tessera::compiler

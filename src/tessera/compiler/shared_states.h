@@ -10,6 +10,8 @@
 
 namespace tessera::compiler {
 
+struct CompileOptions;
+
 /// How the first program of a set over the same states holds those that change: a training step for its evaluation, a
 /// program for any size for those of certain sizes. Its storage is decided by what it computes; the others of the set
 /// are compiled to that storage, whatever they compute. Example, of a table e that a step stores as [97{tp}, 32]: an
@@ -37,5 +39,13 @@ class SharedStates {
   std::map<std::string_view, bool> changes_;                     // by the name of the parameter
   std::set<std::string> undivided_;
 };
+
+/// Whether a request of `options` for storage names a state of the model that its rewritten form holds in pieces, or
+/// stacked with others, or the program that it shares states with has it as it is: then the model has to be rewritten
+/// again.
+bool names_rewritten_state(const OnnxModel& model, const OnnxModel& rewritten, const CompileOptions& options);
+
+/// Lets states of `program` that are states of `like` too, with the same data, share its memory.
+void share_data(spmd::Program& program, const spmd::Program& like);
 
 }  // namespace tessera::compiler
