@@ -22,4 +22,15 @@ const OnnxModel& Source::rewritten() const {
   return rewritten_.emplace(std::move(copy));
 }
 
+std::optional<Obstacle> Source::obstacle() const {
+  try {
+    rewritten();
+  } catch (const ops::NotInOneProgram& error) {
+    return Obstacle{error.needs(), error.what()};
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  return std::nullopt;
+}
+
 }  // namespace tessera::compiler

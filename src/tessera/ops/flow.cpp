@@ -5,6 +5,7 @@
 
 #include "tessera/ops/library/dims.h"
 #include "tessera/ops/library/infer.h"
+#include "tessera/ops/library/one_program.h"
 #include "tessera/ops/registry.h"
 
 // The nodes that delimit branches and bodies of loops (ir/flow.h). Each carries one value, so that each value is laid
@@ -85,9 +86,10 @@ void infer_next(Node& node) {
   const Value &value = operand(node, 0), &carried = operand(node, 2);
   if (!fit(value, carried, may_be_one))
     throw NotInOneProgram(
-        node, fmt::format("an iteration gets '{}' as {} and gives '{}' as {}; in a program, a carried value keeps its "
-                          "type and extents, unless the trip count is known and small enough to unroll the loop",
-                          carried.name, described(carried), value.name, described(value)));
+        "shape", node,
+        fmt::format("an iteration gets '{}' as {} and gives '{}' as {}; in a program, a carried value keeps its "
+                    "type and extents, unless the trip count is known and small enough to unroll the loop",
+                    carried.name, described(carried), value.name, described(value)));
   set_result(node, 0, carried.dtype(), carried.shape());
   set_result(node, 1, DType::boolean, {});
 }
@@ -104,11 +106,12 @@ void infer_stack(Node& node) {
   const auto trips = content_of(loop->input(0));
   if (!trips || loop->input(1) || again->input(1))
     throw NotInOneProgram(
-        node, fmt::format("its scan output '{}' has a row per iteration, and their number depends on data ({}); for a "
-                          "program, give the loop a trip count that follows from shapes and the condition true, or "
-                          "carry a tensor of fixed size and write the rows into it (ScatterND)",
-                          node.output() ? node.output()->name : "",
-                          trips ? "its condition is computed" : "its trip count is computed"));
+        "shape", node,
+        fmt::format("its scan output '{}' has a row per iteration, and their number depends on data ({}); for a "
+                    "program, give the loop a trip count that follows from shapes and the condition true, or "
+                    "carry a tensor of fixed size and write the rows into it (ScatterND)",
+                    node.output() ? node.output()->name : "",
+                    trips ? "its condition is computed" : "its trip count is computed"));
   Shape shape = shape_of(node, 0);
   shape.insert(shape.begin(), trips->front());
   set_result(node, 0, operand(node, 0).dtype(), std::move(shape));
@@ -127,9 +130,10 @@ void infer_choose(Node& node) {
                                       : may_be_one;
   if (!fit(taken, other, may_be_equal))
     throw NotInOneProgram(
-        node, fmt::format("its branches give '{}' as {} and {}; in a program, both must give one type and equal "
-                          "extents, unless the condition is known before the run",
-                          node.output() ? node.output()->name : "", described(taken), described(other)));
+        "shape", node,
+        fmt::format("its branches give '{}' as {} and {}; in a program, both must give one type and equal "
+                    "extents, unless the condition is known before the run",
+                    node.output() ? node.output()->name : "", described(taken), described(other)));
   set_result(node, 0, taken.dtype(), taken.shape());
 }
 

@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ops/library/infer.h"
+#include "tessera/ops/library/one_program.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::ops {
@@ -78,11 +79,9 @@ bool is_data_sized(const Node& node) {
 const OpDef& op_of(const Node& node) {
   const OpDef* op = find_op(node.op_type, node.domain);
   if (!op && is_data_sized(node))
-    throw NotInOneProgram(
-        ErrorKind::user, "operators",
-        fmt::format("{}: the size of its result depends on data, so that no program can hold the whole model; tessera "
-                    "run compiles it in parts while it runs",
-                    node.label()));
+    throw NotInOneProgram("operators", node,
+                          "the size of its result depends on data, so that no program can hold the whole model; "
+                          "tessera run compiles it in parts while it runs");
   if (!op && node.domain == "com.microsoft.nchwc")
     fail("operators",
          "{}: ONNX Runtime laid out images and weights for the CPU on which it saved the model; let it save with "

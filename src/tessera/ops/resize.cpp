@@ -7,6 +7,7 @@
 #include "tessera/ops/gradients/gradients.h"
 #include "tessera/ops/library/dims.h"
 #include "tessera/ops/library/infer.h"
+#include "tessera/ops/library/one_program.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::ops {
@@ -29,11 +30,12 @@ bool is_given(const Node& node, size_t index) {
 std::vector<float> resize_scales(const Node& node) {
   const Value& scales = operand(node, kScales);
   if (scales.kind != ValueKind::constant || scales.dtype() != DType::float32)
-    throw UnknownValue(
-        node, scales,
+    throw NotInOneProgram(
+        "shape", node,
         fmt::format("its scales ('{}') are not float32 constants, so that the shape of the result is not known before "
                     "the run; export the model with fixed scales, or with sizes",
-                    scales.name));
+                    scales.name),
+        {.value = scales.name});
   auto elements = scales.data.as<float>();
   return {elements.begin(), elements.end()};
 }

@@ -4,52 +4,45 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/compile.h"
-#include "tessera/compiler/programs.h"
-#include "tessera/ops/library/infer.h"
 #include "tessera/parts/sizes.h"
-#include "tessera/rewrite/regions/lists.h"
-#include "tessera/rewrite/regions/open_regions.h"
 
 namespace tessera::parts {
+
+namespace {
+
+struct Parts {
+  std::vector<Segment> segments;
+  std::string why;  // where only rewriting showed it
+};
+
+// A model's parts, by two looks at it: one at its nodes, and, if these are one part that needs no values, one at what
+// is left when it is rewritten.
+Parts parts_of(const compiler::Source& source) {
+  Parts parts{segments_of(source.model), ""};
+  if (parts.segments.size() > 1 || !parts.segments.front().values.empty()) return parts;
+  std::optional<compiler::Obstacle> obstacle = source.obstacle();
+  if (!obstacle) return parts;
+  const std::set<std::string> symbols = compiler::symbols_of(source.model);
+  std::erase_if(obstacle->needs.symbols, [&](const std::string& symbol) { return !symbols.contains(symbol); });
+  try {
+    return {segments_of(source.model, obstacle->needs), std::move(obstacle->why)};
+  } catch (const Error&) {
+    return parts;  // whoever compiles the model hears of the obstacle
+  }
+}
+
+}  // namespace
 
 const std::vector<Segment>& SegmentedModel::segments() const {
   {
     std::lock_guard lock(mutex_);
     if (!segments_.empty()) return segments_;
   }
-  std::vector<Segment> found = segments_of(model);
-  Apart apart;
-  std::string reason;
-  // What a program cannot hold shows when it is rewritten, once the elements that it must know are given.
-  while (found.size() == 1 && found.front().values.empty() && apart.sizes.empty()) {
-    bool is_new = false;
-    try {
-      rewritten();
-    } catch (const rewrite::RegionError& error) {
-      for (const std::string& region : error.regions()) is_new |= apart.regions.insert(region).second;
-      reason = error.what();
-    } catch (const ops::UnknownValue& error) {
-      is_new = apart.values.insert(error.value()).second;
-      reason = error.what();
-    } catch (const rewrite::UnknownSize& error) {
-      const std::set<std::string> symbols = compiler::symbols_of(model);
-      for (const std::string& symbol : error.symbols())
-        if (symbols.contains(symbol)) apart.sizes.insert(symbol);
-      is_new = !apart.sizes.empty();
-    } catch (const Error&) {
-      // Whoever compiles the model hears of it.
-    }
-    if (!is_new) break;
-    try {
-      found = segments_of(model, apart);
-    } catch (const Error&) {
-      break;
-    }
-  }
+  Parts found = parts_of(*this);
   std::lock_guard lock(mutex_);
   if (segments_.empty()) {
-    segments_ = std::move(found);
-    if (segments_.size() > 1) why_in_parts_ = std::move(reason);
+    segments_ = std::move(found.segments);
+    if (segments_.size() > 1) why_in_parts_ = std::move(found.why);
   }
   return segments_;
 }

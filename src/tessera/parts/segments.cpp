@@ -87,7 +87,8 @@ void detach(Graph& graph, const std::set<std::string>& imported, std::vector<Val
 
 class Segmenter {
  public:
-  Segmenter(const OnnxModel& model, const Apart& apart) : model_(model.clone()), graph_(*model_.graph), apart_(apart) {
+  Segmenter(const OnnxModel& model, const ops::Needs& needs)
+      : model_(model.clone()), graph_(*model_.graph), needs_(needs) {
     rewrite::inline_functions(model_);
     rewrite::upgrade(model_);
     rewrite::spread_routed_rows(model_);
@@ -114,12 +115,16 @@ class Segmenter {
 
  private:
   bool is_apart(const Node& node) const {
-    return holds_data_sized(node) || apart_.regions.contains(rewrite::first_result(node));
+    const auto& regions = needs_.regions;
+    return holds_data_sized(node) ||
+           std::find(regions.begin(), regions.end(), rewrite::first_result(node)) != regions.end();
   }
   // An If in whose branches sizes depend on data: once its condition is known, the branch is a model of its own.
   bool is_decided_between_parts(const Node& node) const { return node.is("If") && is_apart(node); }
   bool is_stepped(const Node& node) const { return (node.is("Loop") || node.is("Scan")) && is_apart(node); }
   bool runs_between(const Node& node) const { return ops::is_data_sized(node) || is_stepped(node); }
+
+  bool must_be_computed(const Value& value) const { return !needs_.value.empty() && value.name == needs_.value; }
 
   int available(const Value* value) const {
     auto found = available_.find(value);
@@ -133,7 +138,7 @@ class Segmenter {
       needed->insert(value);
       return true;
     }
-    if (apart_.values.contains(value->name)) return false;
+    if (must_be_computed(*value)) return false;
     if (value->kind == ValueKind::input) {
       // What is computed from floats is not followed before a run.
       if (!value->has_shape() || value->rank() > 1 || (!direct && is_float(value->dtype()))) return false;
@@ -188,7 +193,7 @@ class Segmenter {
   void place(const Node& node) {
     if (ops::find_op(node.op_type, node.domain) ? follows_from_constants(node) : node.is("Constant"))
       for (const Value* result : node.outputs)
-        if (result && !deciding_.contains(result) && !apart_.values.contains(result->name)) constant_.insert(result);
+        if (result && !deciding_.contains(result) && !must_be_computed(*result)) constant_.insert(result);
     int part = 0;
     for (const Value* operand : node.inputs)
       if (operand) part = std::max(part, available(operand));
@@ -248,7 +253,7 @@ class Segmenter {
 
   Segment make(int part) const {
     Segment segment;
-    segment.sizes = apart_.sizes;
+    segment.sizes = needs_.symbols;
     std::set<const Value*> imported, exported, values;
     for (const auto& node : graph_.nodes()) {
       const bool here = part_.at(node.get()) == part;
@@ -416,7 +421,7 @@ class Segmenter {
 
   OnnxModel model_;
   Graph& graph_;
-  const Apart& apart_;
+  const ops::Needs& needs_;
   int parts_ = 1;
   std::map<const Node*, int> part_;
   std::set<const Value*> deciding_;        ///< conditions that decide between parts
@@ -426,8 +431,8 @@ class Segmenter {
 
 }  // namespace
 
-std::vector<Segment> segments_of(const OnnxModel& model, const Apart& apart) {
-  return Segmenter(model, apart).run();
+std::vector<Segment> segments_of(const OnnxModel& model, const ops::Needs& needs) {
+  return Segmenter(model, needs).run();
 }
 
 OnnxModel with_values(const OnnxModel& model, const std::map<std::string, Tensor>& values) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/ir/graph.h"
+#include "tessera/ops/library/one_program.h"
 
 namespace tessera::parts {
 
@@ -45,13 +46,6 @@ struct SteppedLoop {
   bool is_scan() const { return goes_on.empty(); }
 };
 
-/// What a model's rewriting showed to be no part of one program.
-struct Apart {
-  std::set<std::string> regions;  ///< first results of Ifs, Loops and Scans, and of those around them (RegionError)
-  std::set<std::string> values;   ///< whose elements a program must compute (ops::UnknownValue)
-  std::set<std::string> sizes;    ///< symbols that must be numbers (rewrite::UnknownSize)
-};
-
 /// The model in parts. An operator that must know an operand's elements before it is compiled (OpDef::values) is in a
 /// part after the one that computes it; what depends on an operator whose result's size depends on its operands'
 /// elements (NonZero) is in a part after that operator. A model without either is one part. The parts' operators are in
@@ -67,9 +61,11 @@ struct Apart {
 ///     n = NonZero (x);  y = Gather (x, n);  k = ReduceMax (y);  z = TopK (y, k)
 ///     → part 0: nothing, then n;  part 1: y and k;  part 2, whose values are k: z
 ///
+/// `needs` is what rewriting the model has shown to be no part of one program.
+///
 /// Throws a user error if the model has states that step and more than one part, and for a sequence that a loop or a
 /// branch gives in one part and another part reads.
-std::vector<Segment> segments_of(const OnnxModel& model, const Apart& apart = {});
+std::vector<Segment> segments_of(const OnnxModel& model, const ops::Needs& needs = {});
 
 /// The model with these inputs as constants. Throws a user error for a name that no input has, and for another type.
 OnnxModel with_values(const OnnxModel& model, const std::map<std::string, Tensor>& values);

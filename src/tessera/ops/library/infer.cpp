@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "tessera/ops/library/one_program.h"
+
 namespace tessera::ops {
 namespace {
 
@@ -70,11 +72,12 @@ std::optional<std::vector<Expr>> content_of(const Value* value) {
 std::vector<Expr> content_operand(const Node& node, size_t index, std::string_view what) {
   auto content = content_of(&operand(node, index));
   if (!content)
-    throw UnknownValue(
-        node, *node.input(index),
+    throw NotInOneProgram(
+        "shape", node,
         fmt::format("its {} ('{}') depends on data, so that the shape of the result is not known before the run; make "
                     "it a constant, or compute it from shapes",
-                    what, node.input(index)->name));
+                    what, node.input(index)->name),
+        {.value = node.input(index)->name});
   return *content;
 }
 
@@ -97,7 +100,7 @@ Shape declared_shape(const Node& node, size_t operand, std::string_view what, st
       "its {} ('{}') depends on data, so that the shape of the result is not known before the run; make it a constant, "
       "compute it from shapes, or declare the shape of the result in the model",
       what, culprit ? culprit->name : "");
-  if (culprit) throw UnknownValue(node, *culprit, message);
+  if (culprit) throw NotInOneProgram("shape", node, message, {.value = culprit->name});
   fail_node(node, "{}", message);
 }
 

@@ -22,26 +22,6 @@ template <typename... Args>
   fail("shape", "{}: {}", node.label(), fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// A model is sound, but no single program can hold it: it runs in parts (compiler/segments.h).
-class NotInOneProgram : public Error {
- public:
-  NotInOneProgram(const Node& node, std::string_view message)
-      : Error(ErrorKind::user, "shape", fmt::format("{}: {}", node.label(), message)) {}
-  using Error::Error;
-};
-
-/// An operator misses the elements of an operand, which must be known before it is compiled.
-class UnknownValue : public NotInOneProgram {
- public:
-  UnknownValue(const Node& node, const Value& value, std::string_view message)
-      : NotInOneProgram(node, message), value_(value.name) {}
-
-  const std::string& value() const { return value_; }
-
- private:
-  std::string value_;
-};
-
 bool has_operand(const Node& node, size_t index);
 /// Operand `index`, present and with a known type and shape.
 const Value& operand(const Node& node, size_t index);

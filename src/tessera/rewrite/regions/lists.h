@@ -12,19 +12,9 @@
 /// folding ends.
 namespace tessera::rewrite {
 
-/// How many tensors a list has depends on a symbolic extent: the model can be compiled once that has a size.
-class UnknownSize : public Error {
- public:
-  /// `what` is the extent: "the number of its iterations".
-  UnknownSize(const Node& node, std::string_view what, const Expr& extent);
-
-  const std::set<std::string>& symbols() const { return symbols_; }
-
- private:
-  UnknownSize(const Node& node, std::string_view what, const Expr& extent, std::set<std::string> symbols);
-
-  std::set<std::string> symbols_;
-};
+/// Throws ops::NotInOneProgram: how many tensors a list has depends on a symbolic extent, and the model can be compiled
+/// once that has a size. `what` is the extent: "the number of its iterations".
+[[noreturn]] void refuse_unknown_size(const Node& node, std::string_view what, const Expr& extent);
 
 /// Whether the value is a sequence that its producer puts together of others, of tensors and of positions, so that it
 /// can be put together again wherever these are known.

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "tessera/ops/library/infer.h"
+#include "tessera/ops/library/one_program.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/lower/lower.h"
 #include "tessera/rewrite/regions/lists.h"
@@ -170,8 +171,8 @@ Values list_of_pieces(Lowerer& l) {
     if (l.has(1) && !given) fail_node(l.node, "its operand split, '{}', is not known before the run", l.in(1)->name);
     if (piece < 1) fail_node(l.node, "its pieces have {} elements, and must have 1 or more", piece);
     if (!extent)
-      throw UnknownSize(l.node, fmt::format("dimension {} of '{}', which it takes apart,", axis, x->name),
-                        x->shape().at(static_cast<size_t>(axis)));
+      refuse_unknown_size(l.node, fmt::format("dimension {} of '{}', which it takes apart,", axis, x->name),
+                          x->shape().at(static_cast<size_t>(axis)));
     for (int64_t left = *extent; left > 0; left -= piece) sizes.push_back(std::min(piece, left));
   }
   // ONNX ignores keepdims where `split` is given; ONNX Runtime does not if that is the number 1.
@@ -185,15 +186,15 @@ Values list_of_pieces(Lowerer& l) {
 
 }  // namespace
 
-UnknownSize::UnknownSize(const Node& node, std::string_view what, const Expr& extent)
-    : UnknownSize(node, what, extent, symbols_in(extent)) {}
-
-UnknownSize::UnknownSize(const Node& node, std::string_view what, const Expr& extent, std::set<std::string> symbols)
-    : Error(ErrorKind::user, "shape",
-            fmt::format("{}: {} is {}, and must be a number before the model is compiled, since it decides how many "
-                        "tensors a sequence has; give it a size (tessera shard --fix {}=SIZE)",
-                        node.label(), what, extent.str(), fmt::join(symbols, "=SIZE,"))),
-      symbols_(std::move(symbols)) {}
+void refuse_unknown_size(const Node& node, std::string_view what, const Expr& extent) {
+  const std::set<std::string> symbols = symbols_in(extent);
+  throw ops::NotInOneProgram(
+      "shape", node,
+      fmt::format("{} is {}, and must be a number before the model is compiled, since it decides how many tensors a "
+                  "sequence has; give it a size (tessera shard --fix {}=SIZE)",
+                  what, extent.str(), fmt::join(symbols, "=SIZE,")),
+      {.symbols = symbols});
+}
 
 bool is_put_together(const Value& value) {
   static constexpr std::array kMakers = {"SequenceEmpty", "SequenceConstruct", "SequenceInsert", "SequenceErase",

@@ -9,6 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ir/flow.h"
 #include "tessera/ops/library/infer.h"
+#include "tessera/ops/library/one_program.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/regions/lists.h"
@@ -194,12 +195,9 @@ bool RegionOpener::open(Node* node) {
       open_if(node);
     else
       open_loop(node->is("Loop") ? form_of_loop(node) : form_of_scan(graph_, node));
-  } catch (const RegionError& error) {
-    std::vector<std::string> regions = error.regions();
-    regions.push_back(region);
-    throw RegionError(error, std::move(regions));
   } catch (const ops::NotInOneProgram& error) {
-    throw RegionError(error, {region});
+    if (!error.needs().symbols.empty()) throw;  // with numbers for them, a program may hold the region
+    throw error.within(region);
   }
   graph_.erase(node);
   return true;
@@ -340,7 +338,7 @@ void RegionOpener::open_loop(LoopForm form) {
   if (unrolls(carries_list || is_sum_over_parameters(form) ? kManyNodes : kFewNodes)) return;
   if (carries_list && trips == 0 && form.scanned.empty() && unroll(form, 0)) return;
   if (const auto count = contents(form.trips); carries_list && trips < 0 && count && count->size() == 1)
-    throw UnknownSize(*form.node, "the number of its iterations", count->front());
+    refuse_unknown_size(*form.node, "the number of its iterations", count->front());
   if (carries_list)
     fail("flow",
          "{}: it carries a sequence of tensors, so that its iterations must be written out one by one, but {}; let it "

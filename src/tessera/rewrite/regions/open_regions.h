@@ -6,25 +6,10 @@
 #include <vector>
 
 #include "tessera/ir/graph.h"
-#include "tessera/ops/library/infer.h"
 
 namespace tessera::rewrite {
 
 struct LoopForm;
-
-/// An If, Loop or Scan that no program can hold, though it may run between programs (compiler/segments.h): what its
-/// branches or body do depends on data, or its branches or iterations give different extents.
-class RegionError : public ops::NotInOneProgram {
- public:
-  RegionError(const ops::NotInOneProgram& error, std::vector<std::string> regions)
-      : ops::NotInOneProgram(error), regions_(std::move(regions)) {}
-
-  /// The node's first result, and those of the nodes around it, in this order.
-  const std::vector<std::string>& regions() const { return regions_; }
-
- private:
-  std::vector<std::string> regions_;
-};
 
 /// A node's branch or body. Throws a user error if it has none of that name.
 const Graph& region_of(const Node& node, std::string_view attribute);
@@ -58,7 +43,7 @@ class RegionOpener {
       : graph_(graph), visit_(std::move(visit)), decides_(decides) {}
 
   /// Whether the node is an If, Loop or Scan; it is gone then. Types of its operands are known. Throws user errors that
-  /// name the node, RegionErrors among them.
+  /// name the node, ops::NotInOneProgram among them.
   bool open(Node* node);
   /// The iteration or branch whose nodes are being visited; null outside.
   Value* around() const { return around_; }
