@@ -39,6 +39,18 @@ TEST(ReshardPlan, GathersASplit) {
   EXPECT_THAT(steps("[x, -]", "[-, -]", "x=2"), ElementsAre("AllGather x"));
 }
 
+// Plain steps lead to the place, and the search goes on from there.
+TEST(ReshardPlan, IsSearchedOncePlacesAgree) {
+  EXPECT_THAT(steps("[x, y] at(z=0)", "[y, x] at(z=1)", "x=2,y=2,z=2"), ElementsAre("Permute z", "Permute x,y"));
+  EXPECT_THAT(steps("[x, y] at(z=0)", "[y, x]", "x=2,y=2,z=2"), ElementsAre("Broadcast z", "Permute x,y"));
+}
+
+// The same once all sums that are left are of one reduction.
+TEST(ReshardPlan, IsSearchedOnceReductionsAgree) {
+  EXPECT_THAT(steps("[x, -] partial(max:y, sum:z)", "[-, {x,z}]", "x=2,y=2,z=2"),
+              ElementsAre("AllReduce y", "ReduceScatter z", "AllToAll x,z"));
+}
+
 // What was found for one tensor is not taken for another of other extents.
 TEST(ReshardPlan, IsTheSameWhenAskedAgain) {
   const Mesh mesh = Mesh::parse("x=2,y=2");

@@ -46,21 +46,15 @@ struct ReshardStep {
   std::string str(const Mesh& mesh) const;  ///< "AllGather tp"
 };
 
-/// Steps that change `from` into `to` (for one tensor). Always succeeds: first slice (free), then reduce partial axes
-/// (by reduce-scatter if the target splits a dimension over them, else by all-reduce), then move axes between
-/// dimensions by all-to-all, reorder the axes of a part where that moves less than a gather, and gather the others. If
-/// these are several steps, a search (spmd/reshard/search.h) looks for others that move less. If parts do not line up,
-/// the dimension is gathered whole and sliced anew. Example: [8{tp}, -] → [-, 6{tp}] is one all-to-all. `to` may not be
-/// partial where `from` is not.
+/// Steps that change `from` into `to` (for one tensor), of all sequences of steps those that move the fewest bytes, in
+/// as few communications as possible (search.h). Always succeeds: plain steps (plain.h) lead where the search does not
+/// know the way: while the parts of a dimension do not line up, while places differ, while sums of several reductions
+/// are left; and all the way if too many layouts lie between. Example: [8{tp}, -] → [-, 6{tp}] is one all-to-all. `to`
+/// may not be partial where `from` is not.
 ///
 /// Pieces change ranks by one permutation where all have the same size: [8{x}, 8{y}] → [8{y}, 8{x}] over x=2,y=2; and
 /// [8{tp}] partial(sum:dp) → [8{dp}] is a reduce-scatter to [8{tp,dp}], a permutation to [8{dp,tp}] and a gather over
 /// tp. One all-reduce, a gather and a slice move twice that.
-///
-/// A tensor reaches a place when other ranks drop their replicas (free), by Reduce from partial, by Gather from split,
-/// or by Permute from another place; it leaves a place by Broadcast, Scatter or Permute. Between places only shards
-/// move, if there are some:
-/// [-] at(pp=0) → [8{tp}] at(pp=1) slices first, [8{tp}] at(pp=0) → [-] at(pp=1) gathers last.
 ///
 /// Where elements are less than a byte, steps cut between bytes only; without a type, elements are whole bytes.
 std::vector<ReshardStep> plan_reshard(const Sharding& from, const Sharding& to, DType dtype = DType::undefined);

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "tessera/base/error.h"
+#include "tessera/spmd/reshard/digits.h"
 
 namespace tessera::spmd {
 namespace {
@@ -64,50 +65,6 @@ Cost cost_of(const std::vector<ReshardStep>& steps) {
   for (const ReshardStep& step : steps) sum = sum + cost_of(step);
   return sum;
 }
-
-// The digits of mesh axes of which both shardings' axes consist.
-class Digits {
- public:
-  explicit Digits(const std::vector<const Sharding*>& shardings) {
-    for (const Sharding* sharding : shardings)
-      for (const AxisRef& axis : sharding->axes()) {
-        ends_[axis.axis].insert(axis.pre);
-        ends_[axis.axis].insert(axis.pre * axis.size);
-      }
-  }
-
-  // The digits of an axis; the axis itself where its digits in both shardings do not fit together (2·3 and 3·2).
-  std::vector<AxisRef> of(const AxisRef& axis) const {
-    std::vector<AxisRef> digits;
-    int64_t begin = axis.pre;
-    const std::set<int64_t>& ends = ends_.at(axis.axis);
-    for (auto end = ends.upper_bound(begin); end != ends.end() && *end <= axis.pre * axis.size; ++end) {
-      if (*end % begin != 0) return {axis};
-      digits.push_back({axis.axis, begin, *end / begin});
-      begin = *end;
-    }
-    return digits;
-  }
-
-  // A split over all digits, one after the other, is the split over the axis only where it is even.
-  std::vector<AxisRef> of(const Part& part) const {
-    std::vector<AxisRef> axes;
-    int64_t pieces = 1;
-    for (const AxisRef& axis : part.axes) {
-      pieces *= axis.size;
-      if (Expr::exact_divide(part.size, pieces)) {
-        const auto digits = of(axis);
-        axes.insert(axes.end(), digits.begin(), digits.end());
-      } else {
-        axes.push_back(axis);
-      }
-    }
-    return axes;
-  }
-
- private:
-  std::map<std::string, std::set<int64_t>> ends_;
-};
 
 // A layout between the two: axes by their number, and the sums that are not taken yet.
 struct Between {
@@ -440,6 +397,12 @@ class Search {
 
 double elements_received(const std::vector<ReshardStep>& steps) {
   return cost_of(steps).elements;
+}
+
+bool search_covers(const Sharding& from, const Sharding& to) {
+  return from.at == to.at && std::all_of(from.partial.begin(), from.partial.end(), [&](const PartialAxis& partial) {
+           return partial.reduction == from.partial.front().reduction;
+         });
 }
 
 std::optional<std::vector<ReshardStep>> cheaper_steps(const Sharding& from, const Sharding& to,

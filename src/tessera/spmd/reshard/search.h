@@ -11,8 +11,13 @@ namespace tessera::spmd {
 /// multiple of all usual axis sizes, so that only the fraction of it that moves matters.
 double elements_received(const std::vector<ReshardStep>& steps);
 
-/// Steps from one sharding to another, with parts of the same sizes and the same places, that move fewer elements than
-/// `than` does, or as many in fewer communications. Nullopt if there are none, or too many layouts lie between.
+/// Whether the search knows the way from one sharding to another, whose parts have the same sizes: both have the same
+/// places, and all sums, or maxima, are of one reduction, since those of several are taken in the order in which the
+/// tensor states them.
+bool search_covers(const Sharding& from, const Sharding& to);
+
+/// Steps between such shardings that move fewer elements than `than` does, or as many in fewer communications. Nullopt
+/// if there are none, or too many layouts lie between.
 ///
 /// The search goes from layout to layout in the order of the elements moved so far (Dijkstra's algorithm). It knows all
 /// steps that ReshardKind has for layouts everywhere: a slice, a gather of minor axes, a reduction, a scatter of a sum,
