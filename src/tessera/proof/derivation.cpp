@@ -13,6 +13,7 @@
 #include "tessera/mesh/axis_use.h"
 #include "tessera/ops/library/infer.h"
 #include "tessera/ops/library/slice.h"
+#include "tessera/proof/exchange.h"
 #include "tessera/proof/script.h"
 #include "tessera/proof/seats.h"
 
@@ -259,26 +260,6 @@ class Derivation::Walk {
     return true;
   }
 
-  // One piece after the other.
-  static std::vector<Held> cut_up(const Rope& all, const std::vector<Expr>& extents) {
-    std::vector<Held> parts;
-    Expr at = 0;
-    for (const Expr& extent : extents) {
-      if (auto part = all.cut(at, at + extent))
-        parts.push_back(std::move(*part));
-      else
-        parts.push_back(Mixer()
-                            .add("part")
-                            .add(all.number())
-                            .add(all.dim())
-                            .add(fingerprint(at))
-                            .add(fingerprint(extent))
-                            .number());
-      at = at + extent;
-    }
-    return parts;
-  }
-
   // A node's statement about the rank's own position.
   Number told(const Script::Line& line, const Rank& rank) const {
     Mixer mixer = line.step.begun();
@@ -339,6 +320,25 @@ class Derivation::Walk {
 
   // --- communications
 
+  // The members of a group that have reached its collective.
+  class Group : public Members {
+   public:
+    Group(const Walk& walk, const std::vector<int>& ranks) : walk_(walk), ranks_(ranks) {}
+    size_t count() const override { return ranks_.size(); }
+    Held given(size_t member) const override { return walk_.given(ranks_[member]); }
+    Held zeros(size_t member) const override { return walk_.zeros(ranks_[member]); }
+    Expr operand_extent(size_t member, size_t dim) const override {
+      return walk_.extent(ranks_[member], walk_.line_of(ranks_[member]).node->input(0), dim);
+    }
+    Expr result_extent(size_t member, size_t dim) const override {
+      return walk_.extent(ranks_[member], walk_.line_of(ranks_[member]).node->output(), dim);
+    }
+
+   private:
+    const Walk& walk_;
+    const std::vector<int>& ranks_;
+  };
+
   bool communicate(int rank, const Communication& communication) {
     const auto [group, member] = seats_.along(communication.axes)[rank];
     meetings_.resize(seats_.groups().size());
@@ -349,7 +349,7 @@ class Derivation::Walk {
     if (meeting.here[member]) return false;
     meeting.here[member] = 1;
     if (++meeting.here_count < members.size()) return false;
-    std::vector<Held> results = results_of(communication, members);
+    std::vector<Held> results = results_of(communication, Group(*this, members));
     for (size_t m = 0; m < members.size(); ++m) {
       finish(ranks_[members[m]], line_of(members[m]), std::move(results[m]));
       if (members[m] != rank) runnable_.push_back(members[m]);
@@ -386,49 +386,6 @@ class Derivation::Walk {
     return true;
   }
 
-  // By member. A gather joins pieces; operators that scatter cut them, each of its own extent.
-  std::vector<Held> results_of(const Communication& communication, const std::vector<int>& members) const {
-    const auto root = static_cast<size_t>(communication.root);
-    const auto all = [&](const Held& held) { return std::vector<Held>(members.size(), held); };
-    const auto nothing = [&] {
-      std::vector<Held> results;
-      for (int member : members) results.push_back(zeros(member));
-      return results;
-    };
-    const auto only_root = [&](Held held) {
-      std::vector<Held> results = nothing();
-      results[root] = std::move(held);
-      return results;
-    };
-    switch (communication.kind) {
-      case comm::Kind::all_reduce:
-        return all(reduced(communication, members));
-      case comm::Kind::reduce:
-        return only_root(reduced(communication, members));
-      case comm::Kind::all_gather:
-        return all(gathered(communication, members));
-      case comm::Kind::gather:
-        return only_root(gathered(communication, members));
-      case comm::Kind::broadcast:
-        return all(given(members[root]));
-      case comm::Kind::reduce_scatter:
-        return scattered(reduced(communication, members), communication, members);
-      case comm::Kind::scatter:
-        return scattered(given(members[root]), communication, members);
-      case comm::Kind::all_to_all:
-        return exchanged(communication, members);
-      case comm::Kind::permute: {
-        std::vector<Held> results = nothing();
-        for (size_t m = 0; m < members.size(); ++m)
-          if (const int64_t to = communication.targets[m]; to >= 0)
-            results[static_cast<size_t>(to)] = given(members[m]);
-        return results;
-      }
-      default:
-        return all(Held());
-    }
-  }
-
   // The value of a member that receives from nobody; nothing for a node without a result.
   Held zeros(int rank) const {
     const Value* result = line_of(rank).node->output();
@@ -437,55 +394,6 @@ class Derivation::Walk {
     mixer.add("zeros").add(name_of(result->dtype()));
     for (size_t dim = 0; dim < result->rank(); ++dim) mixer.add(fingerprint(extent(ranks_[rank], result, dim)));
     return mixer.number();
-  }
-
-  Number reduced(const Communication& communication, const std::vector<int>& members) const {
-    Mixer mixer;
-    mixer.add("reduced").add(name_of(communication.reduction));
-    for (int member : members) mixer.add(given(member).number);
-    return mixer.number();
-  }
-
-  Rope piece(int rank, int64_t dim) const { return rope_of(ranks_[rank], line_of(rank), 0, static_cast<size_t>(dim)); }
-
-  Rope gathered(const Communication& communication, const std::vector<int>& members) const {
-    Rope all = piece(members.front(), communication.dim);
-    for (size_t m = 1; m < members.size(); ++m) all.append(piece(members[m], communication.dim));
-    return all;
-  }
-
-  // The extents of members in a dimension, according to the results.
-  std::vector<Expr> taken(const std::vector<int>& members, int64_t dim) const {
-    std::vector<Expr> extents;
-    for (int member : members)
-      extents.push_back(extent(ranks_[member], line_of(member).node->output(), static_cast<size_t>(dim)));
-    return extents;
-  }
-
-  std::vector<Held> scattered(const Held& all, const Communication& communication,
-                              const std::vector<int>& members) const {
-    const auto dim = static_cast<size_t>(communication.dim);
-    const std::vector<Expr> extents = taken(members, communication.dim);
-    Expr total = 0;
-    for (const Expr& each : extents) total = total + each;
-    return cut_up(all.rope && all.rope->dim() == dim ? *all.rope : Rope(all.number, dim, total), extents);
-  }
-
-  std::vector<Held> exchanged(const Communication& communication, const std::vector<int>& members) const {
-    const std::vector<Expr> extents = taken(members, communication.split_dim);
-    const auto dim = static_cast<size_t>(communication.concat_dim);
-    std::vector<std::optional<Rope>> ropes(members.size());
-    for (int member : members) {
-      const std::vector<Held> parts = cut_up(piece(member, communication.split_dim), extents);
-      const Expr own = extent(ranks_[member], line_of(member).node->input(0), dim);
-      for (size_t m = 0; m < members.size(); ++m) {
-        const Rope part(parts[m].number, dim, own);
-        ropes[m] ? ropes[m]->append(part) : void(ropes[m] = part);
-      }
-    }
-    std::vector<Held> results;
-    for (auto& rope : ropes) results.emplace_back(std::move(*rope));
-    return results;
   }
 
   const runtime::RankPrograms& programs_;
