@@ -43,6 +43,8 @@ std::vector<PlacedAxis> common_place(std::vector<PlacedAxis> a, const std::vecto
   return a;
 }
 
+// One class, since each step extends the plan and puts copies into the model, and later steps look both up: places of
+// nodes decide layouts of values, and these decide which copies bodies need.
 class Follower {
  public:
   Follower(const OnnxModel& model, DeviceConfiguration configuration, std::set<std::string> kept)

@@ -58,6 +58,8 @@ bool is_same(const Value* a, const Value* b) {
          std::equal(first.inputs.begin(), first.inputs.end(), second.inputs.begin(), second.inputs.end(), is_same);
 }
 
+// One class, since what to compute again is chosen by what copying it would take: both follow the same marks of the
+// forward and the backward pass, and copies change these marks.
 class Recomputation {
  public:
   Recomputation(Program& program, const Recompute& which)

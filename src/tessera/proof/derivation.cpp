@@ -25,6 +25,8 @@ const Number kNothing;
 
 }  // namespace
 
+// One class, since all ranks go on together: what a rank's next line gives depends on what the others have reached.
+// Collectives (exchange.h), pieces (rope.h) and lines (script.h) are apart.
 class Derivation::Walk {
  public:
   Walk(const runtime::RankPrograms& programs, const std::vector<std::vector<Communication>>& communications)

@@ -28,6 +28,9 @@ std::string output_of_term(std::string_view what, const Loss& loss) {
   return fmt::format("{}.{}", what, loss.label());
 }
 
+// One class, since a step is one graph that each part extends: parts of the batch, gradients, clipping, updates and
+// outputs share its inputs, parameters and counters. What can stand alone does (autodiff, losses, optimizers,
+// schedules).
 class StepMaker {
  public:
   StepMaker(const OnnxModel& given, const StepOptions& options)

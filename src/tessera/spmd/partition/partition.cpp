@@ -22,6 +22,8 @@ namespace {
 // Constants up to this many elements are copied whole into the program; larger ones are stored and sliced like states.
 constexpr int64_t kSmallConstant = 64;
 
+// One class, since every step reads and extends one record: which local values stand for a global one so far. Local
+// forms, layout changes and outputs ask it for a value in some layout, and add the ones that they make.
 class Partitioner {
  public:
   Partitioner(const Graph& graph, const Layout& layout, const Decisions& decisions, const Mesh& mesh,

@@ -26,6 +26,8 @@ Sharding without_trivial_axes(Sharding sharding) {
   return sharding;
 }
 
+// One class, since its steps are rules about one state, where the tensor is and where it must get, and the first that
+// applies is taken until none does.
 class PlainPlanner {
  public:
   PlainPlanner(const Sharding& from, const Sharding& to)
