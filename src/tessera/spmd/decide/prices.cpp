@@ -1,0 +1,150 @@
+#include "tessera/spmd/decide/prices.h"
+
+#include <algorithm>
+
+#include "tessera/spmd/decide/nodes.h"
+#include "tessera/spmd/program.h"
+#include "tessera/spmd/reshard/reshard.h"
+
+namespace tessera::spmd {
+namespace {
+
+bool is_priced(const NodeLayout& node) {
+  return std::any_of(node.rule.factors.begin(), node.rule.factors.end(),
+                     [](const ops::Factor& factor) { return ops::traits_of(factor.kind).priced; });
+}
+
+}  // namespace
+
+Prices::Prices(const Layout& layout, const Mesh& mesh, const Hints& hints, const Storage& storage,
+               const PartialTerms& terms, const Decided& decided)
+    : layout_(layout),
+      mesh_(mesh),
+      hints_(hints),
+      storage_(storage),
+      terms_(terms),
+      decided_(decided),
+      ordered_states_(ordered_states(layout)) {}
+
+double Prices::bytes(const Sharding& from, const Sharding& to, const Moved& of) const {
+  if (same_layout(from, to)) return 0;
+  double sum = 0;
+  for (const ReshardStep& step : plan_reshard(from, to, of.dtype)) sum += of.bytes(step, mesh_, hints_);
+  return sum;
+}
+
+// To bring operand `t` into `wanted`. Sources are stored as wanted unless somebody has said how.
+Price Prices::operand_cost(const NodeLayout& node, size_t t, const Sharding& wanted) const {
+  const Value* value = node.node->inputs[t];
+  auto known = decided_.versions.find(value);
+  if (known == decided_.versions.end()) {
+    const Slot& slot = layout_.slots[node.operand_slots[t]];
+    Price cost;
+    if (auto stored = storage_.find(value); stored != storage_.end())
+      cost.bytes = bytes(stored->second, wanted, {value->dtype()});
+    if (!slot.annotated) return cost;
+    const double moved = bytes(slot.sharding(), wanted, {value->dtype()});
+    if (ordered_states_.contains(value) && moved > 0) cost.gathered = 1;
+    if (!storage_.contains(value)) cost.bytes = moved;
+    return cost;
+  }
+  const Moved of{value->dtype(), decided_.wide.contains(value)};
+  const double moved = cheapest_route(known->second, wanted, of, mesh_, hints_)->bytes;
+  return {.gathered = moved > 0 && ordered_states_.contains(value) ? 1 : 0,
+          .bytes = moved > 0 && is_wanted_by_others(node, t, wanted) ? 0 : moved};
+}
+
+// Whether other uses, too, want operand `t`, or what movements make it from, in this layout: then they share it.
+bool Prices::is_wanted_by_others(const NodeLayout& node, size_t t, const Sharding& wanted) const {
+  if (!decided_.before || decided_.fetched.contains(node.node->inputs[t])) return false;
+  const auto way = way_up(layout_, node.node->inputs[t], wanted, decided_.fetched);
+  return std::any_of(way.begin(), way.end(), [&](const Level& level) {
+    return decided_.wishes->is_wanted_beside(node.node, level.value, level.wanted);
+  });
+}
+
+// To bring a result into all layouts in which the earlier pass' uses want it; without one, into the one that
+// propagation found.
+double Prices::use_cost(const Slot& slot, const Sharding& produced) const {
+  const Moved of{slot.value->dtype(), ops::has_wide_sums(*slot.value->producer)};
+  if (!decided_.wishes || decided_.fetched.contains(slot.value)) return bytes(produced, slot.sharding(), of);
+  std::vector<Sharding> made = {produced};
+  double sum = 0;
+  for (const Wishes::Wish& wish : decided_.wishes->of(slot.value)) {
+    const auto route = cheapest_route(made, wish.layout, of, mesh_, hints_);
+    sum += route->bytes;
+    for (const ReshardStep& step : route->steps) made.push_back(step.after);
+  }
+  return sum;
+}
+
+// How much of its reduction a priced result pays for that is partial over these axes: nothing if it meets a sum that
+// is reduced in any case, and a share if it meets others like itself.
+double Prices::share_of_reduction(const NodeLayout& node, const std::vector<PartialAxis>& axes) const {
+  if (axes.empty() || !is_priced(node)) return 1;
+  int alike = 1;
+  for (const Value* other : terms_.other_terms(node, axes)) {
+    if (is_priced(layout_.of(other->producer)))
+      ++alike;
+    else if (!decided_.before || was_partial(*other, axes))
+      return 0;
+  }
+  return 1.0 / alike;
+}
+
+// In the earlier pass.
+bool Prices::was_partial(const Value& value, const std::vector<PartialAxis>& axes) const {
+  const auto& partial = decided_.before->nodes[layout_.index_of(value.producer)].results[0].partial;
+  return std::all_of(axes.begin(), axes.end(), [&](const PartialAxis& axis) {
+    return std::find(partial.begin(), partial.end(), axis) != partial.end();
+  });
+}
+
+Price Prices::result_cost(const NodeLayout& node, size_t t, const Sharding& produced) const {
+  const Slot& slot = layout_.slots[node.result_slots[t]];
+  double moved = use_cost(slot, produced);
+  if (const double share = share_of_reduction(node, produced.partial); share < 1) {
+    Sharding whole = produced;
+    whole.partial.clear();
+    const double beside = use_cost(slot, whole);
+    moved = beside + share * (moved - beside);
+  }
+  if (!slot.annotated) return {.bytes = moved};
+  Sharding reduced = produced;
+  reduced.partial.clear();
+  // An order about a result is an order about how to compute it; only what is summed may come afterwards.
+  bool obeys = true;
+  for (size_t d = 0; d < reduced.dims.size(); ++d)
+    for (size_t p = 0; p < reduced.dims[d].parts.size(); ++p) {
+      const auto& made = reduced.dims[d].parts[p].axes;
+      const auto& ordered = slot.dims[d].parts[p].axes;
+      auto is_reduced = [&](const AxisRef& axis) {
+        return std::any_of(produced.partial.begin(), produced.partial.end(),
+                           [&](const PartialAxis& partial) { return partial.axis.overlaps(axis); });
+      };
+      if (made == ordered) continue;
+      obeys &= is_prefix(made, ordered) &&
+               std::all_of(ordered.begin() + static_cast<long>(made.size()), ordered.end(), is_reduced);
+    }
+  return {.disobeyed = obeys ? 0 : 1, .bytes = moved};
+}
+
+Price Prices::of(const NodeLayout& node, const Assignment& assignment, const Price& most) const {
+  Price sum;
+  for (size_t t = 0; t < node.operand_slots.size() && sum < most; ++t)
+    if (node.operand_slots[t] >= 0) {
+      Sharding wanted = terms_.laid_out(node, assignment, false, t);
+      sum.bytes += kTie * terms_.local_bytes(wanted, node.node->inputs[t]->dtype());
+      if (sum < most) sum += operand_cost(node, t, wanted);
+    }
+  for (size_t t = 0; t < node.result_slots.size() && sum < most; ++t)
+    if (node.result_slots[t] >= 0) {
+      Sharding produced = terms_.laid_out(node, assignment, true, t);
+      sum.bytes += kTie * terms_.local_bytes(produced, node.node->outputs[t]->dtype());
+      if (sum < most) sum += result_cost(node, t, produced);
+    }
+  if (sum < most) sum.bytes += bytes_within(layout_, node, assignment, mesh_, hints_);
+  return sum;
+}
+
+}  // namespace tessera::spmd

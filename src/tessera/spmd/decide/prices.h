@@ -1,0 +1,69 @@
+#pragma once
+
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "tessera/spmd/decide/partial_terms.h"
+#include "tessera/spmd/decide/versions.h"
+#include "tessera/spmd/decide/wishes.h"
+
+namespace tessera::spmd {
+
+/// What a choice costs: orders come before bytes.
+struct Price {
+  int disobeyed = 0;  ///< annotated results that are computed in another layout
+  int gathered = 0;   ///< annotated states that are not used in their stored layout
+  double bytes = 0;   ///< that move
+
+  auto operator<=>(const Price&) const = default;
+  Price& operator+=(const Price& other) {
+    disobeyed += other.disobeyed;
+    gathered += other.gathered;
+    bytes += other.bytes;
+    return *this;
+  }
+};
+inline constexpr Price kWorst{std::numeric_limits<int>::max(), 0, 0};
+
+/// What is known while nodes are decided one after the other.
+struct Decided {
+  std::map<const Value*, std::vector<Sharding>> versions;  ///< of results, the first as produced
+  std::set<const Value*> wide;                             ///< partial values that are held in float32 if 16-bit
+  std::set<const Value*> fetched;                          ///< fetched_values()
+  const Decisions* before = nullptr;                       ///< of the earlier pass, if there is one
+  std::optional<Wishes> wishes;                            ///< of its uses
+};
+
+/// The price of a way to compute a node: the bytes that bring its operands into the layouts that it needs, and its
+/// results into those in which they are used, and the orders that it does not follow.
+class Prices {
+ public:
+  /// All arguments outlive it; `decided` may change.
+  Prices(const Layout& layout, const Mesh& mesh, const Hints& hints, const Storage& storage, const PartialTerms& terms,
+         const Decided& decided);
+
+  /// At least `most` if it would be more.
+  Price of(const NodeLayout& node, const Assignment& assignment, const Price& most) const;
+
+ private:
+  double bytes(const Sharding& from, const Sharding& to, const Moved& of) const;
+  Price operand_cost(const NodeLayout& node, size_t t, const Sharding& wanted) const;
+  bool is_wanted_by_others(const NodeLayout& node, size_t t, const Sharding& wanted) const;
+  double use_cost(const Slot& slot, const Sharding& produced) const;
+  double share_of_reduction(const NodeLayout& node, const std::vector<PartialAxis>& axes) const;
+  bool was_partial(const Value& value, const std::vector<PartialAxis>& axes) const;
+  Price result_cost(const NodeLayout& node, size_t t, const Sharding& produced) const;
+
+  const Layout& layout_;
+  const Mesh& mesh_;
+  const Hints& hints_;
+  const Storage& storage_;
+  const PartialTerms& terms_;
+  const Decided& decided_;
+  const std::set<const Value*> ordered_states_;
+};
+
+}  // namespace tessera::spmd
