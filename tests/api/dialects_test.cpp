@@ -181,7 +181,7 @@ TEST(Dialects, WhatCannotBeSaidIsRefusedWithTheNodeAndTheMend) {
   TemporaryFolder folder;
   EXPECT_THAT(
       refusal(folder, compiled(folder, test::kPair, "dp=2,tp=2"), Dialect::ort),
-      HasSubstr("its group is the ranks 0, 1, and ONNX Runtime communicates among all 4; use a mesh of one axis"));
+      HasSubstr("its group is the ranks 0, 1, but ONNX Runtime communicates among all 4; use a mesh of one axis"));
   EXPECT_THAT(refusal(folder, compiled(folder, kColumns, "tp=5", {"w=[-,tp]", "y=[-,-]"}), Dialect::ort),
               HasSubstr("its members' blocks have 3, 3, 2, 2, 2 elements, and ONNX Runtime moves equal blocks only"));
   EXPECT_THAT(refusal(folder, compiled(folder, kColumns, "tp=5", {"w=[-,tp]", "y=[-,-]"}), Dialect::tensorrt),

@@ -131,7 +131,7 @@ all (float[2, 3] x) => (float[4, 3] y) {
   const Tensors inputs = {{"x", Tensor::of<float>(DType::float32, {2, 3}, {1, 2, 3, 4, 5, 6})}};
   EXPECT_THAT(run(join({model}, Mesh::parse("tp=2")), inputs), ElementsAre(1, 2, 3, 4, 5, 6, 2, 3, 4, 5, 6, 7));
   EXPECT_THAT(error_in([&] { join({model}, Mesh::parse("tp=3")); }),
-              HasSubstr("its group_size is 2, and there are 3 ranks"));
+              HasSubstr("its group_size is 2, but there are 3 ranks"));
   EXPECT_THAT(error_in([&] { compile(model, Mesh::parse("tp=2")); }), HasSubstr("it is split already"));
 }
 
@@ -461,7 +461,7 @@ TEST(Join, WhatEnginesSchemasDoNotHaveIsRefused) {
   EXPECT_THAT(error("float", "com.microsoft.AllGather <axis = 0, group_size = \"2\">"),
               HasSubstr("its attribute group_size must be an integer"));
   EXPECT_THAT(error("float", "com.microsoft.AllGather <axis = 0>"),
-              HasSubstr("it has no group_size, which is then 1, and there are 2 ranks; give it group_size = 2"));
+              HasSubstr("its group_size is missing, so it is 1, but there are 2 ranks; give it group_size = 2"));
   EXPECT_THAT(error("float", R"(DistCollective <collective_operation = "all_reduce", reduce_op = "sum", ranks = 2>)"),
               HasSubstr("TensorRT's DistCollective has no attribute 'ranks'"));
   EXPECT_THAT(error("float", R"(DistCollective <reduce_op = "sum", nb_rank = 2>)"),
@@ -506,11 +506,12 @@ TEST(Join, SharesWithoutTheirManifestAreRefused) {
   TemporaryFolder of_rows, of_all, of_five;
   const auto rows = written(of_rows, "dp=2", {.form = Form::spmd});
   EXPECT_THAT(error_in([&] { join({Model::load(rows / "model.onnx")}, Mesh::parse("dp=2")); }),
-              AllOf(HasSubstr("'model.onnx' belongs to a written program, and its 'x' is a share, [batch{dp}, -]"),
+              AllOf(HasSubstr("'model.onnx' belongs to a written program, and its 'x' is a shard, [batch{dp}, -]"),
                     HasSubstr("name the program's folder")));
   const auto all = written(of_all, "tp=2", {});
-  EXPECT_THAT(error_in([&] { join({Model::load(all / "rank_0.onnx")}, Mesh::parse("tp=2")); }),
-              AllOf(HasSubstr("'rank_0.onnx'"), HasSubstr("'up' is a share"), HasSubstr("every rank has another")));
+  EXPECT_THAT(
+      error_in([&] { join({Model::load(all / "rank_0.onnx")}, Mesh::parse("tp=2")); }),
+      AllOf(HasSubstr("'rank_0.onnx'"), HasSubstr("'up' is a shard"), HasSubstr("which differs between ranks")));
   const auto five = written(of_five, "tp=5", {});  // two classes: of 7 and of 6 columns
   EXPECT_THAT(error_in([&] {
                 join({Model::load(five / "rank_0.onnx"), Model::load(five / "rank_2.onnx")});
@@ -534,7 +535,7 @@ TEST(Join, SharesAreKnownByWhatTheirShardingsMean) {
   for (const char* sharding : {"[tp, -]", "[{tp}, -]", "[-, -] partial(sum:tp)", "[-, -]at(tp=1)"}) {
     const Model model = pair_that_says(folder, "x", "float32[batch, 8]", sharding);
     EXPECT_TRUE(has_collectives(model)) << sharding;
-    EXPECT_THAT(error_in([&] { join({model, model}, mesh); }), HasSubstr("its 'x' is a share")) << sharding;
+    EXPECT_THAT(error_in([&] { join({model, model}, mesh); }), HasSubstr("its 'x' is a shard")) << sharding;
   }
   for (const char* sharding : {"[-, -]", "[-, 2*4]", "[{}, 2{}*4]"}) {
     const Model model = pair_that_says(folder, "x", "float32[batch, 8]", sharding);

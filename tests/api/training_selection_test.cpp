@@ -406,7 +406,7 @@ g (float[2, 3, 4, 4] x) => (float[2, 3, 8, 8] y) <float[3, 1, 1] factors, float[
   const Trained one = train(model, squares, {"dp=1", ""}, {batch});
   expect_near(train(model, squares, {"dp=2", ""}, {batch}), one);
   squares.train = {"twos"};
-  EXPECT_THAT(mistake(model, squares), HasSubstr("reads before the run"));
+  EXPECT_THAT(mistake(model, squares), HasSubstr("needs before the run"));
 }
 
 TEST_F(TrainingSelections, trainNumbersThatAreParameters) {

@@ -536,7 +536,7 @@ TEST_F(TrainCommand, tells_of_mistakes) {
   EXPECT_THAT(mistake(train), HasSubstr("there is no data"));
   EXPECT_THAT(mistake(train + "--data " + arrays_ + " --loss absent"), HasSubstr("there is no loss 'absent'"));
   EXPECT_THAT(mistake(train + "--data " + arrays_ + " --loss mse:x=1"), HasSubstr("'mse' has no 'x'"));
-  EXPECT_THAT(mistake(train + "--data " + arrays_ + " --optimizer adamw:betta=3"), HasSubstr("it takes beta1"));
+  EXPECT_THAT(mistake(train + "--data " + arrays_ + " --optimizer adamw:betta=3"), HasSubstr("its keys are beta1"));
   EXPECT_THAT(mistake(train + "--data " + arrays_ + " --lr warmup=3"), HasSubstr("no 'peak'"));
   EXPECT_THAT(mistake(train + "--data " + arrays_ + " --freeze 'xyz*'"), HasSubstr("matches no parameter"));
   EXPECT_THAT(mistake(train + "--data " + arrays_ + " --freeze '*'"), HasSubstr("all are frozen"));

@@ -99,7 +99,7 @@ TEST_F(Tokens, second_start_is_refused) {
 TEST_F(Tokens, other_readers_are_refused) {
   thread_tokens(model_);
   graph().add_node("Identity", {nodes_[2]->outputs[1]}, {"copy"});
-  EXPECT_THAT(refusal(), AllOf(HasSubstr("'third'"), HasSubstr("only communication may")));
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("'third'"), HasSubstr("only communicating nodes may")));
 }
 
 TEST_F(Tokens, some_without_are_refused) {

@@ -98,7 +98,7 @@ TEST(safetensors, defects_are_named) {
     return refusal_of([&] { read_safetensors(folder / "bad"); });
   };
   const std::string x = R"("x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]})";
-  EXPECT_THAT(error("{" + x + "}", "a"), HasSubstr("'x': lies at bytes 0 to 2 of 1"));
+  EXPECT_THAT(error("{" + x + "}", "a"), HasSubstr("'x': is stored at bytes 0 to 2 of 1"));
   EXPECT_THAT(error("{" + x + "}", "abc"), HasSubstr("1 bytes follow the last tensor"));
   EXPECT_THAT(error("{" + x, "ab"), HasSubstr("header"));
   EXPECT_THAT(error("[]", ""), HasSubstr("header"));

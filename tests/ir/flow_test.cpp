@@ -81,7 +81,7 @@ TEST(Flow, RefusesWhatIsNoConstruct) {
   EXPECT_THAT(error_of("e = tessera.flow.Again (x, \"\") y = Neg (x)"),
               HasSubstr("its operand 0 must be the result of a Loop"));
   EXPECT_THAT(error_of("y = tessera.flow.Choose (x, x, c)"), HasSubstr("its operand 2 must be the result of a Join"));
-  EXPECT_THAT(error_of("i = tessera.flow.Loop (n, \"\", n) y = Neg (x)"), HasSubstr("could be around it"));
+  EXPECT_THAT(error_of("i = tessera.flow.Loop (n, \"\", n) y = Neg (x)"), HasSubstr("can enclose it"));
   EXPECT_THAT(error_of("b = tessera.flow.Branch <taken = 1> (c) e = tessera.flow.Branch <taken = 0> (c) "
                        "p = tessera.flow.Bring (x, b) q = tessera.flow.Bring (x, e) y = Add (p, q)"),
               HasSubstr("two branches or bodies that do not enclose each other"));

@@ -100,7 +100,7 @@ TEST(tensor, elements_are_read_as_what_they_are) {
   EXPECT_THAT(message_of([] {
                 Tensor::of<float>({2}, {1, 2}).elements<int32_t>();
               }),
-              testing::HasSubstr("a tensor of float32 are read as int32"));
+              testing::HasSubstr("a tensor of float32 is read as int32"));
   EXPECT_THAT(message_of([] { Tensor::of<int64_t>({2}, {1, 2}).elements<double>(); }), testing::HasSubstr("int64"));
   EXPECT_THAT(Tensor::of<uint8_t>(DType::boolean, {2}, {1, 0}).elements<uint8_t>(), ElementsAre(1, 0));
 }

@@ -64,9 +64,9 @@ TEST(Damaged, node_without_results) {
   onnx::NodeProto& node = *model.mutable_graph()->add_node();
   node.set_op_type("Max");
   node.add_input(model.graph().node(0).input(0));
-  EXPECT_THAT(import_error(model), HasSubstr("gives no result"));
+  EXPECT_THAT(import_error(model), HasSubstr("has no result"));
   node.add_output("");
-  EXPECT_THAT(import_error(model), HasSubstr("gives no result"));
+  EXPECT_THAT(import_error(model), HasSubstr("has no result"));
 }
 
 TEST(Damaged, extents_that_overflow) {
@@ -129,7 +129,7 @@ TEST(Damaged, declared_type_unlike_the_initializer) {
 TEST(Damaged, sparse_index_outside) {
   onnx::ModelProto model = rich_model();
   model.mutable_graph()->mutable_sparse_initializer(0)->mutable_indices()->set_int64_data(0, 3);
-  EXPECT_THAT(import_error(model), HasSubstr("entry 0 lies outside"));
+  EXPECT_THAT(import_error(model), HasSubstr("entry 0 is outside"));
 }
 
 TEST(Unsupported, versions) {

@@ -96,7 +96,7 @@ TEST_F(DamagedProgram, newer_format_is_refused) {
 
 TEST_F(DamagedProgram, form_that_does_not_exist_is_named) {
   change_manifest([](auto& manifest) { manifest["form"]["order"] = "chance"; });
-  EXPECT_THAT(error(), AllOf(HasSubstr("form is wrong"), HasSubstr("order cannot be 'chance'; it is one of tokens")));
+  EXPECT_THAT(error(), AllOf(HasSubstr("form is invalid"), HasSubstr("order cannot be 'chance'; it is one of tokens")));
 }
 
 TEST_F(DamagedProgram, form_that_the_models_do_not_have_is_refused) {

@@ -300,7 +300,7 @@ class Bench : public Command {
                   (floor.cores == 1 ? " core" : " cores"));
       console.say("median / floor " + ratio_text(latency.median / floor.ms()));
     }
-    Table ranks({"rank", "compute", "of it overlapped", "exposed communication", "idle", "peak memory"});
+    Table ranks({"rank", "compute", "of that, overlapped", "exposed communication", "idle", "peak memory"});
     for (size_t r = 0; r < costs.ranks.size(); ++r)
       ranks.add({std::to_string(r), ms(costs.ranks[r].compute), ms(costs.ranks[r].overlapped),
                  ms(costs.ranks[r].exposed), ms(costs.ranks[r].idle), bytes_text(static_cast<double>(peaks[r]))});

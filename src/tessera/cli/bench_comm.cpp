@@ -22,19 +22,19 @@ std::string percent_text(double share) {
 void BenchComm::declare(CLI::App& bench) {
   app_ = bench.add_subcommand("comm", "Times collectives over the axes of a mesh, and fits latency and bandwidth.");
   under(*app_, Heading::measurement);
-  app_->add_option("--mesh", mesh_, "named axes of ranks with their sizes, as dp=2,tp=4")
+  app_->add_option("--mesh", mesh_, "named axes of ranks with their sizes, e.g. dp=2,tp=4")
       ->required()
       ->type_name("AXES");
   app_->add_option("--collectives", options_.kinds,
-                   "the collectives to time, as all_reduce,all_gather; by default, all: all_reduce, all_gather, "
+                   "the collectives to time, e.g. all_reduce,all_gather; by default, all: all_reduce, all_gather, "
                    "reduce_scatter, all_to_all, broadcast, reduce, gather, scatter, permute, barrier")
       ->delimiter(',')
       ->type_name("NAMES");
   const CLI::Validator bytes = CLI::AsSizeValue(false).description("");
-  app_->add_option("--min", options_.least, "bytes of the smallest tensor, as 1KiB")
+  app_->add_option("--min", options_.least, "bytes of the smallest tensor, e.g. 1KiB")
       ->transform(bytes)
       ->type_name("BYTES");
-  app_->add_option("--max", options_.most, "bytes of the largest tensor, as 256MiB; sizes between grow by four")
+  app_->add_option("--max", options_.most, "bytes of the largest tensor, e.g. 256MiB; sizes grow by a factor of four")
       ->transform(bytes)
       ->type_name("BYTES");
   app_->add_option("--seconds", options_.seconds, "the least time of measuring at each point")

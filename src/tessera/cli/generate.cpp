@@ -45,23 +45,23 @@ class Generate : public Command {
     under(app, Heading::generation);
     app.add_option("--prompt", prompts_,
                    "a .npz or .npy file of token ids: an array [length] is one prompt, an array [count, length] "
-                   "several. Of a tokenizer's input_ids, those count that its attention_mask shows");
-    app.add_option("--ids", ids_, "a prompt as token ids, 15,7,42")->allow_extra_args(false);
+                   "several. If there is an attention_mask beside input_ids, it marks their tokens");
+    app.add_option("--ids", ids_, "a prompt as token ids, e.g. 15,7,42")->allow_extra_args(false);
     app.add_option("--text", texts_, "a prompt as text, for a byte-level model, which then answers in text")
         ->allow_extra_args(false);
     app.add_option("--max-new", asked_.max_new, "the most tokens to generate for each prompt")
         ->check(above_zero())
         ->capture_default_str();
-    app.add_option("--stop", stop_, "tokens that end a text, as 0,2")->type_name("IDS");
+    app.add_option("--stop", stop_, "tokens that end a text, e.g. 0,2")->type_name("IDS");
     app.add_option("--temperature", asked_.sampling.temperature,
-                   "logits are divided by it; 0: the likeliest token is taken")
+                   "logits are divided by it; 0: the most likely token is taken")
         ->check(zero_or_more())
         ->capture_default_str();
-    app.add_option("--top-k", asked_.sampling.top_k, "sample from the k likeliest tokens only; 0: from all")
+    app.add_option("--top-k", asked_.sampling.top_k, "sample only from the k most likely tokens; 0: from all")
         ->check(zero_or_more())
         ->capture_default_str();
     app.add_option("--top-p", asked_.sampling.top_p,
-                   "sample only from the likeliest tokens that have this probability together")
+                   "sample only from the most likely tokens whose probabilities add up to this")
         ->check(
             number_that_is("a number above 0 and at most 1", [](double number) { return number > 0 && number <= 1; }))
         ->capture_default_str();
@@ -73,7 +73,7 @@ class Generate : public Command {
     app.add_flag("--grow", grows_,
                  "caches start with room for the prompts and 256 tokens, or for --capacity, and double when full");
     takes_one_of(app.add_option("--cache", cache_,
-                                "the best way to keep caches that is tried: held (in states of the ranks), handed "
+                                "how to keep caches, if the model allows it: held (in states of the ranks), handed "
                                 "(from run to run), or none (each token takes a run over the whole text)"),
                  {"held", "handed", "none"})
         ->capture_default_str();

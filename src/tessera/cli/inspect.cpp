@@ -36,7 +36,7 @@ class Inspect : public Command {
   void declare(CLI::App& app) override {
     app.add_option("model", model_, "an ONNX file")->required();
     under(app, Heading::model);
-    app.add_option("--shapes", shapes_, "sizes of symbolic dimensions, as batch=8,sequence=128")->type_name("SIZES");
+    app.add_option("--shapes", shapes_, "sizes of symbolic dimensions, e.g. batch=8,sequence=128")->type_name("SIZES");
     under(app, Heading::output);
     app.add_flag("--weights", weights_,
                  "list the parameters: names, as --annotate takes them, types, shapes, and the nodes that use them");

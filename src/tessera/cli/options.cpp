@@ -136,11 +136,11 @@ void MemoryOption::declare(CLI::App& app, const char* help) {
 void PlanOptions::declare(CLI::App& app) {
   under(app, Heading::mesh);
   app.add_option("--mesh", mesh_text,
-                 "named axes of ranks with their sizes, as dp=2,tp=4; by default, one rank. tessera shard also takes "
-                 "open sizes, as tp=?")
+                 "named axes of ranks with their sizes, e.g. dp=2,tp=4; by default, one rank. tessera shard also takes "
+                 "open sizes, e.g. tp=?")
       ->type_name("AXES");
   app.add_option("--preset", preset,
-                 "presets joined by '+', as dp+megatron or megatron:x, or none; by default, those that the axes' "
+                 "presets joined by '+', e.g. dp+megatron or megatron:x, or none; by default, those that the axes' "
                  "names imply. tessera info lists them");
   repeatable(app.add_option("--annotate", annotations,
                             "NAME=[d,...]: the layout of the tensors of this name ('*' matches anything), one d per "
@@ -149,7 +149,7 @@ void PlanOptions::declare(CLI::App& app) {
                             "partial(sum:tp) may follow. The first match wins"));
   repeatable(app.add_option("--place", places,
                             "NAME=AXIS:INDEX: run these nodes only on the ranks at this index of the axis, and store "
-                            "their weights only there, as h.1.*=pp:1. NAME is that of a node, of a tensor that it "
+                            "their weights only there, e.g. h.1.*=pp:1. NAME is that of a node, of a tensor that it "
                             "makes, or of the PyTorch module from which it comes ('*' matches anything). The first "
                             "match wins"));
   app.add_option("--plan", plan_path,
@@ -182,18 +182,19 @@ void PlanOptions::declare(CLI::App& app) {
                             "NAME=[d,...]: how parameters and other states are stored between runs, written as in "
                             "--annotate: '*=[dp,...]' splits all along their first dimension (FSDP, ZeRO-3) and "
                             "gathers each for its use. The first match wins"));
-  repeatable(app.add_option("--keep-gathered", keep_gathered,
-                            "parameters that --store splits, but that stay gathered from their first use in a step to "
-                            "their last, as 'head*,embed*'; '*': all (FSDP without resharding after the forward pass)"))
+  repeatable(
+      app.add_option("--keep-gathered", keep_gathered,
+                     "parameters that --store splits, but that stay gathered from their first use in a step to "
+                     "their last, e.g. 'head*,embed*'; '*': all (FSDP without resharding after the forward pass)"))
       ->delimiter(',')
       ->type_name("NAMES");
   under(app, Heading::memory);
   app.add_option("--recompute", recompute,
                  "what a training step's backward pass computes again instead of holding it: none; selective: all but "
                  "products with parameters, convolutions and attention; full: all but the tensors between blocks; "
-                 "auto: the least work that fits into --memory-limit; or names of tensors, as 'h.*.gelu,h.*.ln'");
+                 "auto: the least work that fits into --memory-limit; or names of tensors, e.g. 'h.*.gelu,h.*.ln'");
   under(app, Heading::model);
-  app.add_option("--shapes", shapes, "sizes of symbolic dimensions, as batch=8,sequence=128")->type_name("SIZES");
+  app.add_option("--shapes", shapes, "sizes of symbolic dimensions, e.g. batch=8,sequence=128")->type_name("SIZES");
   app.add_option("--dtype", dtype,
                  "the type in which a float32 model computes: float32 (fp32), bfloat16 (bf16) or float16 (fp16)")
       ->type_name("TYPE");
@@ -313,10 +314,11 @@ void PlanOptions::refuse_for_split(const std::string& path) const {
 
 void FormOptions::declare(CLI::App& app) {
   under(app, Heading::program);
-  takes_one_of(app.add_option("--form", words_["form"],
-                              "mpmd: one model per class of like ranks, with weights cut to shards; spmd: one model "
-                              "for all ranks; parallel-for: a model with one ParallelFor"),
-               {"mpmd", "spmd", "parallel-for"});
+  takes_one_of(
+      app.add_option("--form", words_["form"],
+                     "mpmd: one model per class of ranks with equal programs, with their shards; spmd: one model "
+                     "for all ranks; parallel-for: a model with one ParallelFor"),
+      {"mpmd", "spmd", "parallel-for"});
   takes_one_of(app.add_option("--dialect", words_["dialect"],
                               "the operators of collectives: those of tessera.comm; ONNX Runtime's AllReduce, "
                               "AllGather and AllToAll (ort); or TensorRT's DistCollective; see docs/dialects.md"),
@@ -492,9 +494,10 @@ void RunOptions::declare(CLI::App& app) {
       ->capture_default_str();
   declare_device(app, device);
   launch.declare(app);
-  memory.declare(app,
-                 "bytes, as 512M or 4G, that each process may hold for all of its ranks; by default, the memory of the "
-                 "machine or container");
+  memory.declare(
+      app,
+      "bytes, e.g. 512M or 4G, that each process may hold for all of its ranks; by default, the memory of the "
+      "machine or container");
 }
 
 SessionOptions RunOptions::session(const Console& console) const {

@@ -87,7 +87,7 @@ class Run : public Command {
     plan_.declare_own(app);
     inputs_.declare(app);
     repeatable(app.add_option("--fetch", fetched_,
-                              "compute these tensors instead of the model's outputs, as a,b: outputs, or any others "
+                              "compute these tensors instead of the model's outputs, e.g. a,b: outputs, or any others "
                               "that its nodes make. A name that has commas needs a --fetch of its own"))
         ->type_name("NAMES");
     app.add_option("--steps", inputs_.steps,

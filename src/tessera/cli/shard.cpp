@@ -19,7 +19,7 @@ class Shard : public Command {
     app.add_option("model", model_, "an ONNX file")->required();
     plan_.declare(app);
     app.add_option("--fix", fixed_,
-                   "sizes of symbolic dimensions that become constants: the program takes no others, as sequence=1")
+                   "sizes of symbolic dimensions that become constants: the program accepts no others, e.g. sequence=1")
         ->type_name("SIZES");
     under(app, Heading::output);
     auto* output = app.add_option("-o,--output", folder_,
@@ -27,7 +27,7 @@ class Shard : public Command {
     app.add_flag("--dry-run", dry_, "print the plan and write nothing, for a mesh of any size")->excludes(output);
     form_.declare(app);
     memory_.declare(app,
-                    "bytes, as 512M or 4G, that each process may hold, where it runs one rank; by default, any number");
+                    "bytes, e.g. 512M or 4G, that each process may hold if it runs one rank; by default, unlimited");
     dump_.declare(app);
     declare_device(app, device_);
     declare_paths(app, {{"model", PathUse::reads, files_of_model}, {"--output", PathUse::replaces}});
@@ -115,9 +115,9 @@ class Shard : public Command {
     print_collectives(console, summary);
     print_reshards(console, summary.reshards, kReshardsPrinted);
     bool all = static_cast<int64_t>(figures.ranks.size()) == program.mesh().size();
-    console.say(all ? "memory at the peak, and work in a step:"
-                    : "memory at the peak, and work in a step, of the rank that needs most:");
-    Table table({"rank", "peak", "of it weights", "FLOPs"});
+    console.say(all ? "peak of memory, and work in a step:"
+                    : "peak of memory, and work in a step, of the rank that needs most:");
+    Table table({"rank", "peak", "of that, weights", "FLOPs"});
     auto row = [&](const std::string& rank, const RankFigures& of) {
       table.add({rank, bytes_text(static_cast<double>(of.peak_bytes)),
                  bytes_text(static_cast<double>(of.parameter_bytes)), count_text(static_cast<double>(of.flops))});

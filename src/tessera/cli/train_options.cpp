@@ -111,7 +111,7 @@ void TrainOptions::declare_training(CLI::App& app) {
   app.add_option("--config", config, "JSON file with options of this command by name; the command line overrides it");
   app.add_option("--loss", step.loss,
                  "cross-entropy, mse, bce, bce-with-logits, z-loss, output (the model's own scalar) or mean; with "
-                 "keys, as cross-entropy:label_smoothing=0.1,ignore_index=-100; or a sum of terms, as "
+                 "keys, e.g. cross-entropy:label_smoothing=0.1,ignore_index=-100; or a sum of terms, e.g. "
                  "cross-entropy+1e-4*z-loss+0.01*output:aux_loss, each of which may name the tensor that it takes")
       ->capture_default_str();
   app.add_option("--output", step.output, "the tensor that the loss takes; by default, the model's first output")
@@ -120,7 +120,7 @@ void TrainOptions::declare_training(CLI::App& app) {
       ->type_name("NAME")
       ->capture_default_str();
   app.add_option("--optimizer", step.optimizer,
-                 "sgd, adam, adamw, lamb, lion, adafactor or muon; with keys, as "
+                 "sgd, adam, adamw, lamb, lion, adafactor or muon; with keys, e.g. "
                  "adamw:beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.1")
       ->capture_default_str();
   app.add_option("--lr", step.learning_rate,
@@ -140,7 +140,7 @@ void TrainOptions::declare_training(CLI::App& app) {
       ->capture_default_str();
   repeatable(app.add_option("--init", init,
                             "NAME=RULE: start these parameters with values drawn with --seed. A RULE is normal:0.02, "
-                            "uniform:-0.1,0.1, zeros, ones, xavier or kaiming. The first NAME that matches counts"));
+                            "uniform:-0.1,0.1, zeros, ones, xavier or kaiming. The first NAME that matches applies"));
   repeatable(app.add_option("--freeze", step.freeze, "parameters that do not train ('*' matches anything)"))
       ->type_name("NAME");
   repeatable(app.add_option("--train", step.train,
@@ -169,8 +169,9 @@ void TrainOptions::declare_data(CLI::App& app) {
                  "corpus.txt (bytes), or a.bin:uint16:0.7,b.txt:0.3 (mixed by weights)");
   app.add_option("--batch", batch, "samples in a step, for files of tokens; by default, 8")->check(above_zero());
   app.add_option("--sequence", sequence, "tokens in a sample")->check(above_zero());
-  app.add_option("--document-separator", separator,
-                 "what ends a document within files of tokens, as '\\n\\n' or token:0; nothing is predicted across it");
+  app.add_option(
+      "--document-separator", separator,
+      "what ends a document within files of tokens, e.g. '\\n\\n' or token:0; nothing is predicted across it");
   app.add_option("--steps", steps, "the number of steps to train; by default, as many as an .npz file has")
       ->check(above_zero());
   app.add_option("--seed", seed, "the seed of everything random")->check(seed_number())->capture_default_str();

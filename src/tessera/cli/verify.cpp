@@ -29,7 +29,7 @@ class Verify : public Command {
                  {"onnxruntime"})
         ->excludes("--expected");
     repeatable(app.add_option("--outputs", outputs_,
-                              "the tensors to compare, as a,b: outputs of the model, or any others that its nodes "
+                              "the tensors to compare, e.g. a,b: outputs of the model, or any others that its nodes "
                               "make; by default, all outputs. A name that has commas needs an --outputs of its own"))
         ->type_name("NAMES");
     rtol_option_ =

@@ -340,8 +340,8 @@ void strip_tokens(Graph& graph) {
     link.node->inputs.resize(schema.operands.size());
     link.node->outputs.resize(schema.results.size());
     if (!link.after->uses.empty() && !communicates(*link.after->uses[0].node))
-      fail("dialect", "{}: {} reads its token; only communication may", link.node->label(),
-           link.after->uses[0].node->label());
+      fail("dialect", "{}: {} reads its token but does not communicate; only communicating nodes may read tokens",
+           link.node->label(), link.after->uses[0].node->label());
   }
   for (const Link& link : links) discard(link.after);
 }

@@ -44,7 +44,7 @@ DType dtype_of(std::string_view descr, std::string_view what) {
       fail("inputs", "{}: big-endian elements ('{}'); save a.astype('<{}')", what, descr, name);
     if (order == '<' || order == '|' || order == '=' || order == '>') return row.dtype;
   }
-  fail("inputs", "{}: the element type '{}' is not known; save floats, integers or bools", what, descr);
+  fail("inputs", "{}: the element type '{}' is not supported; save floats, integers or bools", what, descr);
 }
 
 // Reads the Python dictionary {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), } in any order of keys.
@@ -178,7 +178,7 @@ size_t npy_header_size(std::string_view prefix, std::string_view what) {
     length = byte(8) | byte(9) << 8 | byte(10) << 16 | byte(11) << 24;
     start = 12;
   } else {
-    fail("inputs", "{}: .npy version {} is not known; versions 1 to 3 are", what, version);
+    fail("inputs", "{}: .npy version {} is not supported; versions 1 to 3 are", what, version);
   }
   if (length > kMost) fail("inputs", "{}: a .npy header of {} bytes; the file is damaged", what, length);
   return start + length;
@@ -199,7 +199,7 @@ size_t npy_element_bytes(const NpyHeader& header, size_t present, std::string_vi
     fail("inputs", "{}: its extents [{}] are larger than any memory", what, fmt::join(header.dims, ", "));
   const size_t needed = bytes_of(header.dtype, count_of(header.dims));
   if (present != needed)
-    fail("inputs", "{}: {} bytes of elements where {} of shape [{}] take {}; the file is {}", what, present,
+    fail("inputs", "{}: {} bytes of elements, but {} of shape [{}] takes {}; the file is {}", what, present,
          name_of(header.dtype), fmt::join(header.dims, ", "), needed, present < needed ? "truncated" : "damaged");
   return needed;
 }

@@ -70,12 +70,12 @@ void for_each_array(zip_t* archive, const fs::path& path, const NpzOptions& opti
       fail("inputs", "{}: entry {}: {}", path.string(), i, zip_strerror(archive));
     std::string name = stat.name;
     if (!name.ends_with(kSuffix))
-      fail("inputs", "{}: '{}': is not a .npy array; a .npz file holds nothing else", path.string(), name);
+      fail("inputs", "{}: '{}': is not a .npy array; a .npz file contains only these", path.string(), name);
     name.resize(name.size() - kSuffix.size());
     if (options.wanted && !options.wanted(name)) continue;
     const bool stored = (stat.valid & ZIP_STAT_COMP_METHOD) && stat.comp_method == ZIP_CM_STORE;
     const ArrayEntry entry{name, index, stat.size, stored, fmt::format("{}: '{}'", path.string(), name)};
-    if (!seen.insert(name).second) fail("inputs", "{}: there twice; keep one", entry.what);
+    if (!seen.insert(name).second) fail("inputs", "{}: occurs twice; keep one", entry.what);
     visit(entry);
   }
 }
@@ -267,7 +267,7 @@ void write_npz(const fs::path& path, const std::vector<std::pair<std::string, Te
   std::set<std::string_view> names;
   for (const auto& [name, tensor] : tensors) {
     std::string what = fmt::format("{}: '{}'", path.string(), name);
-    if (!names.insert(name).second) fail("outputs", "{}: there twice; names must differ", what);
+    if (!names.insert(name).second) fail("outputs", "{}: occurs twice; names must differ", what);
     kept.push_back(as_numpy(tensor, what));
     headers.push_back(npy_header(kept.back(), what));
     auto bytes = [](const void* data) { return static_cast<zip_uint8_t*>(const_cast<void*>(data)); };

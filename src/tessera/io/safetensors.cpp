@@ -60,7 +60,7 @@ Tensor tensor_in(const HeaderJson& entry, std::shared_ptr<const MappedFile> file
   extent.end = offsets[1];
   const uint64_t present = file->size() - data;
   if (extent.begin > extent.end || extent.end > present)
-    fail("safetensors", "{}: lies at bytes {} to {} of {}; the file is truncated", what, extent.begin, extent.end,
+    fail("safetensors", "{}: is stored at bytes {} to {} of {}; the file is truncated", what, extent.begin, extent.end,
          present);
   if (extent.end - extent.begin != tensor.bytes)
     fail("safetensors", "{}: has {} bytes, but its type and shape need {}", what, extent.end - extent.begin,
@@ -131,7 +131,7 @@ void save_safetensors(const fs::path& path, const std::vector<std::pair<std::str
       fail("safetensors", "{}: '{}': .safetensors files have no type for {}", path.string(), name,
            name_of(tensor.dtype));
     if (name == kMetadata || header.contains(name))
-      fail("safetensors", "{}: '{}': there twice, or a reserved name; rename it", path.string(), name);
+      fail("safetensors", "{}: '{}': occurs twice, or is a reserved name; rename it", path.string(), name);
     header[name] = {{"dtype", *type}, {"shape", tensor.dims}, {"data_offsets", {at, at + tensor.bytes}}};
     at += tensor.bytes;
   }

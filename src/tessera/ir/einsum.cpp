@@ -19,7 +19,7 @@ std::vector<std::string> labels_of(std::string_view term, size_t ellipsis_rank, 
     } else if (std::isalpha(static_cast<unsigned char>(term[i]))) {
       labels.emplace_back(1, term[i]);
     } else {
-      fail("shape", "{}: the equation has a '{}'; it may hold letters, ',', '->', '...' and spaces", label, term[i]);
+      fail("shape", "{}: the equation has a '{}'; it may contain letters, ',', '->', '...' and spaces", label, term[i]);
     }
   }
   return labels;

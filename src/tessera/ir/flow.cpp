@@ -54,7 +54,7 @@ class FlowFinder {
     const Value* around = node.input(is_branch ? 1 : 2);
     if ((is_branch || is(node, "Loop")) && around &&
         !(around->producer && (is(*around->producer, "Loop") || is(*around->producer, "Branch"))))
-      fail("flow", "{}: '{}' is not an iteration or branch that could be around it", node.label(), around->name);
+      fail("flow", "{}: '{}' is not an iteration or branch that can enclose it", node.label(), around->name);
     if (is_branch && !node.input(0)) fail("flow", "{}: it has no condition", node.label());
   }
 

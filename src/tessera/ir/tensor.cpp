@@ -80,7 +80,7 @@ Tensor Tensor::borrow(DType dtype, Dims dims, const void* data, size_t bytes, st
   Tensor tensor{dtype, std::move(dims), std::move(owner), static_cast<const std::byte*>(data), bytes};
   tensor.require_whole("");
   if (!is_aligned(tensor))
-    fail("tensor", "the elements of a tensor of {} begin at an address that is no multiple of their size; copy them",
+    fail("tensor", "a tensor of {} begins at an address that is not a multiple of its element size; copy the elements",
          name_of(tensor.dtype));
   return tensor;
 }
@@ -98,8 +98,7 @@ void Tensor::require_whole(std::string_view name) const {
 
 void Tensor::require_elements(DType wanted) const {
   if (dtype == wanted || (dtype == DType::boolean && wanted == DType::uint8)) return;
-  fail("tensor", "the elements of a tensor of {} are read as {}; read them as what they are", name_of(dtype),
-       name_of(wanted));
+  fail("tensor", "a tensor of {} is read as {}; read it by its own type", name_of(dtype), name_of(wanted));
 }
 
 namespace {

@@ -47,7 +47,7 @@ class Fields {
 
  private:
   [[noreturn]] static void damaged() {
-    fail("text", "what the model's file said beyond the graph is not a protobuf message; import the model again");
+    fail("text", "the file's fields outside of the graph are not a protobuf message; import the model again");
   }
   std::string_view take(uint64_t count) {
     if (count > bytes_.size()) damaged();

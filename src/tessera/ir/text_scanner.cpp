@@ -179,7 +179,7 @@ std::string_view Scanner::until(std::string_view stops) {
     if (c == '(') ++depth;
     if (c == ')') --depth;
   }
-  fail_at(start, fmt::format("none of '{}' follows", stops));
+  fail_at(start, fmt::format("expected one of '{}', found the end of the text", stops));
 }
 
 }  // namespace tessera::text

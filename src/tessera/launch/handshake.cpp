@@ -17,7 +17,7 @@ namespace tessera::launch {
 namespace {
 
 struct Aspect {
-  std::string_view name, mend;
+  std::string_view name, fix;
 };
 constexpr std::array<Aspect, 4> kAspects = {{
     {"the version of tessera", "install one version on all machines"},
@@ -98,7 +98,7 @@ std::vector<uint64_t> shake_hands(comm::Communicator& everyone, const runtime::R
       if (all[rank].aspects[a] != all[0].aspects[a]) others.push_back(static_cast<int>(rank));
     if (others.empty()) continue;
     fail("handshake", "{} of {} is not that of rank 0; {}", kAspects[a].name, comm::rank_text(others),
-         kAspects[a].mend);
+         kAspects[a].fix);
   }
   std::vector<uint64_t> copies;
   for (const Fingerprint& one : all) copies.push_back(one.copy);

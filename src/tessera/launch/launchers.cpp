@@ -28,8 +28,7 @@ std::shared_ptr<comm::World> connect_launched(const Launch& launch, const comm::
   if (part.engine == comm::Engine::gloo) {
     const size_t colon = launch.rendezvous.rfind(':');
     if (colon == std::string::npos)
-      fail("launch", "Gloo's ranks meet at ADDRESS:PORT, not '{}'; give such a rendezvous in the launch",
-           launch.rendezvous);
+      fail("launch", "the rendezvous of Gloo's ranks is '{}'; write ADDRESS:PORT", launch.rendezvous);
     part.address = launch.rendezvous.substr(0, colon);
     part.port = comm::parse_port(std::string_view(launch.rendezvous).substr(colon + 1), "the rendezvous' port");
   }

@@ -280,7 +280,7 @@ Topology CollectiveTimes::topology() const {
 CollectiveTimes measure_collectives(const Mesh& mesh, const MeasureOptions& options) {
   const std::vector<Kind> kinds = kinds_of(options.kinds);
   if (options.least < 4 || options.least > options.most)
-    fail("bench", "sizes from {} to {} bytes are invalid; start with at least 4 bytes, and end with no fewer",
+    fail("bench", "sizes from {} to {} bytes are invalid; start with at least 4 bytes, and end with at least as many",
          options.least, options.most);
   std::shared_ptr<comm::World> world;
   std::string engine = "threads";

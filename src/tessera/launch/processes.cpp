@@ -20,7 +20,7 @@ int number_in(const char* variable) {
   const std::string_view digits = text;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   if (error != std::errc() || end != digits.data() + digits.size() || number < 0)
-    fail("launch", "the variable {} is '{}', which is not a number from 0 on", variable, text);
+    fail("launch", "the variable {} is '{}', which is not a number of 0 or more", variable, text);
   return number;
 }
 

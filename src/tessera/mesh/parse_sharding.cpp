@@ -158,7 +158,7 @@ class ShardingParser {
 
   std::vector<PartialAxis> partial(std::string_view text) {  // "partial(sum:tp, max:dp)"
     if (!text.starts_with("partial(") || !text.ends_with(')'))
-      wrong("'{}' after the bracket; only partial(sum:AXIS) and at(AXIS=INDEX) may stand there", text);
+      wrong("'{}' after the bracket; only partial(sum:AXIS) and at(AXIS=INDEX) may follow it", text);
     std::vector<PartialAxis> result;
     for (std::string_view piece : split_outside(text.substr(8, text.size() - 9), ",")) {
       size_t colon = piece.find(':');

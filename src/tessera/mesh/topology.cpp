@@ -48,12 +48,12 @@ LinkLevel read_level(const Json& json, const std::string& where) {
     };
     if (key == "size") {
       if (!value.is_number_integer() || number() < 1)
-        fail("topology", "{}: 'size' is {}, but must be a whole number from 1 on", where, value.dump());
+        fail("topology", "{}: 'size' is {}, but must be a whole number of at least 1", where, value.dump());
       level.size = value.get<int64_t>();
     } else if (key == "alpha") {
       level.alpha = number();
       if (!std::isfinite(level.alpha) || level.alpha < 0)
-        fail("topology", "{}: 'alpha' is {}; give a latency in seconds, from 0 on", where, value.dump());
+        fail("topology", "{}: 'alpha' is {}; give a latency in seconds, at least 0", where, value.dump());
     } else if (key == "bandwidth") {
       level.bandwidth = number();
       if (!std::isfinite(level.bandwidth) || level.bandwidth <= 0)

@@ -159,7 +159,7 @@ void GraphReader::read_node(onnx::NodeProto& proto) {
     node->outputs.push_back(output.empty() ? nullptr : graph_->find(output));
   const bool standard = proto.domain().empty() || proto.domain() == "ai.onnx";
   if (standard && std::all_of(node->outputs.begin(), node->outputs.end(), [](const Value* value) { return !value; }))
-    fail("import", "{}: {} gives no result, as every operator of ONNX does; the file is damaged", where_, label);
+    fail("import", "{}: {} has no result, but every operator of ONNX has one; the file is damaged", where_, label);
   proto.clear_input();
   proto.clear_output();
 

@@ -24,14 +24,14 @@ constexpr int64_t kFirstOpset = 1, kLastOpset = 28;
 
 void check_ir_version(int64_t version, const std::string& source) {
   if (version >= kFirstIrVersion && version <= kLastIrVersion) return;
-  const std::string mend =
+  const std::string fix =
       version < kFirstIrVersion
           ? "export it again"
           : fmt::format(
                 "export it with an older version of onnx or, if it uses nothing newer, set its ir_version to {}",
                 kLastIrVersion);
   fail("import", "'{}' has IR version {}; supported are {} to {}: {}", source, version, kFirstIrVersion, kLastIrVersion,
-       mend);
+       fix);
 }
 
 void check_opset(const std::map<std::string, int64_t>& imports, std::string_view what) {

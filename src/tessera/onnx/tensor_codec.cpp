@@ -201,7 +201,7 @@ Tensor densify(const onnx::SparseTensorProto& sparse, ExternalFiles& files, cons
       inside &= coordinate >= 0 && coordinate < dims[d];
       if (inside) at = at * dims[d] + coordinate;
     }
-    if (!inside) fail("import", "sparse tensor '{}': entry {} lies outside of its extents", name, i);
+    if (!inside) fail("import", "sparse tensor '{}': entry {} is outside of its extents", name, i);
     std::memcpy(dense.mutable_data() + at * width, values.data + i * width, width);
   }
   return dense;

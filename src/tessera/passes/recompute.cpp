@@ -74,7 +74,7 @@ class Recomputation {
 
   std::string run() {
     if (!has_backward_pass())
-      fail(kStage, "the program has no backward pass, so that nothing is held for one; leave --recompute out");
+      fail(kStage, "the program has no backward pass, for which tensors would be held; leave out --recompute");
     kinds_.assign(forward_.segments().size(), which_.kind);
     if (which_.kind == Kind::by_cost) choose();
     if (which_.kind == Kind::selective || which_.kind == Kind::full) leave_what_frees_nothing();
@@ -477,7 +477,7 @@ Recompute Recompute::parse(std::string_view text) {
   for (size_t begin = 0; begin <= text.size();) {
     const size_t comma = std::min(text.find(',', begin), text.size());
     if (comma == begin)
-      fail(kStage, "'{}' holds an empty name; write none, selective, full, auto, or names with commas between them",
+      fail(kStage, "'{}' contains an empty name; write none, selective, full, auto, or names with commas between them",
            text);
     result.patterns.emplace_back(text.substr(begin, comma - begin));
     begin = comma + 1;

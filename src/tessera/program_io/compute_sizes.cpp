@@ -12,7 +12,7 @@ namespace tessera::program_io {
 void compute_sizes(Graph& graph) {
   const std::vector<Value*> inputs = graph.inputs;
   ExpressionNodes nodes(graph, [](const std::string& axis) -> Value* {
-    fail("write", "the model reads its place on the axis '{}'", axis);
+    fail("write", "the model reads its index along the axis '{}'", axis);
   });
   for (Value* expression : graph.values_of(ValueKind::expression)) {
     if (expression->uses.empty()) continue;

@@ -19,10 +19,10 @@ struct FileStamp {
 /// The stamp of a file as it is now. Throws user errors of stage "program" if it cannot be read.
 FileStamp stamp_of(const std::filesystem::path& folder, const std::string& file);
 
-/// Throws a user error that names the file if it is missing or its size differs from its stamp; `mend` says what to do.
-void check_size(const std::filesystem::path& folder, const FileStamp& stamp, std::string_view mend);
+/// Throws a user error that names the file if it is missing or its size differs from its stamp; `fix` says what to do.
+void check_size(const std::filesystem::path& folder, const FileStamp& stamp, std::string_view fix);
 
-/// Throws a user error that names the file if it is missing or differs from its stamp; `mend` says what to do.
-void check_stamp(const std::filesystem::path& folder, const FileStamp& stamp, std::string_view mend);
+/// Throws a user error that names the file if it is missing or differs from its stamp; `fix` says what to do.
+void check_stamp(const std::filesystem::path& folder, const FileStamp& stamp, std::string_view fix);
 
 }  // namespace tessera::program_io

@@ -142,7 +142,8 @@ std::optional<OnnxModel> take_init(OnnxModel& model, const std::vector<std::stri
 void put_back_init(OnnxModel& model, const OnnxModel& init, const std::string& source) {
   Graph& step = *model.graph;
   const auto refuse = [&](const std::string& what) {
-    fail("program", "'{}' does not fit the model whose states it makes: {}; write the program again", source, what);
+    fail("program", "'{}' does not match the model whose states it computes: {}; write the program again", source,
+         what);
   };
   for (const Function& function : init.functions) {
     const auto same = std::find_if(model.functions.begin(), model.functions.end(),

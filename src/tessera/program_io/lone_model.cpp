@@ -57,17 +57,17 @@ bool says_shares(const OnnxModel& model) {
 void require_whole(const OnnxModel& model, const Mesh& mesh, int64_t rank, bool one_for_all, const std::string& file) {
   auto refuse = [&](const Value& value, const std::string& sharding, std::string_view why) {
     fail("join",
-         "'{}' belongs to a written program, and its '{}' is a share, {}, {}; name the program's folder instead", file,
+         "'{}' belongs to a written program, and its '{}' is a shard, {}, {}; name the program's folder instead", file,
          value.name, sharding, why);
   };
   for (const auto* ports : {&model.graph->inputs, &model.graph->outputs})
     for (const Value* port : *ports)
       if (const auto sharding = share_of(*port))
-        refuse(*port, *sharding, "which cannot be cut or assembled without the manifest");
+        refuse(*port, *sharding, "which only the manifest says how to cut or assemble");
   for (const Value* state : model.graph->values_of(ValueKind::state)) {
     const auto sharding = share_of(*state);
     if (!sharding) continue;
-    if (one_for_all && mesh.size() > 1) refuse(*state, *sharding, "where every rank has another");
+    if (one_for_all && mesh.size() > 1) refuse(*state, *sharding, "which differs between ranks");
     if (!is_share_of(*state, *sharding, mesh, rank))
       refuse(*state, *sharding, fmt::format("and not that of rank {} of the mesh {}", rank, mesh.str()));
   }

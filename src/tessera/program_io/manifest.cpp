@@ -156,7 +156,7 @@ void read_form(const Entry& entry, Manifest& manifest) {
   try {
     manifest.form = WriteOptions::from_words(words);
   } catch (const Error& error) {
-    entry.wrong("is wrong: {}", error.what());
+    entry.wrong("is invalid: {}", error.what());
   }
   if (!entry.at("token").json().is_null()) manifest.token = entry.at("token").text();
 }
@@ -177,7 +177,7 @@ void read_tensor(const Entry& entry, const Mesh& mesh, Manifest::Tensor& tensor)
   try {
     tensor.sharding = parse_sharding(entry.at("sharding").text(), shape, mesh, tensor.name);
   } catch (const Error& error) {
-    entry.at("sharding").wrong("is wrong: {}", error.what());
+    entry.at("sharding").wrong("is invalid: {}", error.what());
   }
 }
 
@@ -344,7 +344,7 @@ Manifest Manifest::from_json(std::string_view text, const std::filesystem::path&
   for (const Entry& entry : root.at("equal_extents").list()) {
     entry.expect({"a", "b", "node", "broadcasts"});
     auto a = Expr::parse(entry.at("a").text()), b = Expr::parse(entry.at("b").text());
-    if (!a || !b) entry.wrong("does not hold two expressions");
+    if (!a || !b) entry.wrong("is not a pair of expressions");
     const bool broadcasts = entry.json().contains("broadcasts") && entry.at("broadcasts").truth();
     manifest.equal_extents.push_back({*a, *b, entry.at("node").text(), broadcasts});
   }

@@ -210,7 +210,7 @@ class ProgramReader {
       if (!state.sharding.lives_on(manifest_.mesh, coordinates)) continue;
       const Value* value = model.graph->find(state.value);
       if (!value || !value->has_data())
-        fail("program", "'{}' keeps no data for the state '{}'; write the program again", path, state.value);
+        fail("program", "'{}' has no data for the state '{}'; write the program again", path, state.value);
       const auto location = external_location(*value);
       const bool shared = location && is_weights_file(location->file);
       layout.pieces.push_back({state.value, value->data, shared ? std::optional(location->offset) : std::nullopt});

@@ -37,8 +37,8 @@ void require_only(const std::map<std::string, std::string>& words, const std::st
                   std::string_view only) {
   auto said = words.find(name);
   if (said == words.end() || said->second == only) return;
-  fail("write", "programs of --dialect={} have {}={} only; leave out {}={}, or --dialect", words.at("dialect"), option,
-       only, option, said->second);
+  fail("write", "--dialect={} requires {}={}; leave out {}={}, or --dialect", words.at("dialect"), option, only, option,
+       said->second);
 }
 
 }  // namespace

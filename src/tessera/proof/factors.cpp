@@ -198,8 +198,8 @@ class FactorCheck {
     for (const Slot& slot : slots) {
       const Slot& first = slots.front();
       if (split_alike(*first.split, *slot.split)) continue;
-      report(node, fmt::format("{} has dimension {} of '{}' as {}, but dimension {} of '{}' as {}", node.label(),
-                               first.dim, name(first), shown(first), slot.dim, name(slot), shown(slot)));
+      report(node, fmt::format("{} needs equal splits, but dimension {} of '{}' is {}, and dimension {} of '{}' is {}",
+                               node.label(), first.dim, name(first), shown(first), slot.dim, name(slot), shown(slot)));
       return false;
     }
     return true;
@@ -216,8 +216,8 @@ class FactorCheck {
           return p.reduction == factor.reduction && p.axis.overlaps(axis);
         });
         if (stated) continue;
-        report(node, fmt::format("{} reduces over dimension {} of '{}', which is split over {}, but its result is said "
-                                 "to be {}: it is partial",
+        report(node, fmt::format("{} reduces over dimension {} of '{}', which is split over {}, so its result is "
+                                 "partial, but it is stated as {}",
                                  node.label(), slots.front().dim, name(slots.front()), axis.str(mesh_),
                                  placement(result)->sharding.str(mesh_)));
         return false;

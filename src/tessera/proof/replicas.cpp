@@ -117,12 +117,12 @@ class Replicas {
     return {region.begin->input(0), region.begin->input(1), region.end->input(1)};
   }
 
-  void report(int a, const Value* at_a, int b, const Value* at_b, const std::string& what, const std::string& mend) {
+  void report(int a, const Value* at_a, int b, const Value* at_b, const std::string& what, const std::string& fix) {
     const auto [why, node] = where_they_part(a, at_a, b, at_b);
     report_.findings.push_back(
         {"output",
          fmt::format("not proved: {} is not the same on ranks {} and {}: {}, and no collective makes it equal again{}",
-                     what, a, b, why, mend),
+                     what, a, b, why, fix),
          {{a, node}, {b, node}}});
   }
 

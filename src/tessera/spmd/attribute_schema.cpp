@@ -40,7 +40,8 @@ void check_attributes(const Node& node, std::string_view op, std::span<const Att
   for (const Attribute& attribute : node.attributes) {
     if (!order.empty() && attribute.name == order) {
       const auto* order = std::get_if<std::string>(&attribute.value);
-      if (!order || *order != "position") wrong(node, "its order can only be \"position\"; leave it out with tokens");
+      if (!order || *order != "position")
+        wrong(node, "its order must be \"position\"; leave it out in programs with tokens");
       continue;
     }
     auto known = std::find_if(schema.begin(), schema.end(),

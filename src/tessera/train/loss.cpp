@@ -70,7 +70,7 @@ Loss::Loss(const std::string& text) {
   } else if (name_ == "mean") {
     kind_ = Kind::mean;
   } else {
-    fail("loss", "there is no loss '{}'; name cross-entropy, mse, bce, bce-with-logits, z-loss, output or mean", name_);
+    fail("loss", "there is no loss '{}'; use cross-entropy, mse, bce, bce-with-logits, z-loss, output or mean", name_);
   }
   if (takes_classes()) {
     ignored_ = spec.whole("ignore_index", -100, {});

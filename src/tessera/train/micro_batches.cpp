@@ -15,7 +15,7 @@ MicroBatches::MicroBatches(const Graph& model, int parts, const Sizes& whole)
   const auto with_batch = std::find_if(model.inputs.begin(), model.inputs.end(),
                                        [](const Value* input) { return input->has_shape() && input->rank() > 0; });
   if (with_batch == model.inputs.end())
-    fail("train", "no input has a batch dimension, so that there are no micro-batches; leave them out");
+    fail("train", "no input has a batch dimension to cut; leave out --micro-batches");
   batch_ = (*with_batch)->shape()[0];
   if (batch_->is_constant()) return;
   const auto size = batch_size(whole);
@@ -49,8 +49,8 @@ Expr MicroBatches::rows_per_sample(const Expr& rows) const {
   const auto each = Expr::exact_divide(rows, samples);
   if (!each)
     fail("train",
-         "the output that the loss takes has {} rows for a batch of {}, so that micro-batches cannot share out its "
-         "labels; leave --micro-batches out, or name another --output",
+         "the output that the loss takes has {} rows for a batch of {}, so its labels cannot be divided "
+         "among micro-batches; leave --micro-batches out, or name another --output",
          rows.str(), samples.str());
   return *each;
 }

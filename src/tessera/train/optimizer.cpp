@@ -265,7 +265,7 @@ std::unique_ptr<Optimizer> optimizer_named(const std::string& text) {
   if (spec.name() == "adafactor") made = std::make_unique<Adafactor>(spec);
   if (spec.name() == "muon") made = std::make_unique<Muon>(spec);
   if (!made)
-    fail("optimizer", "there is no optimizer '{}'; name sgd, adam, adamw, lamb, lion, adafactor or muon", spec.name());
+    fail("optimizer", "there is no optimizer '{}'; use sgd, adam, adamw, lamb, lion, adafactor or muon", spec.name());
   spec.finish();
   return made;
 }

@@ -17,8 +17,7 @@ Schedule::Schedule(const std::string& text) {
   }
   Spec spec("schedule:" + text, "lr");
   if (!spec.has("peak")) fail("lr", "'{}' has no 'peak'; write for example warmup=10,peak=3e-4,cosine=100", text);
-  if (spec.has("cosine") && spec.has("linear"))
-    fail("lr", "'{}' falls along a cosine and along a line; give one of them", text);
+  if (spec.has("cosine") && spec.has("linear")) fail("lr", "'{}' has both cosine and linear; give one of them", text);
   peak_ = spec.number("peak", 0, rates);
   warmup_ = spec.number("warmup", 0, steps);
   stable_ = spec.number("stable", 0, steps);

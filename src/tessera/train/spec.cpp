@@ -73,7 +73,7 @@ void Spec::finish() const {
   for (const auto& [key, word] : words_)
     if (std::find(asked_.begin(), asked_.end(), key) == asked_.end())
       fail(stage_, "'{}' has no '{}'; {}", name_, key,
-           asked_.empty() ? "it takes nothing" : fmt::format("it takes {}", fmt::join(asked_, ", ")));
+           asked_.empty() ? "it has no keys" : fmt::format("its keys are {}", fmt::join(asked_, ", ")));
 }
 
 }  // namespace tessera::train

@@ -260,7 +260,7 @@ class StepMaker {
       return known->second.value;
     }
     if (graph().find(name) || model_.graph->find(name))
-      fail("loss", "'{}' is a tensor of the model, but no input; name the labels otherwise", name);
+      fail("loss", "'{}' is a tensor of the model, but not an input; give the labels another name", name);
     Input labels;
     if (batches_.count() > 1) {
       labels.rows_per_sample = batches_.rows_per_sample(type.shape->front());
@@ -339,7 +339,7 @@ class StepMaker {
       step_.notes.push_back(fmt::format(
           "'{}' does not train: the loss does not depend on it in a way that has a gradient", parameters_[i]->name));
     }
-    if (parameters.empty()) fail("train", "the loss depends on no parameter, so that none trains; check --output");
+    if (parameters.empty()) fail("train", "the loss depends on no parameter; check --output");
     parameters_ = std::move(parameters);
     gradients_ = std::move(found);
     Value* squares = nullptr;
