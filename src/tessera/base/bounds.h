@@ -10,13 +10,13 @@
 
 namespace tessera {
 
-/// The numbers that an option takes: those between two ends, which may belong to them or not. Never NaN, nor what
-/// float32 makes infinite, since most options are computed with in float32.
+/// The numbers that an option accepts: an interval whose ends may be excluded. NaN, and numbers that are infinite in
+/// float32, are never accepted, since most options are used in float32.
 struct Bounds {
   static constexpr double kLargest = std::numeric_limits<float>::max();
 
   double least = -kLargest, most = kLargest;
-  bool above_least = false, below_most = false;  ///< the end itself is not taken
+  bool above_least = false, below_most = false;  ///< the end itself is excluded
 
   static Bounds at_least(double least) { return {least}; }
   static Bounds above(double least) { return {least, kLargest, true}; }
@@ -27,7 +27,7 @@ struct Bounds {
     return (above_least ? number > least : number >= least) && (below_most ? number < most : number <= most);
   }
 
-  /// The number that the text is; nullopt if it is none, or one that is not taken.
+  /// The text as a number; nullopt if it is not a number, or not an accepted one.
   std::optional<double> parse(std::string_view text) const {
     double number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

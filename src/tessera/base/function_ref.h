@@ -10,8 +10,8 @@ namespace tessera {
 template <typename Signature>
 class FunctionRef;
 
-/// A function object of the caller's, by reference: a parameter for functions that call it while they run, and whose
-/// code need not be compiled once more for each function object. Must not be kept.
+/// A reference to the caller's function object: a parameter type for functions that call it while they run, so that
+/// their code is compiled only once for all function objects. Must not be stored.
 template <typename Result, typename... Arguments>
 class FunctionRef<Result(Arguments...)> {
  public:

@@ -8,8 +8,7 @@
 
 namespace tessera {
 
-/// Keeps a value until the process ends: memory that another thread or process may still use and cannot be told to
-/// leave alone.
+/// Keeps a value until the process ends: for memory that another thread or process may still use.
 template <typename T>
 void keep_for_good(T value) {
   static std::mutex mutex;

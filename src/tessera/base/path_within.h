@@ -8,8 +8,8 @@
 namespace tessera {
 
 /// Where a relative path leads from a folder after following symbolic links and ".."; nullopt if that is outside of all
-/// `folders`, or if the path is absolute. It is looked for in each folder in turn; the first file that is there counts.
-/// Missing path elements count as no links. Throws std::filesystem::filesystem_error if an element cannot be examined.
+/// `folders`, or if the path is absolute. Searches the folders in order and takes the first file that exists. Missing
+/// path elements are not links. Throws std::filesystem::filesystem_error if an element cannot be examined.
 inline std::optional<std::filesystem::path> path_within(const std::vector<std::filesystem::path>& folders,
                                                         const std::filesystem::path& relative) {
   namespace fs = std::filesystem;

@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-/// What an object of the public API holds. Throws a user error if the object was moved from.
+/// The implementation of an object of the public API. Throws a user error if the object was moved from.
 template <typename Pointer>
 auto& unmoved(const Pointer& held) {
   if (!held) fail("api", "the object was moved from; use the one that it was moved to");

@@ -13,10 +13,10 @@
 
 namespace tessera::checkpoint {
 
-/// Which checksums are compared when.
+/// When checksums are compared.
 enum class Verify {
   all,     ///< those of all pieces, when the checkpoint is opened
-  lazily,  ///< each piece's when it is first read from
+  lazily,  ///< that of each piece when the piece is first read
 };
 
 /// A checkpoint that was saved on any mesh, to be read on any other. Its files are mapped. Several threads may read.
@@ -31,7 +31,7 @@ class Checkpoint {
   static Checkpoint open(const std::filesystem::path& path, Verify verify = Verify::all);
 
   /// Opens the good checkpoint of the highest step in a folder of checkpoints; nullopt if the folder has no
-  /// checkpoints, or does not exist. `passed_over` receives why each later one is not good. A user error if none is
+  /// checkpoints, or does not exist. `passed_over` receives the defects of each later one. A user error if none is
   /// good, or if a later tessera has written the last one.
   static std::optional<Checkpoint> latest(const std::filesystem::path& folder, std::vector<std::string>& passed_over,
                                           Verify verify = Verify::all);

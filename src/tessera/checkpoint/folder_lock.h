@@ -18,7 +18,7 @@ class FolderLock {
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
-  /// Why others are not kept out: the file system has no locks. "": they are.
+  /// The reason why other runs are not excluded (a file system without locks); "" if they are.
   const std::string& problem() const { return problem_; }
 
  private:
@@ -27,7 +27,7 @@ class FolderLock {
   std::string problem_;
 };
 
-/// A text of 16 hexadecimal digits, made by chance, that no other run has.
+/// A random text of 16 hexadecimal digits, unique to this run.
 std::string new_run();
 
 }  // namespace tessera::checkpoint

@@ -45,11 +45,11 @@ struct Manifest {
   std::map<std::string, StoredTensor> tensors;
 };
 
-/// Why a checkpoint cannot be used: names the file, and the tensor if there is one.
+/// The reason why a checkpoint cannot be used; names the file, and the tensor if the defect is in one.
 struct Defect : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-/// A defect that an older checkpoint does not fix: the file has a version that this code does not know.
+/// A defect for which an older checkpoint is no remedy: the file has a version that this code does not know.
 struct UnknownVersion : Defect {
   using Defect::Defect;
 };
@@ -59,7 +59,7 @@ std::string print_manifest(const Manifest& manifest);
 /// Throws Defect for anything that print_manifest would not write. `what` names the file.
 Manifest parse_manifest(std::string_view text, std::string_view what);
 
-/// Why the pieces of a tensor are not its parts, each element in one piece; nullopt if they are.
+/// The reason why the pieces of a tensor do not contain each element exactly once; nullopt if they do.
 std::optional<std::string> wrong_cover(const StoredTensor& tensor);
 
 inline constexpr std::string_view kManifestFile = "checkpoint.json";

@@ -9,14 +9,14 @@
 
 namespace tessera::checkpoint {
 
-/// A rectangular piece of a tensor that lies in one rank's shard.
+/// A rectangular piece of a tensor within one rank's shard.
 struct ShardPiece {
   Region whole;  ///< in the tensor
   Box local;     ///< in the shard
 };
 
-/// The pieces of a shard, none of them empty; none if the tensor does not live on the rank. A dimension whose split
-/// parts have whole or split ones before them is no single interval: 3·4{tp} over tp=2 gives rank 0 three pieces of a
+/// The pieces of a shard, none of them empty; none if the rank does not have the tensor. A dimension whose split parts
+/// have whole or split ones before them is no single interval: 3·4{tp} over tp=2 gives rank 0 three pieces of a
 /// dimension of 12, those from 0, 4 and 8 on.
 std::vector<ShardPiece> pieces_of(const Sharding& sharding, const Mesh& mesh, const std::vector<int64_t>& coordinates,
                                   const SymbolLookup& symbols);

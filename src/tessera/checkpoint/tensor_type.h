@@ -26,7 +26,7 @@ struct Region {
   static Region whole(const Dims& dims) { return {Dims(dims.size(), 0), dims}; }
 };
 
-/// What both regions have in common; extents of 0 if nothing.
+/// The intersection of both regions; extents of 0 if it is empty.
 Region common(const Region& a, const Region& b);
 
 /// A short text that two models share if they have the same tensors, by name, type and extents.

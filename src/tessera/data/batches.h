@@ -17,7 +17,7 @@ namespace tessera::data {
 struct Batch {
   int64_t first = 0;   ///< the cursor that it was made at
   int64_t next = 0;    ///< the cursor after it
-  int64_t labels = 0;  ///< labels that are not kIgnored; 0 for arrays of a .npz file, which are not looked at
+  int64_t labels = 0;  ///< labels that are not kIgnored; 0 for arrays of a .npz file, which are not examined
   std::map<std::string, Tensor> tensors;
 };
 
@@ -58,8 +58,8 @@ class Batches {
   /// The batch at any cursor; independent of next(), and callable from several threads.
   Batch at(int64_t cursor) const;
 
-  /// Reads all of a .npz file and compares its checksums, which batches are made without; leaves off once `stops`
-  /// returns true. A user error names the array.
+  /// Reads all of a .npz file and compares its checksums, which batches do not do; ends early once `stops` returns
+  /// true. A user error names the array.
   void verify(const std::function<bool()>& stops = [] { return false; }) const;
 
   /// The extents of a batch's arrays, by name, before one is made.

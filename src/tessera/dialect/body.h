@@ -21,7 +21,7 @@ struct Spec {
   std::vector<std::string> axes;  ///< of the group; of AxisIndex the axis
   Reduction reduction = Reduction::sum;
   bool float32 = false;          ///< 16-bit floats are reduced in float32
-  bool boolean = false;          ///< elements are truth values, whose sum and max are `or`, whose min is `and`
+  bool boolean = false;          ///< elements are bools: sum and max are `or`, min is `and`
   int64_t dim = 0;               ///< of blocks; of AllToAll split_dim
   int64_t concat_dim = 0;        ///< of AllToAll
   int64_t root = 0;              ///< member
@@ -49,10 +49,10 @@ class Body {
   Value* numbers(const std::vector<int64_t>& values);  ///< rank 1
   Value* scalar(Value* number);                        ///< rank 0
 
-  /// This rank's index in its group, and that of the member `step` places after it, around the end.
+  /// This rank's index in its group, and that of the member `step` places after it, wrapping around.
   Value* me();
   Value* member_at(int64_t step);
-  /// The rank of a member, as a scalar; -1 (nobody) if a condition is given and does not hold.
+  /// The rank of a member, as a scalar; -1 (nobody) if a condition is given and is false.
   Value* peer(Value* member, Value* condition = nullptr);
   Value* is_me(int64_t member);  ///< a scalar condition
   Value* less(Value* a, int64_t b);

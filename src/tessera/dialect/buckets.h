@@ -11,8 +11,8 @@ namespace tessera::dialect {
 ///   - have one operator (AllReduce, AllGather or ReduceScatter), axes, reduction and type,
 ///   - are neighbours in the order of communication,
 ///   - do not depend on each other.
-/// So where a rank comes to one of them, it can come to all without waiting for anybody: to start them as one makes no
-/// cycle that is not there if each starts alone.
+/// So a rank that reaches one of them can reach all of them without waiting for others, and starting them as one
+/// creates no new cycle.
 std::vector<std::vector<const Node*>> buckets_of(const Graph& graph);
 
 }  // namespace tessera::dialect

@@ -12,7 +12,7 @@
 /// Building blocks for the engines of foreign.h.
 namespace tessera::dialect {
 
-/// A collective of ours, to be written as an engine's.
+/// A collective of ours that is written as an engine's.
 struct Outgoing {
   Graph& graph;
   Node& node;
@@ -27,7 +27,7 @@ struct Outgoing {
   }
 };
 
-/// An engine's collective, to become one of ours.
+/// An engine's collective that is read as one of ours.
 struct Incoming {
   Graph& graph;
   Node& node;
@@ -63,7 +63,7 @@ void become(Graph& graph, Node& node, std::string_view op_type, std::string_view
 /// Turns a node of another engine into our collective.
 void become(const Incoming& incoming, const spmd::CollectiveAttributes& collective);
 /// Puts a node of that operator before the given one, over `operand`, with a result of that shape, and returns it. The
-/// given node keeps its results and is to become the last of several.
+/// given node keeps its results and becomes the last of several.
 Node* put_before(Graph& graph, Node& node, std::string_view op_type, std::string_view domain, Value* operand,
                  Shape result);
 

@@ -7,14 +7,14 @@
 
 /// Translates collectives to and from other engines' operators: ONNX Runtime's AllReduce, AllGather and AllToAll
 /// (domain com.microsoft), and TensorRT's DistCollective. docs/dialects.md says what each can express. They have no
-/// tokens; the order of the nodes is theirs.
+/// tokens; the order of the nodes orders communication.
 namespace tessera::dialect {
 
 enum class ForeignEngine { ort, tensorrt };
 
 /// Writes every collective of a typed model of one rank as the engine's operators; the model then imports only the
-/// operator sets that it uses. Collectives must state their members' extents. Returns whether the model holds numbers
-/// of its rank's group, so that it serves ranks of that group only.
+/// operator sets that it uses. Collectives must state their members' extents. Returns whether the model contains the
+/// ranks of its group as numbers, and so is valid for ranks of that group only.
 ///
 /// Throws a user error (stage "write") that names the node and the fix if the engine cannot express a collective.
 bool to_foreign(OnnxModel& model, const Mesh& mesh, int64_t rank, ForeignEngine engine);

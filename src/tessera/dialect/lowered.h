@@ -16,7 +16,7 @@ namespace tessera::dialect {
 /// The options with which a written model's functions were made from the library's (library.h).
 struct FunctionForm {
   bool handles = false;  ///< ranks are handles instead of numbers
-  bool tokens = true;    ///< tokens order communication; else nodes do, and state so
+  bool tokens = true;    ///< tokens order communication; else the nodes' positions do, and nodes state this
 };
 
 /// Compares the functions of models with the library's functions for their stated specifications (function_spec.h).

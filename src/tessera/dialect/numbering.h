@@ -10,8 +10,8 @@
 namespace tessera::dialect {
 
 /// Numbers for steps of functions: equal numbers mean equal operators with equal attributes on equal operands, whatever
-/// the names of values and the order of nodes. For a node that communicates, or calls a function that may, its place
-/// among its like counts too.
+/// the names of values and the order of nodes. The number of a node that communicates, or calls a function that may,
+/// also depends on how many such nodes precede it.
 class Numbering {
  public:
   struct Steps {

@@ -22,7 +22,7 @@ struct Schema {
   std::vector<std::string_view> optional;  ///< further operands, for operators that do not communicate
   std::vector<std::string_view> results;   ///< without the token
   std::vector<spmd::AttributeSchema> attributes;
-  std::optional<comm::Kind> kind;  ///< of its communication, whose order counts; nullopt: it does not communicate
+  std::optional<comm::Kind> kind;  ///< of its communication; nullopt: it does not communicate
   /// Sets the results' types from the operands'.
   void (*infer)(Node& node, const Mesh& mesh);
 };

@@ -8,9 +8,9 @@
 ///
 /// With tokens, every node that communicates, and every call of a function that contains one, takes the token of its
 /// predecessor as its last operand and gives its own as its last result: int64 scalars whose elements mean nothing. The
-/// first token is an initializer, the last one a graph output, so that no tool may drop, double or reorder a node.
-/// Since tools merge equal constants, the first token has an element that no other constant is likely to have; if a
-/// tool merges it all the same, any constant may be the first token. By position, nodes state order = "position", and a
+/// first token is an initializer, the last one a graph output, so no tool may drop, duplicate or reorder a node. Since
+/// tools merge equal constants, the first token has an element that no other constant is likely to have; if a tool
+/// merges it all the same, any constant may be the first token. By position, nodes state order = "position", and a
 /// runtime must run them in the order of the file.
 namespace tessera::dialect {
 

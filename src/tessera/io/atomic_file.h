@@ -12,14 +12,14 @@
 
 namespace tessera {
 
-/// Whether commit() waits until the bytes are on the disk. Without that, a power cut may leave an empty file under the
-/// new name; but a process that is being ended must not wait for a slow disk.
+/// Whether commit() waits until the bytes are on the disk. Otherwise a power cut may leave an empty file under the new
+/// name; but a process that is being terminated must not wait for a slow disk.
 enum class Flush { yes, no };
 
 /// A file that appears whole or not at all: bytes go to a hidden sibling, which commit() flushes to the disk (unless it
-/// is told not to) and renames to `path`. Destroyed without a commit, it leaves the old file as it was and no litter.
-/// The new file takes over the permissions of the one it replaces. Siblings that a killed process left for the same
-/// path are removed.
+/// is told not to) and renames to `path`. Destroyed without a commit, it leaves the old file unchanged and removes the
+/// sibling. The new file takes over the permissions of the one it replaces. Siblings that a killed process left for the
+/// same path are removed.
 ///
 /// A path that cannot be written (no such folder, no permission, a folder or a device) is a user error; a disk that
 /// fills up is a running error. Both name `path`.
@@ -55,7 +55,7 @@ class AtomicFolder {
   using Objection = std::function<std::optional<std::string>(const std::filesystem::path& folder)>;
 
   /// An existing folder at `path` is replaced only if it is empty or `objection` returns nullopt; anything else there
-  /// is a user error, so that no mistyped path deletes a home.
+  /// is a user error, so that a mistyped path deletes nothing.
   AtomicFolder(std::filesystem::path path, Objection objection);
   ~AtomicFolder();
   AtomicFolder(const AtomicFolder&) = delete;

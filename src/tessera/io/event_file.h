@@ -24,11 +24,11 @@ class EventFile {
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
-  /// Says that what older files of the folder hold from this step on does not count.
+  /// Marks the data of older files in the folder from this step on as invalid.
   void begin_at(int64_t step);
   /// Scalars by their tags, "train/loss". The file can be read when this returns.
   void add(int64_t step, const std::vector<std::pair<std::string, double>>& scalars);
-  /// Whether all has been written so far; a full disk is no exception.
+  /// Whether everything has been written so far; a full disk does not throw.
   bool good() const { return good_; }
 
  private:

@@ -17,10 +17,10 @@ class MappedFile {
   static std::shared_ptr<const MappedFile> open(const std::filesystem::path& path, std::string_view stage);
   /// The same interface to a copy of bytes in memory.
   static std::shared_ptr<const MappedFile> copy_of(std::string_view bytes);
-  /// Whether the tensor's bytes are pages of a file, which take no memory that others could not have.
+  /// Whether the tensor's bytes are pages of a file, which the system can drop when it needs memory.
   static bool holds(const Tensor& tensor);
-  /// Lets go of the pages that `count` elements of a tensor from `first` on lie in, or are made from, if they are a
-  /// file's: for who has copied what it needs of them. Whoever touches them later reads them again.
+  /// Releases the file pages that contain `count` elements of a tensor from `first` on, or from which these are made:
+  /// for callers that have copied what they need. A later access reads the pages again.
   static void let_go(const Tensor& tensor, int64_t first, int64_t count);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;

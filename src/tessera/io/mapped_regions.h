@@ -14,7 +14,7 @@ namespace tessera {
 
 struct MappedRegion {
   const void* begin = nullptr;
-  size_t size = 0;  ///< bytes; 0: there is nothing to note
+  size_t size = 0;  ///< bytes; 0: there is nothing to record
   std::string path;
   dev_t device = 0;
   ino_t inode = 0;
@@ -22,7 +22,7 @@ struct MappedRegion {
 
 /// Adds a file once it is mapped.
 void note_mapped(const MappedRegion& region);
-/// Takes out the one that begins there, before it is unmapped.
+/// Removes the one that begins there, before it is unmapped.
 void note_unmapped(const void* begin);
 
 /// Whether this process has mapped the file to which a path leads.

@@ -27,8 +27,8 @@ struct NpzOptions {
 std::map<std::string, Tensor> read_npz(const std::filesystem::path& path, const NpzOptions& options = {});
 
 /// The arrays of a .npz file, read slice by slice along their first dimension. Arrays that are stored (numpy.savez) are
-/// read on request, without their checksums, which verify() compares; what is deflated, or lies with its
-/// first dimension fastest, is read whole at once. Several threads may read.
+/// read on request, without their checksums, which verify() compares; arrays that are deflated, or stored with the
+/// first dimension fastest, are read whole at once. Several threads may read.
 class NpzSlices {
  public:
   /// The limit is for what is read whole. User errors as read_npz gives them.

@@ -20,7 +20,7 @@ enum class Collective : uint8_t {
   permute,         ///< each member sends its input to one member at most and receives from one at most
   send,            ///< to one member; never waits for the receiver
   recv,            ///< from one member; pairs with its sends in order
-  barrier,         ///< nobody leaves before all have arrived
+  barrier,         ///< nobody continues before all have arrived
 };
 
 /// Which side is a member's block of the whole, along a dimension.
@@ -42,7 +42,7 @@ struct CollectiveTraits {
   /// passes once, or nothing does.
   int passes = 0;
   bool by_levels = false;  ///< may go level by level over links of several kinds
-  bool joins = false;      ///< several of one group may travel as one: each member has one part of every operand
+  bool joins = false;      ///< several of one group may be sent as one: each member has one part of every operand
 };
 
 /// In the enumerators' order.

@@ -4,20 +4,19 @@
 
 #include "tessera/ir/graph.h"
 
-/// Experts: a mixture of feed-forward networks, of which each token takes a few. For each of its choices c, token t
-/// adds
+/// Experts: a mixture of feed-forward networks, of which each token uses a few. Token t sums over its choices c
 ///
 ///     (weights[t, c] · h) · down[e] + weights[t, c] · down_bias[e]    with e = choices[t, c],
 ///     h = act(g)                      g = x[t] · gate[e] + gate_bias[e]
 ///     h = act(g) · (u + beta)         u = x[t] · up[e] + up_bias[e], if it is gated
 ///
-/// It computes tokens · choices rows, whatever the number of experts. In a shard, of which two more operands say where
-/// it begins and how many experts there are in all, choices of other experts add nothing.
+/// It computes tokens · choices rows, whatever the number of experts. In a shard, two more operands give its first
+/// expert and the number of all experts; choices of other experts add nothing.
 ///
-/// Matrices may be codes instead, of 4 or 8 bits (`gate_bits`, `down_bits`, `up_bits`: 4 if they are not given), in
-/// bytes of which each holds one code or two, the first in its low half. They lie by columns: gate and up
-/// [experts, columns, bytes of `in` codes], down [experts, out, bytes of `hidden` codes]. A scale, and perhaps a zero
-/// point, belongs to each block of `block_size` codes, or to a whole column:
+/// Matrices may be codes of 4 or 8 bits instead (`gate_bits`, `down_bits`, `up_bits`, by default 4), two 4-bit codes to
+/// a byte, the first in its low half. They are stored by columns: gate and up [experts, columns, bytes of `in` codes],
+/// down [experts, out, bytes of `hidden` codes]. A scale, and perhaps a zero point, belongs to each block of
+/// `block_size` codes, or to a whole column:
 ///
 ///     matrix[e][l, j] = (code[e, j, l] - zero[e, j, l / block_size]) · scale[e, j, l / block_size]
 ///
@@ -44,7 +43,7 @@ struct ExpertsOperand {
     all,        ///< of a shard: the number of experts
     // Scales and zero points of codes; [experts, columns, blocks], or [experts, columns, 1] if they belong to whole
     // columns.
-    gate_scales,  ///< float32; there exactly if matrices are codes
+    gate_scales,  ///< float32; present if and only if matrices are codes
     gate_zeros,   ///< uint8, optional
     down_scales,
     down_zeros,

@@ -23,8 +23,7 @@
 ///   y = Choose (then's value, else's value, j)
 ///
 /// `around` is the iteration or branch that encloses the construct. A node is in a region if it depends on the region's
-/// first node; what does not depend on it is computed before it, once. A value leaves a region only through Last, Stack
-/// and Choose.
+/// first node; other nodes are computed once, before it. A value leaves a region only through Last, Stack and Choose.
 namespace tessera::flow {
 
 inline constexpr std::string_view kDomain = "tessera.flow";
@@ -60,12 +59,12 @@ Flow flow_of(const Graph& graph);
 
 bool has_flow(const Graph& graph);
 
-/// How often a run comes to a node: the product of the trip counts of the loops around it. Loops whose trip count is
+/// How often a run executes a node: the product of the trip counts of the loops around it. Loops whose trip count is
 /// not known before the run count once.
 Expr runs_of(const Flow& flow, const Node* node);
 
-/// Puts the nodes in an order where each region's are together: its first node, Carries, the others. Where that allows
-/// it, keeps the present order.
+/// Puts the nodes in an order where each region's are together: its first node, Carries, the others. Otherwise keeps
+/// the present order.
 void arrange_regions(Graph& graph);
 
 }  // namespace tessera::flow

@@ -7,8 +7,8 @@
 
 #include "tessera/ir/tensor.h"
 
-/// Tensors without bytes, whose elements are functions of their places: readers compute those that they need. Their
-/// `data` is null.
+/// Tensors without bytes, whose elements are functions of their indices: readers compute the elements that they need.
+/// Their `data` is null.
 namespace tessera {
 
 /// Elements [begin, end) of a tensor with bytes.
@@ -22,22 +22,23 @@ class ElementMaker {
   virtual ~ElementMaker() = default;
   /// Makes `count` elements from the row-major index `first` of the whole tensor on. Several threads may call it.
   virtual void make(int64_t first, int64_t count, std::byte* to) const = 0;
-  /// The tensor with bytes from whose element i the element i is made, by the dtypes of both alone; null: there is
+  /// The tensor with bytes whose element i is converted to element i of this one, depending only on both dtypes; null:
   /// none.
   virtual const Tensor* source() const { return nullptr; }
   /// Equal for makers that make the same elements of the same bytes in memory. Nullopt: not known, so that it equals no
   /// other maker.
   virtual std::optional<uint64_t> identity() const { return std::nullopt; }
   /// Adds ranges that contain all bytes in memory from which these elements are made, in an order that does not depend
-  /// on where they lie.
+  /// on their addresses.
   virtual void add_sources(int64_t /*first*/, int64_t /*count*/, std::vector<SourceRange>& /*sources*/) const {}
-  /// Says that these elements have been made and are not wanted again soon: pages of files behind them may go.
+  /// Says that these elements have been made and will not be needed again soon, so pages of files behind them may be
+  /// released.
   virtual void let_go(int64_t /*first*/, int64_t /*count*/) const {}
 };
 
 Tensor on_demand(DType dtype, Dims dims, std::shared_ptr<const ElementMaker> maker);
 
-/// What makes a tensor's elements; null if it has its bytes, or lacks them for good.
+/// The maker of a tensor's elements; null if it has its bytes, or has lost them.
 const ElementMaker* maker_of(const Tensor& tensor);
 
 /// Elements [start, start + size) of dimension `dim`, on demand too. The tensor has a maker.

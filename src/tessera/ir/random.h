@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <string_view>
 
-/// Random numbers as functions of where they are used: docs/random.md defines them to the bit.
+/// Random numbers that depend only on where they are used; docs/random.md defines them to the bit.
 ///
 /// A number depends on a key (the seed and the operator), a run (the step of training), and the index of its element in
-/// the whole tensor; on nothing else, so that every mesh, machine and repetition sees the same numbers.
+/// the whole tensor, and on nothing else, so they are the same on every mesh and machine and in every repetition.
 namespace tessera::random {
 
 /// The int attribute of an operator's key. Nodes of the same key draw the same numbers.

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Visits each node of the graph behind those of the graphs that it owns.
+/// Visits each node of the graph after those of the graphs that it owns.
 template <typename Visit>
 void for_each_node(const Graph& graph, const Visit& visit) {
   for (const auto& node : graph.nodes()) {

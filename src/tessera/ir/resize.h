@@ -42,9 +42,9 @@ inline std::optional<ResizePlaces> resize_places(std::string_view word) {
   return std::nullopt;
 }
 
-/// The place of element `at` of `out` among `in` elements of the operand, in units of these and counted from the first
-/// one's (ONNX's Resize, the formulas of coordinate_transformation_mode). For tf_crop_and_resize, whose places depend
-/// on a region, too, it gives half_pixel's.
+/// The position in the operand, of `in` elements, of element `at` of the result, of `out` elements: in units of operand
+/// elements, from the first one (ONNX's Resize, the formulas of coordinate_transformation_mode). For
+/// tf_crop_and_resize, whose positions also depend on a region, that of half_pixel.
 inline double resize_place(ResizePlaces how, int64_t at, int64_t in, int64_t out, double scale) {
   const double x = static_cast<double>(at), centre = (x + 0.5) / scale - 0.5;
   switch (how) {

@@ -25,9 +25,9 @@ class SmallFloat {
 
   /// NaN for a code of one.
   float decode(uint8_t code) const { return values_[code]; }
-  /// The nearest number; of two as near, that with an even code. What is larger than the largest number becomes this,
-  /// infinity as well, if `saturate`, else infinity, or NaN where there is none. NaN becomes NaN, or negative zero
-  /// where there is none. Without a sign, negative numbers become NaN.
+  /// The nearest number; of two equally near, that with an even code. Larger numbers than the largest, and infinity,
+  /// become the largest if `saturate`, else infinity, or NaN if the format has no infinity. NaN becomes NaN, or
+  /// negative zero where there is none. Without a sign, negative numbers become NaN.
   uint8_t encode(double value, bool saturate = true) const;
   /// For powers of two (no mantissa bits, no sign): the next one at or above the value if `up`, else at or below it.
   uint8_t encode_toward(double value, bool up, bool saturate = true) const;

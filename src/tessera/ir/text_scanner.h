@@ -8,7 +8,7 @@
 
 namespace tessera::text {
 
-/// Whether ONNX text takes the name without quotes: letters, digits and '_', not starting with a digit.
+/// Whether the name needs no quotes in ONNX text: letters, digits and '_', not starting with a digit.
 bool is_plain(std::string_view name);
 /// The name, in quotes if it is not plain (or is empty, or is the name of a type).
 std::string quote_name(std::string_view name);

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// Copies nodes from one graph to another, which calls every value by the same name.
+/// Copies nodes from one graph to another, in which every value has the same name.
 class Transplant {
  public:
   explicit Transplant(Graph& to) : to_(to) {}

@@ -15,13 +15,13 @@ namespace tessera::launch {
 /// A way to connect ranks.
 struct Connector {
   std::string_view name, description;
-  /// Why this machine cannot use it; empty: it can.
+  /// The reason why this machine cannot use it; empty if it can.
   std::string (*missing)();
   /// Connects to the other processes. Throws a running error if one does not join in time. Null if ranks are threads.
   std::shared_ptr<comm::World> (*connect)(const Launch& launch, const comm::WorldOptions& options);
 };
 
-/// The one visible list.
+/// All engines.
 const std::vector<Connector>& engines();
 
 }  // namespace tessera::launch

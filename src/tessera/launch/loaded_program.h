@@ -21,14 +21,15 @@ class LoadedProgram {
   LoadedProgram(const std::shared_ptr<const runtime::RankPrograms>& programs, runtime::ExecutorOptions options,
                 std::shared_ptr<Connection> connection, std::string_view version, std::string flight_record);
 
-  /// Never moves: weights may be compared when the executor makes its first plan.
+  /// Must not be moved: weights may be compared when the executor makes its first plan.
   LoadedProgram(const LoadedProgram&) = delete;
   LoadedProgram& operator=(const LoadedProgram&) = delete;
 
   runtime::Executor& executor() { return *executor_; }
   const std::shared_ptr<Connection>& connection() const { return connection_; }
 
-  /// What `call` of the executor returns. A call that fails while running leaves a record, which its error names.
+  /// Returns the result of `call` on the executor. A call that fails while running writes a flight record, which its
+  /// error names.
   template <typename Call>
   auto recorded(Call call) {
     try {

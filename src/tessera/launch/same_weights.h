@@ -17,8 +17,8 @@ namespace tessera::launch {
 /// Checks that ranks which read copies of the weights have the same bytes.
 ///
 /// The weights are cut into blocks. Ranks that read the same copy (one file, mapped by processes of one host) divide
-/// its blocks among themselves. Up to `kAll` bytes, whole copies are compared, so that no difference goes unseen. Of
-/// larger weights, a block is compared between the copies that some rank reads. If that is only one copy, the other
+/// its blocks among themselves. Up to `kAll` bytes, whole copies are compared, so every difference is found. Of larger
+/// weights, a block is compared between those copies in which some rank reads it. If that is only one copy, the other
 /// hosts should not have to read the block, so only its first bytes are compared, which detect another training.
 ///
 ///     w over tp=2, rank 0 on host a, rank 1 on host b:  both halves by their blocks' first bytes

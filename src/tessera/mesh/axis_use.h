@@ -8,8 +8,8 @@
 #include "tessera/ir/expr.h"
 #include "tessera/mesh/mesh.h"
 
-/// Which axis indices expressions depend on. If that takes a look at single ranks, up to kMostSettings ranks that
-/// differ in the mentioned indices are looked at.
+/// The axis indices on which expressions depend. If that cannot be derived, up to kMostSettings ranks that differ in
+/// the mentioned indices are evaluated.
 namespace tessera {
 
 inline constexpr size_t kMostSettings = 64;
@@ -24,7 +24,7 @@ std::optional<std::vector<std::vector<int64_t>>> settings_of(const std::vector<s
 
 /// The expression without the indices that it mentions but does not depend on: @x - @x*min(1, @y + 1) is 0. If only
 /// `ranks` use the expression and it has one value on all of them, that value: on ranks 0 and 2 of dp=2,tp=2, @tp is 0.
-/// Unchanged if too many ranks would have to be looked at.
+/// Unchanged if too many ranks would have to be evaluated.
 Expr without_idle_axes(const Expr& expr, const Mesh& mesh, const std::vector<int>& ranks = {});
 
 }  // namespace tessera

@@ -20,7 +20,7 @@ struct Box {
   int64_t first() const;
 };
 
-/// A region and the bytes of what it counts: elements, or bytes that hold several of them. It must not cut through a
+/// A region and the bytes of its unit: an element, or a byte that holds several elements. It must not cut through a
 /// byte.
 struct CopiedBox {
   Box box;

@@ -10,8 +10,8 @@
 /// Converts layouts given by lists of devices to layouts over the axes of a mesh.
 namespace tessera {
 
-/// Who holds each shard of a tensor: device numbers, ascending. Shards are numbered row-major over the factors into
-/// whose `counts` of shards dimensions are split; without factors there is one shard, the whole.
+/// The holders of each shard of a tensor: device numbers, ascending. Shards are numbered row-major over the factors
+/// into whose `counts` of shards dimensions are split; without factors there is one shard, the whole.
 struct DeviceList {
   std::vector<int64_t> counts;
   std::vector<std::vector<int64_t>> holders;
@@ -26,27 +26,27 @@ struct ShardDigit {
   std::optional<AxisRef> axis;
 };
 
-/// The same over a mesh.
+/// The same layout over a mesh.
 struct ListedLayout {
   std::vector<std::vector<ShardDigit>> factors;
   std::vector<PlacedAxis> at;  ///< where the holders are, if not everywhere
 };
 
-/// The mesh that a set of lists is about.
+/// The mesh that follows from a set of lists.
 struct ListedMesh {
   Mesh mesh;
   std::vector<int64_t> devices;                      ///< by rank
-  std::vector<std::optional<ListedLayout>> layouts;  ///< of each list; nullopt: none over this mesh has these holders
+  std::vector<std::optional<ListedLayout>> layouts;  ///< of each list; nullopt: none over this mesh fits
 };
 
-/// Finds the mesh of these devices over whose axes most of the lists are layouts. If a chain of divisors serves all of
-/// these, its axes are "d", or "d0", "d1", … major first; else there is one axis, "d", and layouts are over sub-axes
-/// of it. Ranks are devices in ascending order, unless fewer lists would then be layouts than in the order of one of
-/// the lists. `named`, if it has as many ranks, is taken if all lists are layouts over its axes.
+/// Finds the mesh of these devices over whose axes most of the lists are layouts. If one chain of divisors fits all of
+/// these, its axes are "d", or "d0", "d1", … major first; else there is one axis, "d", and layouts use its sub-axes.
+/// Ranks are devices in ascending order, unless more lists are layouts in the order of one of the lists. `named` is
+/// used instead if it has as many ranks and all lists are layouts over its axes.
 ListedMesh mesh_of_lists(const std::vector<int64_t>& devices, const std::vector<DeviceList>& lists,
                          const std::optional<Mesh>& named = std::nullopt);
 
-/// Who holds each shard of a layout: the inverse, with ranks for devices.
+/// The inverse: the ranks that hold each shard of a layout.
 std::vector<std::vector<int64_t>> holders_of(const ListedLayout& layout, const Mesh& mesh);
 
 }  // namespace tessera

@@ -12,7 +12,8 @@ struct DefaultInput {
   TensorType type;  ///< the input's; its symbols may have other sizes than the default
 };
 
-/// Those of an imported model, in the order of its inputs; none below IR version 4, where these are constants.
+/// The inputs with defaults of an imported model, in order; none below IR version 4, where such initializers are
+/// constants.
 std::vector<DefaultInput> default_inputs(const OnnxModel& model);
 
 }  // namespace tessera

@@ -11,7 +11,7 @@
 /// ONNX's multi-device annotations (IR version 11), as files hold them: nothing is checked or completed here.
 namespace tessera {
 
-/// A set of devices that a model may be run on; nodes name it in what they say for it.
+/// A set of devices on which a model may run; annotations of nodes name it.
 struct DeviceConfiguration {
   std::string name;
   int64_t num_devices = 0;
@@ -50,7 +50,7 @@ struct ShardingSpec {
   bool operator==(const ShardingSpec&) const = default;
 };
 
-/// What a node says for one configuration.
+/// A node's annotations for one configuration.
 struct NodeDevices {
   std::string configuration;
   std::vector<ShardingSpec> specs;
@@ -60,14 +60,14 @@ struct NodeDevices {
 
 std::vector<DeviceConfiguration> device_configurations(const OnnxModel& model);
 std::vector<NodeDevices> device_annotations(const Node& node);
-/// What the node says for that configuration; nullopt: nothing.
+/// The node's annotations for that configuration; nullopt: none.
 std::optional<NodeDevices> device_annotation(const Node& node, std::string_view configuration);
-/// Nodes of the graph and its bodies that say something for that configuration.
+/// The number of nodes of the graph and its bodies with annotations for that configuration.
 size_t count_annotated(const Graph& graph, std::string_view configuration);
-/// Nodes of the model, its bodies and functions that say something for any.
+/// The number of nodes of the model, its bodies and functions with annotations for any configuration.
 size_t count_annotated(const OnnxModel& model);
 
-/// Takes out what nodes of the model, its bodies and functions say for that configuration; nullopt: for any.
+/// Removes the annotations for that configuration from the model, its bodies and functions; nullopt: for all.
 void forget_device_annotations(OnnxModel& model, std::optional<std::string_view> configuration = std::nullopt);
 
 /// Replace what is there; everything else in the element's `extra` stays. A model with configurations has an IR version

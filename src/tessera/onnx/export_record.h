@@ -9,11 +9,11 @@
 
 namespace tessera {
 
-/// What an initializer is to the model that was exported.
+/// The role of an initializer in the model that was exported.
 enum class Role {
   unknown,    ///< the file does not say
   parameter,  ///< a parameter
-  copy,       ///< elements of a parameter, or of several, in another order or shape
+  copy,       ///< the elements of one or more parameters, in another order or shape
   buffer,     ///< stored with the model, but no parameter
   computed,   ///< the exporter computed it, from parameters among others
   constant,   ///< the exporter computed it, from no parameter

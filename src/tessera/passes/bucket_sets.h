@@ -12,7 +12,7 @@ namespace tessera::passes {
 /// Collectives that start as one; nodes by their numbers in Dependences.
 struct BucketSet {
   std::vector<int> members;  ///< ascending; two or more
-  int place = 0;             ///< the node in whose turn they start
+  int place = 0;             ///< the node at whose position they start
   std::vector<int> early;    ///< nodes behind `place` that make operands, and so run before it
 };
 
@@ -23,10 +23,9 @@ using BucketBytes = std::function<double(const std::vector<std::string>& axes)>;
 /// depends on another. The first member takes those that come next while their bytes (of the whole tensors) stay within
 /// the limit, and passes over as many bytes that do not fit. One that comes later joins in one of two ways:
 ///
-///   - It comes forward, if what has to run for its operand reads and writes no more bytes than a bucket has.
-///     Gathers of stored parameters do.
-///   - The others wait for it, if every communication that depends on one of them depends on it, too: these could not
-///     start any sooner. Gradients that only updates read do, and those that meet in one norm.
+///   - It moves forward, if the nodes that compute its operand read and write no more bytes than a bucket has. Gathers
+///   of stored parameters do. - The others wait for it, if every communication that depends on one of them depends on
+///   it, too: these could not start earlier anyway. Gradients that only updates read do, and those that one norm reads.
 ///
 /// Example: g1 = AllReduce(dw1), dx = AllReduce(p), g2 = AllReduce(dw2), where dw2 = MatMul(q, dx). g1 waits for g2,
 /// since no communication needs it. dx joins neither: g2 depends on it.
@@ -35,8 +34,8 @@ using BucketBytes = std::function<double(const std::vector<std::string>& axes)>;
 std::vector<BucketSet> bucket_sets(const spmd::Program& program, const Dependences& dependences,
                                    const BucketBytes& most);
 
-/// An order of all nodes in which a bucket's members stand side by side. Nodes keep their turns, but for those that a
-/// bucket wants early, and those that wait for one.
+/// An order of all nodes in which a bucket's members are neighbours. Other nodes keep their order, except those that a
+/// bucket needs earlier and those that wait for one.
 std::vector<Node*> in_buckets(const Dependences& dependences, const std::vector<BucketSet>& buckets);
 
 }  // namespace tessera::passes

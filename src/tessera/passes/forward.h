@@ -7,8 +7,8 @@
 
 namespace tessera::passes {
 
-/// The forward pass of a program that trains: the nodes that its first output, the loss, depends on, and those that
-/// send what they make. What later nodes read of it is held from the forward pass to the backward pass.
+/// The forward pass of a program that trains: the nodes on which its first output, the loss, depends, and those that
+/// send their results. Results that later nodes read are held from the forward pass to the backward pass.
 ///
 /// The forward pass falls into segments, at the points where the fewest bytes of activations are alive: for a
 /// transformer, the ends of its blocks, where only the residual stream is. An activation is a result that depends on
@@ -24,7 +24,7 @@ class Forward {
 
   bool contains(const Node* node) const { return nodes_.contains(node); }
   const std::vector<Segment>& segments() const { return segments_; }
-  /// Whether the activations of a home lie between two segments.
+  /// Whether the activations of a home are between two segments.
   bool is_between(const Value* home) const { return between_.contains(home); }
   bool depends_on_input(const Value* value) const { return of_inputs_.contains(value); }
   bool is_activation(const Value* value) const { return of_inputs_.contains(value) && of_states_.contains(value); }

@@ -8,18 +8,18 @@ namespace tessera::passes {
 /// (spmd/partition/init.h), which each rank runs once: casts and products of weights, tables. Nodes that communicate,
 /// that draw random numbers or whose extents depend on symbols stay in the step, with all that depends on them.
 ///
-/// What init makes is kept in memory, so bytes decide where it ends:
+/// The results of init are kept in memory, so bytes decide which nodes belong to it:
 /// - An operator that only moves elements of one tensor (Reshape, Transpose, Slice, Expand, …) stays in the step if the
 ///   step reads its result: there, it mostly is a view of its operand, and a product reads a transposed weight in
 ///   place.
 /// - The results made from a state may have together up to twice its bytes, as a Cast of a 16-bit weight has.
 /// - Results beyond that (tables made from constants, weights made from 8-bit ones) may take in addition
 ///   together as much as a twentieth of the program's states, or 1 MiB.
-/// A node whose result is refused runs in the step, and what it reads is judged next.
+/// A node whose result is refused runs in the step, and its operands are considered next.
 void init(spmd::Program& program, Context& context);
 
-/// Moves what makes these values of the step there, as far as it can run once: for a program that has been read, where
-/// bytes were judged as it was written.
+/// Moves the nodes that compute these values of the step to init, as far as they can run once: for a program that has
+/// been read, for which the bytes were considered when it was written.
 void move_to_init(spmd::Program& program, const std::vector<std::string>& results);
 
 }  // namespace tessera::passes

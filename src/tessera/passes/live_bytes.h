@@ -7,19 +7,19 @@
 
 namespace tessera::passes {
 
-/// What the results of a program's nodes need of memory on the first rank, at the sizes that the program's hints give:
-/// the same numbers on every rank. A result lies where its operand lies if it has the same elements in the same order
-/// (Reshape, Identity). What a state takes over after a step is made in the state's memory, and needs none of its own.
+/// The memory that the results of a program's nodes need on the first rank, at the sizes of the program's hints: the
+/// same numbers on every rank. A result shares its operand's memory if it has the same elements in the same order
+/// (Reshape, Identity). The next value of a state is computed in the state's memory, and needs none of its own.
 class LiveBytes {
  public:
   explicit LiveBytes(const spmd::Program& program);
 
-  /// The value whose memory this one is in; null for values that lie in no memory of a step's own: inputs, states,
-  /// constants and expressions.
+  /// The value whose memory this one is in; null for values outside of a step's own memory: inputs, states, constants
+  /// and expressions.
   const Value* home(const Value* value) const;
   /// The bytes of a home.
   double of(const Value* home) const { return bytes_.at(home); }
-  /// The homes that a node reads, and those that it makes, each once.
+  /// The homes that a node reads, and those that it writes, each once.
   std::vector<const Value*> read_by(const Node& node) const;
   std::vector<const Value*> made_by(const Node& node) const;
   /// Homes that are read after the last node.

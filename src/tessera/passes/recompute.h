@@ -17,9 +17,10 @@ struct Recompute {
     /// All but what products with parameters, convolutions, attention and communications make: element-wise
     /// operators, normalizations, and scores of attention where they are tensors.
     selective,
-    full,     ///< all between the ends of segments (Forward), where the residual stream of a transformer is held
+    full,     ///< everything between the ends of segments (Forward), where the residual stream of a transformer is held
     by_name,  ///< what matches a pattern
-    by_cost,  ///< of each segment none, selective or full: what frees enough bytes for the least time
+    by_cost,  ///< one of none, selective and full for each segment: the choice that frees enough bytes at the least
+              ///< cost in time
   };
   Kind kind = Kind::none;
   std::vector<std::string> patterns;       ///< of results: `*` matches any characters
@@ -31,8 +32,8 @@ struct Recompute {
   static Recompute parse(std::string_view text);
 };
 
-/// Copies nodes of the forward pass to before the first node of the backward pass that reads their results, as far as
-/// the context says, so that nothing holds the first results until then. Copies compute the same bits: random numbers
+/// Copies nodes of the forward pass to before the first node of the backward pass that reads their results, as the
+/// context says, so that the first results need not be held until then. Copies compute the same bits: random numbers
 /// are functions of seed, operator and element. The last segment is left alone, since its results are read at once.
 ///
 /// by_cost is a knapsack with one of three choices for each segment, solved exactly for bytes in 4,096ths of the sum:

@@ -14,10 +14,10 @@ enum class RingAttention { by_cost, always, never };
 /// "auto" or nothing, "always", "never". A user error for anything else.
 RingAttention parse_ring_attention(std::string_view text);
 
-/// Takes apart attention whose keys and values are gathered for its queries, if they are gathered for it alone: each
-/// rank begins with the block of keys that it has, and passes blocks on to the next member of the group while it
-/// computes (Liu, Zaharia and Abbeel 2023, "Ring Attention with Blockwise Transformers"). So a rank holds two or three
-/// blocks of keys at a time and not all of them, and messages travel during the products. For 3 members:
+/// Rewrites attention whose keys and values are gathered for this attention alone: each rank begins with its own block
+/// of keys, and passes blocks on to the next member of the group while it computes (Liu, Zaharia and Abbeel 2023, "Ring
+/// Attention with Blockwise Transformers"). So a rank holds two or three blocks of keys at a time and not all of them,
+/// and messages travel during the products. For 3 members:
 ///
 ///     k = AllGather (k0), v = AllGather (v0), y = Attention (q, k, v)
 ///
@@ -27,9 +27,9 @@ RingAttention parse_ring_attention(std::string_view text);
 ///
 /// If queries are causal and split like keys, no block goes from the last member to the first: nobody there sees it.
 ///
-/// By cost, that is done where it is faster than the gathers, at the program's hints. A ring costs the time of its
-/// messages that products do not hide, and the time of joining results. All members of the group must have queries of
-/// their own. Attention inside of loops and branches is left alone.
+/// By cost, this is done where it is faster than the gathers, at the sizes of the program's hints. A ring costs the
+/// time of its messages that products do not hide, and the time of joining results. All members of the group must have
+/// queries of their own. Attention inside of loops and branches is left alone.
 void ring_attention(spmd::Program& program, Context& context);
 
 }  // namespace tessera::passes

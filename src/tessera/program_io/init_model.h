@@ -9,9 +9,9 @@
 /// A rank's model in two: what it computes once, and what it computes in every step.
 namespace tessera::program_io {
 
-/// Takes what makes these results out of a model. Returns the model that makes them, as its outputs; `model` has them
-/// as inputs. Both hold the nodes and initializers that both need. Results that the model has not, or not without
-/// communication or the model's inputs, stay; nullopt if none is left.
+/// Moves the nodes that compute these results into a model of their own, whose outputs they are, and returns it; in
+/// `model` they become inputs. Both models contain the nodes and initializers that both need. Results that are not in
+/// the model, or that depend on communication or on the model's inputs, stay; nullopt if no other is left.
 std::optional<OnnxModel> take_init(OnnxModel& model, const std::vector<std::string>& results);
 
 /// The inverse. Throws a user error (stage "program") that names `source`, the file of `init`, if it does not fit the

@@ -54,7 +54,7 @@ class Lowering {
 /// is none.
 Function local_function(const Node& node);
 
-/// Whether who reads the program knows no operators of our own but those of communication.
+/// Whether the reader of the program knows only the communication operators among our own.
 bool for_others(const WriteOptions& options);
 
 }  // namespace tessera::program_io

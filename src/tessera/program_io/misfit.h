@@ -5,7 +5,7 @@
 
 namespace tessera::program_io {
 
-/// A rule that does not hold in a program that is being read; nothing beyond can be read of it.
+/// A rule that a program breaks while it is being read; the rest of it cannot be read.
 class Misfit : public Error {
  public:
   explicit Misfit(proof::Finding found)

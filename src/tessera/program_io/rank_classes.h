@@ -16,8 +16,8 @@ struct RankClasses {
   size_t count() const { return first_rank.size(); }
 };
 
-/// Ranks are alike if every expression, with its axis indices bound, is the same on them. Costs one substitution per
-/// expression and setting of the axes that it uses, not per rank.
+/// Ranks are in one class if every expression, with its axis indices bound, is the same on them. Costs one substitution
+/// per expression and setting of the axes that it uses, not per rank.
 RankClasses classes_by(const Mesh& mesh, const std::vector<Expr>& expressions);
 
 /// Axes whose index a written model reads at run time, from an AxisIndex node: those that occur only together with

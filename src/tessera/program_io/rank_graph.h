@@ -18,11 +18,11 @@ bool asks_for_rank(const OnnxModel& model);
 /// Whether a file may declare this type of a value of that type; an extent that is a symbol may be any number.
 bool agrees(const TensorType& declared, const TensorType& found);
 
-/// The first half of reading such a model, which needs no mesh: inlines functions, brings operators to their newest
+/// The first step of reading such a model, which needs no mesh: inlines functions, brings operators to their newest
 /// form, puts nodes in the order of communication and drops tokens.
 void flatten(OnnxModel& model);
 
-/// The second half: makes collectives ours, infers types, and raises exporters' decompositions. Contents are those of
+/// The second step: makes collectives ours, infers types, and raises exporters' decompositions. Contents are those of
 /// `rank` or, without it, over axis indices. Throws user errors that name the node, also if a result is not as the file
 /// declares it.
 void settle_collectives(OnnxModel& model, const Mesh& mesh, std::optional<int64_t> rank);

@@ -54,7 +54,7 @@ std::optional<TensorType> read_global_type(std::string_view text);
 /// cannot be read.
 std::optional<spmd::Placement> stated_placement(const Value& value, const Mesh& mesh, const std::string& source);
 
-/// A program, and what its file states of types in other words than follow from its nodes.
+/// A program, and the types that its file states in other words than those which follow from its nodes.
 struct ReadProgram {
   spmd::Program program;
   StatedTypes stated;

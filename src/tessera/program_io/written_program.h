@@ -12,7 +12,8 @@
 /// A program as a folder:
 ///
 ///     manifest.json     mesh, inputs, outputs and states with their shardings, which rank reads which file, hashes
-///     rank_0.onnx       one model per class of like ranks, named after the first: local shapes, communication as nodes
+///     rank_0.onnx       one model per class of ranks with equal programs, named after the first: local shapes,
+///     communication as nodes
 ///                       of domain tessera.comm, and int64 nodes that compute sizes which depend on symbols
 ///     init_0.onnx       what such a rank computes once, whose outputs are inputs of rank_0.onnx, if there is anything
 ///     weights/0.bin     one file per distinct set of shards; a model refers to that of its class' first rank

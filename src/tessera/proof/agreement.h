@@ -10,7 +10,7 @@
 
 namespace tessera::proof {
 
-/// What one rank states when it reaches a communication: its node with the bound shapes.
+/// The statement of one rank that reaches a communication: its node with the bound shapes.
 struct Statement {
   const Communication* communication = nullptr;
   Shape in, out;
@@ -71,7 +71,7 @@ class Statements {
   std::vector<Statement> all_;
 };
 
-/// Two members that do not fit together, and why.
+/// Two members whose statements do not fit together, and the reason.
 struct Clash {
   size_t a = 0, b = 0;  ///< members
   std::string rule;     ///< "order", "shape", "message" or "layout"

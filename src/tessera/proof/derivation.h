@@ -9,8 +9,8 @@
 
 namespace tessera::proof {
 
-/// Derives what every value is on every rank, only from the ranks' initial values and from nodes; it uses nothing that
-/// values state about themselves.
+/// Derives which values are equal on which ranks, only from the ranks' initial values and from nodes; it does not use
+/// the stated layouts of values.
 ///
 /// The premises: an input is the same on all ranks that take the same part of it, and a state on all ranks that hold
 /// the same part (or, if no layout says which part that is, equal data). From there on, every value on every rank gets

@@ -45,7 +45,7 @@ void check_stated(const spmd::Program& program, const std::map<std::string, Tens
 /// "float32[batch, 64]"; "[batch, 64]" if the element type is not known.
 std::string text_of(const TensorType& type);
 
-/// That a file states another type of a value than follows from the node that makes it, or, of an input, from the
+/// The finding that a file states another type for a value than follows from its node or, for an input, from the
 /// program. `where`: appended to the message.
 Finding misstated(const Value& value, const TensorType& stated, int64_t rank, const std::string& where = "");
 

@@ -9,7 +9,7 @@
 
 namespace tessera::proof {
 
-/// What a rank's program computes, derived from its nodes alone. Beginning at inputs and states, each value has a
+/// The computation of a rank's program, derived from its nodes alone. Beginning at inputs and states, each value has a
 /// number, computed from its operator, the attributes and the operands' numbers. Names of values, metadata and the
 /// order of independent nodes do not count. Everything that nodes do on this rank counts (offsets, extents, axis
 /// indices, peers): integers, and expressions by their values on each rank that runs the program.
@@ -35,7 +35,7 @@ struct Meaning {
 /// `ranks`: those that run it, if not all do.
 Meaning meaning_of(const spmd::Program& program, const std::vector<int>& ranks = {});
 
-/// Where a program departs from its earlier meaning: the first node, in its order, whose number is new. Nullopt if the
+/// Where a program differs from its earlier meaning: the first node, in its order, whose number is new. Nullopt if the
 /// meaning is still the same.
 std::optional<spmd::Departure> departure(const spmd::Program& program, const Meaning& was,
                                          const std::vector<int>& ranks = {});

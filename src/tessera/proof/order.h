@@ -18,7 +18,7 @@ namespace tessera::proof {
 /// at b for 0: a cycle of two nodes.
 ///
 /// `communications`: by program. Cost: one step per rank and communication; statements are bound and compared once per
-/// class of like ranks and members.
+/// class of ranks with equal programs, and members.
 void check_order(const runtime::RankPrograms& programs, const std::vector<std::vector<Communication>>& communications,
                  Report& report);
 

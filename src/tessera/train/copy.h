@@ -7,8 +7,8 @@
 
 namespace tessera::train {
 
-/// Appends a copy of all nodes of `from` to `to`. `known` says what values of the first are in the second: its inputs
-/// before the call, all of its values after it. States are shared by name; other values get `suffix` after theirs.
+/// Appends a copy of all nodes of `from` to `to`. `known` maps values of the first to the second: its inputs before the
+/// call, all of its values after it. States are shared by name; other values get `suffix` after theirs.
 void append_copy(Graph& to, const Graph& from, std::map<const Value*, Value*>& known, std::string_view suffix);
 
 }  // namespace tessera::train

@@ -10,10 +10,10 @@
 
 namespace tessera::train {
 
-/// A model made ready for a step: raised, in the precision that it computes in; what trains is a State that changes.
+/// A model prepared for a step: raised, in its compute precision; what trains is a state that changes.
 struct Forward {
   OnnxModel model;
-  /// The running statistics that a run moves, by name: the output of `model` that is the next value.
+  /// The running statistics that a run updates, by name, with the output of `model` that is the next value.
   std::map<std::string, size_t> statistics;
   std::vector<std::string> notes;
 };

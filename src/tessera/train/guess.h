@@ -12,9 +12,9 @@ namespace tessera::train {
 /// initializer is a parameter.
 std::map<std::string, std::string> read_before_runs(const OnnxModel& model);
 
-/// What makes an initializer look like a constant of the model's formulas by who reads it, if the file does not say:
-/// "only Mul reads it, …" for a table that is multiplied with, element by element; "… holds -inf" for a mask.
-/// Parameters that are multiplied so scale one dimension.
+/// If the file does not say: the reason to take an initializer for a constant, by the nodes that read it: "only Mul
+/// reads it, …" for a table that is multiplied with, element by element; "… holds -inf" for a mask. Parameters that are
+/// multiplied so scale one dimension.
 std::optional<std::string> looks_constant(const Value& initializer);
 
 }  // namespace tessera::train

@@ -8,9 +8,9 @@
 
 namespace tessera::train {
 
-/// One term of what is minimized: "WEIGHT*NAME:TENSOR,key=value,…", of which only the name must be there. All are
-/// computed in float32 at least, as a sum over elements and a divisor of its own: the sum of several micro-batches,
-/// divided once, is the term of all.
+/// One term of the loss: "WEIGHT*NAME:TENSOR,key=value,…", of which only the name is required. It is computed in
+/// float32 at least, as a sum over elements and a separate divisor: the sum of several micro-batches, divided once, is
+/// the term of all.
 ///
 /// - "cross-entropy": of logits and int64 labels, which lack just the dimension of the classes; divided by the number
 /// of
@@ -40,7 +40,7 @@ class Loss {
   /// Adds its labels, if it names its own, to what it is called: "mse.y.target".
   void name_labels() { names_labels_ = !labels_.empty(); }
 
-  /// Whether it compares the output with something given.
+  /// Whether it compares the output with labels.
   bool takes_labels() const;
   /// Whether it takes logits, and labels that are classes.
   bool takes_classes() const { return kind_ == Kind::cross_entropy || kind_ == Kind::z; }
@@ -75,8 +75,8 @@ class Loss {
   bool names_labels_ = false;
 };
 
-/// The terms of a sum: "cross-entropy+1e-4*z-loss+0.01*output:aux_loss". Throws a user error for what Loss does not
-/// know, and for two terms of one label.
+/// The terms of a sum: "cross-entropy+1e-4*z-loss+0.01*output:aux_loss". Throws a user error for a term that Loss
+/// refuses, and for two terms with one label.
 std::vector<Loss> losses_of(const std::string& spec);
 
 }  // namespace tessera::train

@@ -23,8 +23,8 @@ class MicroBatches {
   /// The sizes of the model's symbols for one part.
   const Sizes& part_sizes() const { return part_sizes_; }
   bool cuts(const Value& input) const;
-  /// How many labels one sample has along their first dimension, of extent `rows` in one part, where that is not the
-  /// batch: tokens, say. Throws a user error if samples have unlike numbers.
+  /// The number of labels of one sample, if the labels' first dimension (of extent `rows` in one part) is not the batch
+  /// but, for example, tokens. Throws a user error if samples have different numbers.
   Expr rows_per_sample(const Expr& rows) const;
   /// A part's rows of a tensor that has those of all parts: every sample whose number leaves the remainder `part`, so
   /// that ranks with a run of samples each have some of every part. A sample is `each` rows.

@@ -16,8 +16,8 @@ struct Update {
   bool decays;       ///< whether weight decay applies
 };
 
-/// How parameters step, as nodes. What it keeps are states of the parameter's type, named "PARAMETER.momentum" and so
-/// on, that begin with zeros.
+/// The update of parameters, as nodes. It keeps states of the parameter's type, named "PARAMETER.momentum" and so on,
+/// which start as zeros.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;

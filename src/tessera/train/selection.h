@@ -31,8 +31,8 @@ struct Selection {
   std::vector<std::string> freeze;                        ///< patterns
 };
 
-/// Throws user errors for patterns that reach nothing, which say what became of a parameter that the exporter folded
-/// away, and for named initializers that an operator reads before the run.
+/// Throws user errors for patterns that match nothing (if the exporter folded the parameter away, the error says so),
+/// and for named initializers that an operator needs before the run.
 Selection select(const OnnxModel& model, const StepOptions& options);
 
 }  // namespace tessera::train

@@ -9,7 +9,7 @@
 
 namespace tessera::train {
 
-/// "NAME:key=1.5,key=2": what a user says of a loss, an optimizer or a schedule. A loss may name a tensor before the
+/// "NAME:key=1.5,key=2": the user's text for a loss, an optimizer or a schedule. A loss may name a tensor before the
 /// keys: "NAME:TENSOR,key=2".
 class Spec {
  public:

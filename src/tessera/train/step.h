@@ -18,7 +18,7 @@ enum class Dropout { as_stated, on, off };
 /// training_mode says, all, or none.
 enum class BatchNorm { as_stated, train, frozen };
 
-/// What a training step is made of, in the words of the command line.
+/// The options of a training step, as words of the command line.
 struct StepOptions {
   std::string loss = "cross-entropy";  ///< a sum of terms; see Loss
   std::string output;                  ///< that a term takes that names no tensor; empty: the model's first
@@ -61,7 +61,7 @@ inline constexpr std::string_view kLoss = "loss", kGradientNorm = "grad_norm", k
 inline constexpr std::string_view kLossScale = "loss_scale";
 inline constexpr std::string_view kStep = "train.step", kScale = "train.loss_scale", kGood = "train.good_steps";
 
-/// What becomes of a float initializer of the model.
+/// The role of a float initializer of the model in training.
 struct Selected {
   std::string name;
   /// Its other names in the model that was exported; of what the exporter computed, the parameters that it used.
@@ -73,7 +73,7 @@ struct Selected {
   bool transposed = false;  ///< so is the copy
 };
 
-/// What a pattern of an option matches, by name.
+/// The names that a pattern of an option matches.
 struct Reached {
   std::string option, pattern;
   std::vector<std::string> names;
@@ -87,7 +87,7 @@ struct Step {
   std::map<std::string, Tensor> frozen;  ///< the model's other parameters
   std::vector<Selected> table;
   std::vector<Reached> reached;
-  std::vector<std::string> notes;  ///< what a person may not have meant
+  std::vector<std::string> notes;  ///< possible mistakes of the user
   std::vector<IndexRange> ranges;  ///< of labels that are classes, and of what looks up rows of parameters
 };
 

@@ -8,7 +8,7 @@
 
 namespace tessera::train {
 
-/// An initializer that holds a parameter's elements once more, so that both are one parameter.
+/// An initializer that is a copy of a parameter, so that both are one parameter.
 struct Tie {
   enum class How { same, transposed, reshaped };
   std::string copy, source;
