@@ -334,7 +334,7 @@ class PlainPlanner {
         AxisRef axis = now(d, p).back();
         auto place = destination(axis);
         if (!place || *place == std::pair{d, p}) continue;
-        auto [to_dim, to_part] = *place;
+        const size_t to_dim = place->first, to_part = place->second;
         step({ReshardKind::all_to_all,
               {axis},
               Reduction::sum,
