@@ -33,7 +33,7 @@ struct Subject {
   PrepareContext context() const { return {*node, inputs, {output}, std::vector<const void*>(inputs.size()), threads}; }
   std::unique_ptr<kernels::Kernel> whole() const { return kernels::prepare_kernel(entry(), context()); }
   std::unique_ptr<kernels::Kernel> pieces(const std::function<void()>& between) const {
-    return in_row_pieces(entry(), context(), between);
+    return in_row_pieces(kernels::cpu_library(), entry(), context(), between);
   }
   std::vector<float> run(kernels::Kernel& kernel) const {
     std::vector<std::vector<float>> data;

@@ -21,10 +21,10 @@ bool has_plain_rows(const Node& node) {
   return node.get_int("transA", 0) == 0 && node.input(1) && node.input(1)->rank() == 2;
 }
 
-/// How a product's operands go with the rows of its result [rows, columns].
+/// Which operands of a product are divided with the rows of its result, [rows, columns].
 struct Rows {
   int64_t rows = 0, columns = 0;
-  std::vector<bool> cut;  ///< by operand: it has these rows, too
+  std::vector<bool> cut;  ///< by operand: it has the same rows
 };
 
 std::optional<Rows> rows_of(const kernels::KernelEntry& entry, const PrepareContext& context) {
@@ -50,7 +50,7 @@ int64_t rows_per_piece(const Rows& rows, int64_t depth, int threads) {
   return static_cast<int64_t>(std::min(wanted, static_cast<double>(rows.rows)));
 }
 
-/// The same for `count` rows.
+/// The context of `count` rows of the whole.
 PrepareContext context_of(const PrepareContext& whole, const Rows& rows, int64_t count) {
   PrepareContext piece = whole;
   piece.outputs[0].dims = {count, rows.columns};
@@ -71,8 +71,8 @@ constexpr int64_t kLeastRows = 16;
 
 class RowPieces : public kernels::Kernel {
  public:
-  RowPieces(const kernels::KernelEntry& entry, const PrepareContext& context, const Rows& rows, int64_t per_piece,
-            std::function<void()> between)
+  RowPieces(const kernels::Library& library, const kernels::KernelEntry& entry, const PrepareContext& context,
+            const Rows& rows, int64_t per_piece, std::function<void()> between)
       : rows_(rows.rows),
         per_piece_(per_piece),
         last_rows_(rows.rows % per_piece),
@@ -81,9 +81,9 @@ class RowPieces : public kernels::Kernel {
     for (size_t i = 0; i < in_.size(); ++i)
       steps_.push_back(rows.cut[i] ? context.inputs[i].bytes() / static_cast<size_t>(rows_) : 0);
     out_step_ = context.outputs[0].bytes() / static_cast<size_t>(rows_);
-    kernel_ = kernels::prepare_kernel(entry, context_of(context, rows, per_piece));
+    kernel_ = library.prepare(entry, context_of(context, rows, per_piece));
     if (last_rows_ > 0 && last_rows_ < kLeastRows && rows_ > per_piece) last_rows_ += per_piece;
-    if (last_rows_ > 0) last_ = kernels::prepare_kernel(entry, context_of(context, rows, last_rows_));
+    if (last_rows_ > 0) last_ = library.prepare(entry, context_of(context, rows, last_rows_));
   }
 
   size_t scratch_bytes() const override {
@@ -99,28 +99,28 @@ class RowPieces : public kernels::Kernel {
       for (size_t i = 0; i < in_.size(); ++i)
         in_[i] = args.inputs[i] ? args.in<std::byte>(i) + static_cast<size_t>(row) * steps_[i] : nullptr;
       void* out = args.out<std::byte>() + static_cast<size_t>(row) * out_step_;
-      (is_last ? *last_ : *kernel_).run({in_, {&out, 1}, args.scratch});
+      (is_last ? *last_ : *kernel_).run({in_, {&out, 1}, args.scratch, args.stream});
     }
   }
 
  private:
-  int64_t rows_, per_piece_, last_rows_;  // the last: 0 where it is like the others
+  int64_t rows_, per_piece_, last_rows_;  // the last: 0 if it is as long as the others
   std::function<void()> between_;
   std::unique_ptr<kernels::Kernel> kernel_, last_;
-  std::vector<size_t> steps_;  // bytes of an operand's row; 0: every piece reads it whole
+  std::vector<size_t> steps_;  // bytes of an operand's row; 0: every piece reads the whole operand
   size_t out_step_ = 0;
   std::vector<const void*> in_;
 };
 
 }  // namespace
 
-std::unique_ptr<kernels::Kernel> in_row_pieces(const kernels::KernelEntry& entry, const PrepareContext& context,
-                                               const std::function<void()>& between) {
+std::unique_ptr<kernels::Kernel> in_row_pieces(const kernels::Library& library, const kernels::KernelEntry& entry,
+                                               const PrepareContext& context, const std::function<void()>& between) {
   const std::optional<Rows> rows = rows_of(entry, context);
   if (!rows) return nullptr;
   const int64_t per_piece = rows_per_piece(*rows, context.inputs[0].dims.back(), context.threads);
   if (rows->rows < 2 * per_piece) return nullptr;
-  return std::make_unique<RowPieces>(entry, context, *rows, per_piece, between);
+  return std::make_unique<RowPieces>(library, entry, context, *rows, per_piece, between);
 }
 
 }  // namespace tessera::bind

@@ -20,7 +20,8 @@ void tell_stored_extents(kernels::PrepareContext& context) {
 std::shared_ptr<kernels::Kernel> prepare_kernel(Rank& rank, const NodeGroup& group, const kernels::KernelEntry& entry,
                                                 const kernels::PrepareContext& context, bool meanwhile) {
   if (meanwhile && rank.advances_by_tests() && !rank.device().is_asynchronous())
-    if (auto pieces = in_row_pieces(entry, context, [&rank] { rank.advance(); })) return pieces;
+    if (auto pieces = in_row_pieces(rank.device().kernels(), entry, context, [&rank] { rank.advance(); }))
+      return pieces;
   const auto prepared = [&] { return rank.device().kernels().prepare(entry, context); };
   // What is bound lives as long as the binding.
   const bool of_rank = std::none_of(group.inputs.begin(), group.inputs.end(), [](const Value* operand) {
