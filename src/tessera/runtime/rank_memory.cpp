@@ -112,10 +112,15 @@ Tensor LimitedMemory::resident(const Tensor& tensor, std::string_view name) {
 
 void LimitedMemory::read(const void* from, size_t bytes, const std::function<void(const void*)>& visit) {
   if (device()->uses_host_memory()) return visit(from);
-  const auto copy = device()->allocate_staging(bytes, "the host's copy of a tensor");
+  const auto copy = bytes <= kFewBytes ? few_bytes() : device()->allocate_staging(bytes, "the host's copy of a tensor");
   queues_.of(bind::QueueKind::compute).copy(copy.get(), from, bytes, device::Direction::to_host);
   queues_.finish();
   visit(copy.get());
+}
+
+std::shared_ptr<std::byte[]> LimitedMemory::few_bytes() {
+  if (!few_bytes_) few_bytes_ = device()->allocate_staging(kFewBytes, "the host's copies of numbers");
+  return few_bytes_;
 }
 
 void LimitedMemory::write(void* to, size_t bytes, const std::function<void(void*)>& fill) {

@@ -103,6 +103,10 @@ class LimitedMemory : public RankMemory {
   Communicators& communicators_;
   Queues& queues_;
   std::optional<LoadingRoom::Reservation> reserved_;
+  // Loops and branches read their conditions in every iteration: pinned memory is slow to allocate.
+  static constexpr size_t kFewBytes = 64;
+  std::shared_ptr<std::byte[]> few_bytes();
+  std::shared_ptr<std::byte[]> few_bytes_;
 };
 
 /// Of a rank that is only planned.
