@@ -242,10 +242,11 @@ TEST_F(Simulated, communications_of_strided_blocks_fail) {
   const auto communicator = device_->communicator(world->join(0, members));
   const Memory a = memory(8), b = memory(8);
   const std::vector<int64_t> counts{1};
-  for (const int64_t outer : {1, 2}) {
+  using comm::Kind;
+  for (const auto& [kind, outer] : {std::pair(Kind::all_gather, 1), {Kind::all_gather, 2}, {Kind::gather, 2}}) {
     queue_->call(
-        [&](const KernelArgs& args) {
-          communicator->run({.kind = comm::Kind::all_gather,
+        [&, kind = kind, outer = outer](const KernelArgs& args) {
+          communicator->run({.kind = kind,
                              .in = a.get(),
                              .out = b.get(),
                              .count = outer,

@@ -42,6 +42,48 @@ void expect_like_cpu(std::string_view text, std::string_view mesh, const Compile
   }
 }
 
+// y = `collective` (x) over tp=2, where the rank of tp=1 has a whole tensor [4, 5] and both have columns of it.
+std::shared_ptr<spmd::Program> with_root(const std::string& collective) {
+  auto program = std::make_shared<spmd::Program>();
+  program->mesh = Mesh::parse("tp=2");
+  program->graph = std::make_unique<Graph>();
+  Graph& graph = *program->graph;
+  const TensorType whole{DType::float32, Shape{4, 5}},
+      columns{DType::float32, Shape{4, Expr(3) - Expr::axis_index("tp")}};
+  const bool gathers = collective == "Gather";
+  Value* x = graph.add_input("x", gathers ? columns : whole);
+  Node* node = graph.add_node(collective, {x}, {"y"}, spmd::kCommDomain);
+  node->set("axes", std::vector<std::string>{"tp"});
+  node->set("dim", int64_t{1});
+  node->set("root", int64_t{1});
+  Value* y = node->outputs[0];
+  y->type = gathers ? whole : columns;
+  graph.outputs = {y};
+  program->inputs = {{"x", x}};
+  program->outputs = {{"y", y}};
+  const Sharding split = parse_sharding("[-, tp]", *whole.shape, program->mesh, "columns");
+  Sharding at_root = Sharding::replicated(*whole.shape);
+  at_root.at.push_back({AxisRef::whole(program->mesh.axes()[0]), 1});
+  program->placements[x] = {"x", whole, gathers ? split : at_root};
+  program->placements[y] = {"y", whole, gathers ? at_root : split};
+  return program;
+}
+
+// The device's communicator takes contiguous blocks only.
+TEST(SimulatedDevice, gathers_and_scatters_columns_of_one_rank) {
+  for (const char* collective : {"Gather", "Scatter"}) {
+    const auto program = with_root(collective);
+    ExecutorOptions options;
+    options.device = "simulated";
+    options.threads_per_rank = 1;
+    for (int run = 0; run < 2; ++run) {
+      const Tensor x = counted({4, 5}), y = Executor(program, options).run({{"x", x}}).at("y");
+      ASSERT_EQ(y.dims, x.dims);
+      EXPECT_EQ(std::memcmp(y.data, x.data, x.bytes), 0) << collective;
+    }
+  }
+}
+
 // The gather is the first step, and runs on a queue of its own: it must not begin before the input is there.
 TEST(SimulatedDevice, starts_communications_when_the_inputs_are_there) {
   constexpr std::string_view kGathers =

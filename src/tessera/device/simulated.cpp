@@ -99,9 +99,7 @@ class OnStream : public comm::Communicator {
   int size() const override { return host_->size(); }
   comm::Ticket start(const comm::Operation& operation) override {
     check(operation.stream && operation.stream == queue_of_thread, "a communication names the queue that runs it");
-    const CollectiveTraits& traits = traits_of(operation.kind);
-    check(!traits.joins || operation.outer == 1 || bits_of(operation.dtype) % 8 != 0,
-          "a communication's blocks are contiguous");
+    check(operation.outer == 1 || bits_of(operation.dtype) % 8 != 0, "a communication's blocks are contiguous");
     comm::Operation real = operation;
     real.in = addresses().real(operation.in);
     real.out = addresses().real(operation.out);

@@ -18,6 +18,16 @@ size_t aligned(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+/// Elements of the tensor that members' blocks make up.
+int64_t whole_count(const comm::Operation& part) {
+  return part.outer * comm::sum_of(part.counts) * part.inner;
+}
+
+/// Whether this member has the whole tensor, and not its block only.
+bool has_whole(const NodeCommunication& part) {
+  return traits_of(part.operation().kind).root == RootRole::none || part.member() == part.operation().root;
+}
+
 /// Parts [first, end) of a bucket as one operation.
 class Joined {
  public:
@@ -27,6 +37,7 @@ class Joined {
     operation_.kind = like.kind;
     operation_.dtype = like.dtype;
     operation_.reduction = like.reduction;
+    operation_.root = like.root;
     operation_.label = label;
     element_ = bind::element_bytes(like.dtype);
     switch (traits_of(like.kind).block) {
@@ -53,13 +64,18 @@ class Joined {
   size_t first() const { return first_; }
   size_t end() const { return end_; }
 
+  /// What this member gives, if it gives anything.
   void pack(device::Queue& queue, const kernels::KernelArgs& args, std::byte* scratch) const {
     for (const Piece& piece : given_)
       queue.copy_box(scratch + piece.skip, piece.dense, args.inputs[piece.part], piece.box, element_);
   }
+  /// What it gets; what only the root gets is zeros elsewhere.
   void unpack(device::Queue& queue, const kernels::KernelArgs& args, const std::byte* scratch) const {
     for (const Piece& piece : taken_)
       queue.copy_box(args.outputs[piece.part], piece.box, scratch + piece.skip, piece.dense, element_);
+    if (traits_of(operation_.kind).root != RootRole::gets || has_whole(*parts_[first_])) return;
+    for (size_t i = first_; i < end_; ++i)
+      queue.clear(args.outputs[i], static_cast<size_t>(whole_count(parts_[i]->operation())) * element_);
   }
   comm::Operation with_buffers(std::byte* scratch, void* stream) const {
     comm::Operation operation = operation_;
@@ -97,21 +113,22 @@ class Joined {
     return at;
   }
 
-  // All members' blocks of whole tensors, member by member. Returns their end.
+  // All members' blocks of whole tensors, member by member, where this member has these tensors. Returns their end.
   size_t place_blocks(std::vector<Piece>& into, size_t at) {
     const size_t members = parts_[first_]->operation().counts.size();
     std::vector<int64_t> before(end_ - first_, 0), wholes;
     for (size_t i = first_; i < end_; ++i) wholes.push_back(comm::sum_of(parts_[i]->operation().counts));
     for (size_t member = 0; member < members; ++member) {
-      const size_t begin = at;
+      int64_t& count = counts_.emplace_back(0);
       for (size_t i = first_; i < end_; ++i) {
         const comm::Operation& part = parts_[i]->operation();
         const int64_t whole = wholes[i - first_], block = part.counts[member];
-        add(into, i, Box{{part.outer, whole, part.inner}, {0, before[i - first_], 0}, {part.outer, block, part.inner}},
-            at);
+        count += part.outer * block * part.inner;
+        if (has_whole(*parts_[i]))
+          add(into, i,
+              Box{{part.outer, whole, part.inner}, {0, before[i - first_], 0}, {part.outer, block, part.inner}}, at);
         before[i - first_] += block;
       }
-      counts_.push_back(static_cast<int64_t>((at - begin) / element_));
     }
     return at;
   }
@@ -127,12 +144,12 @@ class Joined {
 /// Joined::bytes() of all parts, without a list of all members' pieces.
 size_t joined_bytes(const Parts& parts) {
   const comm::Operation& like = parts.front()->operation();
-  int64_t own = 0, whole = 0;  // elements: of this member, and of all members' blocks
+  int64_t own = 0, whole = 0;  // elements: of this member's blocks, and of all members' blocks if it has them
   for (const auto& each : parts) {
     const comm::Operation& part = each->operation();
     const int64_t rows = part.counts.empty() ? 0 : part.counts[static_cast<size_t>(each->member())];
     own += part.counts.empty() ? part.count : part.outer * rows * part.inner;
-    whole += part.outer * comm::sum_of(part.counts) * part.inner;
+    if (has_whole(*each)) whole += whole_count(part);
   }
   const size_t element = bind::element_bytes(like.dtype);
   const size_t own_bytes = static_cast<size_t>(own) * element, whole_bytes = static_cast<size_t>(whole) * element;
@@ -148,9 +165,9 @@ size_t joined_bytes(const Parts& parts) {
 
 /// Whether a member's block is more than one piece of the whole. Elements of less than a byte stay as they are.
 bool has_strided_blocks(const comm::Operation& operation) {
-  const CollectiveTraits& traits = traits_of(operation.kind);
-  return traits.joins && traits.block != BlockSide::none && operation.outer != 1 &&
-         bind::element_bytes(operation.dtype) > 0;
+  const BlockSide block = traits_of(operation.kind).block;
+  const bool has_blocks = block == BlockSide::operand || block == BlockSide::result;
+  return has_blocks && operation.outer != 1 && bind::element_bytes(operation.dtype) > 0;
 }
 
 class Bucket : public bind::Communication {

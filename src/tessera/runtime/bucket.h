@@ -16,7 +16,8 @@ namespace tessera::runtime {
 /// they start as several operations, for which it can.
 ///
 /// A device's communicator takes blocks that are contiguous. So on a device with memory of its own, a single collective
-/// whose blocks are strided (an all_gather along another dimension than the first) travels in the same way.
+/// whose blocks are strided (an all_gather, or a gather to one rank, along another dimension than the first) travels in
+/// the same way.
 std::unique_ptr<bind::Communication> prepare_collectives(const std::vector<const Node*>& nodes, RankState& rank,
                                                          const SymbolLookup& symbols, bind::StepInfo& info);
 
