@@ -19,8 +19,8 @@ struct Launch {
   std::string engine;  ///< one of engines(); it carries the bytes
   int rank = 0;
   int size = 1;            ///< ranks in all; 0: known once they are connected
-  int local_rank = 0;      ///< among the ranks on this machine
-  int local_size = 1;      ///< ranks on this machine
+  int local_rank = -1;     ///< among the ranks on this machine; -1: known once they are connected
+  int local_size = 0;      ///< ranks on this machine; 0: known once they are connected
   std::string rendezvous;  ///< where the ranks meet, in the engine's own words
 
   /// Reads from the environment to which launch this process belongs (tessera run --spawn, mpirun, srun or torchrun);

@@ -114,6 +114,20 @@ TEST_P(Launched, ranks_may_have_nothing_to_say) {
   EXPECT_EQ(ran.code, 0) << ran.err;
 }
 
+// Each rank has a device of its own, though the launcher numbers no ranks of a machine.
+TEST_P(Launched, ranks_find_their_number_on_the_machine) {
+  put(file("rank.sh"),
+      "unset LOCAL_RANK LOCAL_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK OMPI_COMM_WORLD_LOCAL_SIZE\nexec " + kBinary +
+          " run " + mlp_ + " --mesh tp=2 --threads 1 --device $1\n");
+  const auto on = [&](const std::string& device) {
+    return run_command(GetParam().start(2, "sh " + file("rank.sh") + " " + device), folder_);
+  };
+  EXPECT_EQ(on("simulated:2x1G").code, 0);
+  const Ran refused = on("simulated:1x1G");
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("'simulated:1x1G' is a machine with 1 device, but its rank 1 (from 0)"));
+}
+
 TEST_P(Launched, says_once_that_the_mesh_is_of_another_size) {
   const Ran ran = run(2, "run " + mlp_ + " --mesh tp=3");
   EXPECT_EQ(ran.code, 2);

@@ -75,6 +75,8 @@ TEST(Launched, torchrun_says_where_gloo_meets) {
   EXPECT_EQ(launch.engine, Engine::gloo);
   EXPECT_EQ(launch.rank, 3);
   EXPECT_EQ(launch.size, 4);
+  EXPECT_EQ(launch.local_rank, 1);
+  EXPECT_EQ(launch_of(without(kTorchrun, "LOCAL_RANK")).local_rank, -1) << "unknown, as where it is set by hand";
   EXPECT_EQ(launch.address, "10.0.0.1");
   EXPECT_EQ(launch.port, 29500);
 }

@@ -78,11 +78,12 @@ std::optional<int> LaunchOptions::begin(Console& console, int threads, const std
     if (!spawned.note.empty()) std::fprintf(stderr, "tessera: %s\n", spawned.note.c_str());
     return spawned.code;
   }
-  const int cores = machine().cores, each = threads > 0 ? threads : std::max(1, cores / launch->local_size);
-  console.connection = Connection::make(*launch, {.timeout = waits(),
-                                                  .join_timeout = joins(),
-                                                  .spin = each * launch->local_size <= cores,
-                                                  .share_memory = share_memory});
+  const int here =
+      std::max(1, launch->local_size > 0 ? launch->local_size : launch->size);  // at most, if not known yet
+  const int cores = machine().cores, each = threads > 0 ? threads : std::max(1, cores / here);
+  console.connection = Connection::make(
+      *launch,
+      {.timeout = waits(), .join_timeout = joins(), .spin = each * here <= cores, .share_memory = share_memory});
   console.connection->require_same("the command", command);
   // Launchers end the other ranks when one has died.
   say_when_interrupted([connection = std::weak_ptr<Connection>(console.connection),

@@ -76,7 +76,7 @@ std::optional<Launched> from_open_mpi(const Variables& variables) {
   const std::string rank = "OMPI_COMM_WORLD_RANK", size = "OMPI_COMM_WORLD_SIZE";
   if (!reader.has(rank) && !reader.has(size)) return std::nullopt;
   Launched launch = reader.launch(Engine::mpi, rank, size);
-  launch.local_rank = reader.number_or("OMPI_COMM_WORLD_LOCAL_RANK", 0);
+  launch.local_rank = reader.number_or("OMPI_COMM_WORLD_LOCAL_RANK", -1);
   launch.local_size = reader.number_or("OMPI_COMM_WORLD_LOCAL_SIZE", 0);
   return launch;
 }
@@ -85,7 +85,7 @@ std::optional<Launched> from_torchrun(const Variables& variables) {
   const Reader reader(variables, "torchrun");
   if (!reader.has("RANK") && !reader.has("WORLD_SIZE")) return std::nullopt;
   Launched launch = reader.launch(Engine::gloo, "RANK", "WORLD_SIZE");
-  launch.local_rank = reader.number_or("LOCAL_RANK", 0);
+  launch.local_rank = reader.number_or("LOCAL_RANK", -1);
   launch.local_size = reader.number_or("LOCAL_WORLD_SIZE", 0);
   launch.address = reader.needed("MASTER_ADDR", "RANK");
   launch.port = reader.port("MASTER_PORT", "RANK");
@@ -123,7 +123,7 @@ std::optional<Launched> from_slurm(const Variables& variables) {
   reader.needed("SLURM_PROCID", "SLURM_STEP_ID");
   Launched launch = reader.launch(Engine::gloo, "SLURM_PROCID",
                                   reader.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");
-  launch.local_rank = reader.number_or("SLURM_LOCALID", 0);
+  launch.local_rank = reader.number_or("SLURM_LOCALID", -1);
   launch.local_size = tasks_on(reader.number_or("SLURM_NODEID", 0), reader.text("SLURM_STEP_TASKS_PER_NODE"));
   launch.address = reader.text("MASTER_ADDR");
   const std::string nodes = reader.text("SLURM_STEP_NODELIST");

@@ -26,7 +26,7 @@ struct Launched {
   std::string launcher;             ///< "Open MPI", "PMIx", "Slurm", "torchrun"; empty: none
   int rank = 0;
   int size = 0;         ///< processes of the run; 0: not known before MPI has started
-  int local_rank = 0;   ///< among the processes of this machine
+  int local_rank = -1;  ///< among the processes of this machine; -1: unknown
   int local_size = 0;   ///< 0: unknown
   std::string address;  ///< for Gloo: where rank 0 serves the rendezvous
   int port = 0;

@@ -42,6 +42,15 @@ void say_the_same(comm::Communicator& everyone, const std::string& words) {
     std::rethrow_exception(error);
 }
 
+/// Fills in what the launcher has not said of the ranks on this machine. `hosts`: the machine of each rank.
+void complete_place(Launch& launch, const std::vector<int64_t>& hosts) {
+  const auto ranks_before = [&](int end) {
+    return static_cast<int>(std::count(hosts.begin(), hosts.begin() + end, hosts[static_cast<size_t>(launch.rank)]));
+  };
+  if (launch.local_rank < 0) launch.local_rank = ranks_before(launch.rank);
+  if (launch.local_size < 1) launch.local_size = ranks_before(launch.size);
+}
+
 }  // namespace
 
 Connection::Connection(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -75,8 +84,10 @@ std::shared_ptr<Connection> Connection::make(const Launch& launch, const Connect
     world = comm::share_memory_within_hosts(std::move(world), launch.rank, waits);
   Launch complete = launch;
   complete.size = world->size();
-  return std::shared_ptr<Connection>(
+  std::shared_ptr<Connection> connection(
       new Connection(std::make_unique<Impl>(Impl{complete, std::move(world), std::move(everyone)})));
+  complete_place(connection->impl_->launch, connection->from_all(comm::this_host()));
+  return connection;
 }
 
 const Launch& Connection::launch() const {

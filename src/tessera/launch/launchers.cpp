@@ -14,7 +14,7 @@ std::optional<Launch> find_launched(std::string_view engine) {
   launch.rank = found.rank;
   launch.size = found.size;
   launch.local_rank = found.local_rank;
-  launch.local_size = found.local_size > 0 ? found.local_size : std::max(1, found.size);
+  launch.local_size = found.local_size;
   if (found.engine == comm::Engine::gloo) launch.rendezvous = fmt::format("{}:{}", found.address, found.port);
   return launch;
 }

@@ -19,12 +19,13 @@ struct SizedRank {
             const Options& options)
       : state(programs->mesh(), rank, options.threads, states, device::make_device(options.device)),
         plan(state, programs, symbols, options.binding) {}
-  /// The same for a rank that will run the plan, beside what it holds of states already. Refuses any single tensor that
-  /// exceeds `limit`.
+  /// The same for a rank that will run the plan on its device, beside what it holds of states already. Refuses any
+  /// single tensor that exceeds `limit`.
   SizedRank(RankState& rank, const std::shared_ptr<const RankPrograms>& programs, const Symbols& symbols,
             const Options& options, const device::MemoryLimit& limit)
       : states(rank.states()),
-        state(programs->mesh(), rank.rank(), options.threads, states, device::make_device(options.device), &limit),
+        state(programs->mesh(), rank.rank(), options.threads, states,
+              device::make_device(options.device, rank.device().index()), &limit),
         plan(planned_for(state, rank), programs, symbols, options.binding) {}
 
   RankStates states;
