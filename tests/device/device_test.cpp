@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <future>
 #include <numeric>
 #include <stdexcept>
 #include <thread>
@@ -284,6 +285,41 @@ TEST_F(Simulated, communications_name_the_queue_that_runs_them) {
     else
       EXPECT_THROW(queue_->finish(), Error);
   }
+}
+
+TEST_F(Simulated, who_waits_for_a_queue_hears_of_other_things) {
+  std::promise<void> released;
+  queue_->call([&](const KernelArgs&) { released.get_future().wait(); }, {});
+  int looked = 0;
+  EXPECT_THROW(queue_->finish([&] {
+    if (++looked == 3) throw std::runtime_error("a peer is dead");
+  }),
+               std::runtime_error);
+  EXPECT_EQ(looked, 3);
+  released.set_value();
+  EXPECT_NO_THROW(queue_->finish()) << "the work went on";
+}
+
+TEST_F(Simulated, communications_end_when_they_are_abandoned) {
+  const auto world = comm::make_local_world(2, {});
+  const std::vector<int> members{0, 1};
+  const auto communicator = device_->communicator(world->join(0, members));
+  const Memory a = memory(4), b = memory(4);
+  queue_->call(
+      [&](const KernelArgs& args) {
+        communicator->run(
+            {.kind = comm::Kind::all_reduce, .in = a.get(), .out = b.get(), .count = 1, .stream = args.stream});
+      },
+      {});
+  world->abort(1, "it died");
+  int looked = 0;
+  EXPECT_THROW(queue_->finish([&] {
+    if (++looked == 3) throw std::runtime_error("a peer is dead");
+  }),
+               std::runtime_error)
+      << "the communication does not hear of it";
+  communicator->abandon();
+  EXPECT_THROW(queue_->finish(), Error);
 }
 
 TEST_F(Simulated, new_and_discarded_memory_is_poisoned) {

@@ -195,6 +195,26 @@ TEST(SimulatedDevice, holds_no_more_than_its_capacity) {
   expect_no_room(kTwoWeights, "300K", "with the device's copy of 'w' of 256.0 KiB");
 }
 
+// Rank 1 fails; rank 0's device waits for it in a sum.
+TEST(SimulatedDevice, ends_when_a_peer_fails) {
+  constexpr std::string_view kSums =
+      "m (int64[2] i) => (float y) <float[4] w> {\n"
+      "  g = Gather (w, i)\n"
+      "  y = ReduceSum <keepdims = 0> (g)\n"
+      "}\n";
+  Executor run = on_device("simulated", kSums, "x=2", {{"i", "[x]"}});
+  const auto at = [](int64_t last) { return Tensor::of<int64_t>(DType::int64, {2}, {0, last}); };
+  for (int round = 0; round < 2; ++round) {
+    try {
+      run.run({{"i", at(99)}});
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("99"));
+    }
+    EXPECT_NO_THROW(run.run({{"i", at(3)}})) << "the next run is as new";
+  }
+}
+
 TEST(SimulatedDevice, refuses_strings) {
   constexpr std::string_view kWords = "m (string[b] x) => (string[b] y) {\n  y = Identity (x)\n}\n";
   Executor run = on_device("simulated", kWords, "");

@@ -77,6 +77,10 @@ class Communicator {
   /// in the buffer nor on how many others are with it. Reductions may be joined if so. Members answer alike.
   virtual bool reduces_by_element(const Operation& operation) const = 0;
 
+  /// Ends what is under way, now and later, with an error. For operations that a device runs and that do not hear of
+  /// the end of the run by themselves; others do nothing here. Any thread may call it.
+  virtual void abandon() {}
+
   void run(const Operation& operation) { wait(start(operation)); }
 };
 

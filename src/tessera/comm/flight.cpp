@@ -65,6 +65,8 @@ class Recorded : public Communicator {
     if (entry && entry->finished == 0) entry->finished = steady_nanoseconds();
   }
 
+  void abandon() override { inner_->abandon(); }
+
  private:
   struct UnderWay {
     Ticket ticket;

@@ -32,7 +32,7 @@ class CpuQueue : public Queue {
     if (working_on_) working_on_->store(step, std::memory_order_release);
   }
   void note_time(std::chrono::steady_clock::time_point& time) override { time = std::chrono::steady_clock::now(); }
-  void finish() override {}
+  void finish(const std::function<void()>&) override {}
   void settle() noexcept override {}
 
  private:

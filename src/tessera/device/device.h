@@ -74,8 +74,13 @@ class Queue {
   /// Writes the time at which the work so far has ended, before finish() returns.
   virtual void note_time(std::chrono::steady_clock::time_point& time) = 0;
 
-  /// Blocks until all work has ended. Throws what a piece of it has thrown; then the queue is as new.
-  virtual void finish() = 0;
+  /// Blocks until all work has ended. Throws what a piece of it has thrown; then the queue is as new. While it waits,
+  /// it calls `look` every few milliseconds. What that throws ends the wait, and the work goes on: a communication may
+  /// wait for a dead peer for ever.
+  virtual void finish(const std::function<void()>& look) = 0;
+  void finish() {
+    finish([] {});
+  }
   /// finish(), but drops the failure.
   virtual void settle() noexcept = 0;
 };
@@ -111,7 +116,8 @@ class Device {
   virtual std::unique_ptr<Queue> make_queue(int threads, std::atomic<const char*>* working_on) = 0;
 
   /// The rank's membership of a group, for operations on the device's memory, which a queue runs and which name its
-  /// handle (comm::Operation::stream). `host`: the same for the host's memory, over which members find each other.
+  /// handle (comm::Operation::stream). If peers die, its operations may wait until Communicator::abandon() ends them.
+  /// `host`: the same for the host's memory, over which members find each other.
   virtual std::unique_ptr<comm::Communicator> communicator(std::unique_ptr<comm::Communicator> host) = 0;
 
   virtual const kernels::Library& kernels() const = 0;
@@ -131,7 +137,8 @@ std::shared_ptr<Device> make_device(std::string_view name, int local_rank = 0);
 std::shared_ptr<Device> make_cpu();
 /// A CPU that pretends to be an accelerator, for tests: it computes on threads of its own, behind the host's back, and
 /// its memory faults if the host touches it. New and discarded memory is full of 0xFF bytes (NaN, -1), and work on an
-/// address that is not the device's fails; so does a communication without the handle of its queue.
+/// address that is not the device's fails; so does a communication without the handle of its queue. A communication
+/// whose peer has died ends only when it is abandoned.
 std::shared_ptr<Device> make_simulated(int index = 0, std::optional<size_t> capacity = std::nullopt);
 
 }  // namespace tessera::device

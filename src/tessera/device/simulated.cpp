@@ -19,6 +19,7 @@ namespace {
 
 constexpr int kPoison = 0xFF;
 constexpr size_t kPage = 4096;
+constexpr std::chrono::milliseconds kLook{5};
 
 /// The device's addresses: pages that nobody may touch, each range standing for memory of the host.
 class AddressSpace {
@@ -106,13 +107,31 @@ class OnStream : public comm::Communicator {
     return host_->start(real);
   }
   bool test(comm::Ticket ticket) override { return host_->test(ticket); }
-  void wait(comm::Ticket ticket) override { host_->wait(ticket); }
+  void wait(comm::Ticket ticket) override {
+    try {
+      host_->wait(ticket);
+    } catch (...) {  // on a stream, it would not hear of this
+      std::unique_lock lock(mutex_);
+      abandoning_.wait(lock, [this] { return abandoned_; });
+      throw;
+    }
+  }
+  void abandon() override {
+    {
+      const std::lock_guard lock(mutex_);
+      abandoned_ = true;
+    }
+    abandoning_.notify_all();
+  }
   bool reduces_by_element(const comm::Operation& operation) const override {
     return host_->reduces_by_element(operation);
   }
 
  private:
   std::unique_ptr<comm::Communicator> host_;
+  std::mutex mutex_;
+  std::condition_variable abandoning_;
+  bool abandoned_ = false;
 };
 
 class SimulatedQueue : public Queue {
@@ -188,10 +207,20 @@ class SimulatedQueue : public Queue {
     enqueue([&time] { time = std::chrono::steady_clock::now(); });
   }
 
-  void finish() override {
-    if (std::exception_ptr failed = end_all()) std::rethrow_exception(failed);
+  void finish(const std::function<void()>& look) override {
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, kLook, [this] { return is_idle(); })) {
+      lock.unlock();
+      look();
+      lock.lock();
+    }
+    if (std::exception_ptr failed = std::exchange(failure_, nullptr)) std::rethrow_exception(failed);
   }
-  void settle() noexcept override { (void)end_all(); }
+  void settle() noexcept override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return is_idle(); });
+    failure_ = nullptr;
+  }
 
  private:
   struct Arguments {
@@ -224,11 +253,7 @@ class SimulatedQueue : public Queue {
     changed_.notify_all();
   }
 
-  std::exception_ptr end_all() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return work_.empty() && !busy_; });
-    return std::exchange(failure_, nullptr);
-  }
+  bool is_idle() const { return work_.empty() && !busy_; }
 
   void loop(int threads) {
     omp_set_num_threads(threads);

@@ -62,6 +62,14 @@ std::unique_ptr<comm::Communicator> Communicators::join(const std::vector<int>& 
   return comm::recorded(made(world_->join(rank_, members)), flight(), axes, members);
 }
 
+void Communicators::require_going_on() const {
+  if (const auto end = world_ ? world_->end() : std::nullopt) throw Error(end->kind, "comm", end->reason);
+}
+
+void Communicators::abandon() {
+  for (const auto& [axes, communicator] : by_axes_) communicator->abandon();
+}
+
 comm::Flight& Communicators::flight() {
   comm::Flight* own = world_ ? world_->flight(rank_) : nullptr;
   check(own != nullptr, "a world keeps the notes of its local ranks");

@@ -34,6 +34,11 @@ class Communicators {
   /// processes wait for each other there, so all ranks do this before they run, in one order.
   void join_groups(const RankPrograms& programs);
 
+  /// Throws the reason if the run has ended: a peer has failed or died.
+  void require_going_on() const;
+  /// Ends the communications of the program that are under way on the device.
+  void abandon();
+
   /// Where this rank notes what it does.
   comm::Flight& flight();
   /// To be called as the rank begins a communication of the program; TESSERA_FAULT may want it to fail (comm/fault.h).

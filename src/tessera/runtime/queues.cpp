@@ -12,10 +12,11 @@ device::Queue& Queues::of(bind::QueueKind kind) {
 // A failure of one queue fails the other as soon as it waits for it, so that the computing queue knows first.
 void Queues::finish() {
   for (auto& queue : queues_)
-    if (queue) queue->finish();
+    if (queue) queue->finish([this] { communicators_.require_going_on(); });
 }
 
 void Queues::settle() noexcept {
+  communicators_.abandon();
   for (auto& queue : queues_)
     if (queue) queue->settle();
 }

@@ -16,9 +16,10 @@ class Queues {
       : device_(device), threads_(threads), communicators_(communicators) {}
 
   device::Queue& of(bind::QueueKind kind);
-  /// Blocks until the device has done all that was enqueued; throws the first failure.
+  /// Blocks until the device has done all that was enqueued. Throws the first failure, and the reason if the run has
+  /// ended meanwhile.
   void finish();
-  /// The same after a failed run; drops failures.
+  /// After a failed run: ends the communications that are under way, and drops failures.
   void settle() noexcept;
   /// Ends the queues: others take their place, which note what they do in another world.
   void reset();
