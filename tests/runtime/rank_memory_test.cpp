@@ -42,7 +42,7 @@ TEST(RankMemory, reads_numbers_through_the_same_staging_memory) {
   const auto world = comm::make_local_world(1);
   device::MemoryLimit limit(0);
   RankStates states;
-  RankState rank(Mesh(), 0, 1, limit, states, device, std::make_shared<WeightStore>());
+  RankState rank(Mesh(), 0, 1, limit, states, device, std::make_shared<SharedWeights>());
   rank.connect(world.get());
   RankMemory& memory = rank.memory();
   const device::Memory numbers = memory.allocate(2 * sizeof(int64_t), "numbers");

@@ -9,7 +9,7 @@
 namespace tessera::runtime {
 
 RankState::RankState(const Mesh& mesh, int rank, int threads, device::MemoryLimit& limit, RankStates& states,
-                     std::shared_ptr<device::Device> device, std::shared_ptr<WeightStore> store)
+                     std::shared_ptr<device::Device> device, std::shared_ptr<SharedWeights> store)
     : mesh_(mesh),
       rank_(rank),
       threads_(threads),
@@ -29,7 +29,7 @@ RankState::RankState(const Mesh& mesh, int rank, int threads, RankStates& states
       coordinates_(mesh.coordinates(rank)),
       communicators_(mesh, rank, device),
       memory_(std::make_unique<PlannedMemory>(device, limit)),
-      weights_(*this, std::make_shared<WeightStore>()),
+      weights_(*this, std::make_shared<SharedWeights>()),
       queues_(*device, threads, communicators_) {}
 
 RankState::RankState(RankState& other, RankStates& states)

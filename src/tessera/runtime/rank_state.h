@@ -10,8 +10,8 @@
 #include "tessera/runtime/queues.h"
 #include "tessera/runtime/rank_memory.h"
 #include "tessera/runtime/rank_programs.h"
-#include "tessera/runtime/rank_weights.h"
 #include "tessera/runtime/state_store.h"
+#include "tessera/runtime/weight_store.h"
 
 namespace tessera::runtime {
 
@@ -22,7 +22,7 @@ class RankState {
   /// A rank that runs. `limit`, which counts the memory of what it keeps, and `states`, the rank's, must outlive it.
   /// `store`: of the weights that ranks of this process share.
   RankState(const Mesh& mesh, int rank, int threads, device::MemoryLimit& limit, RankStates& states,
-            std::shared_ptr<device::Device> device, std::shared_ptr<WeightStore> store);
+            std::shared_ptr<device::Device> device, std::shared_ptr<SharedWeights> store);
   /// A rank that is only planned: it knows the bytes of all that it would keep. Refuses any single tensor that exceeds
   /// `limit`; null: none.
   RankState(const Mesh& mesh, int rank, int threads, RankStates& states,
@@ -48,8 +48,8 @@ class RankState {
   Queues& queues() { return queues_; }
   RankMemory& memory() { return *memory_; }
   const RankMemory& memory() const { return *memory_; }
-  RankWeights& weights() { return weights_; }
-  const RankWeights& weights() const { return weights_; }
+  WeightStore& weights() { return weights_; }
+  const WeightStore& weights() const { return weights_; }
   RankStates& states() const { return states_; }
 
   /// A constant of a program where the device's kernels can read it. The rank keeps one copy.
@@ -86,7 +86,7 @@ class RankState {
   std::map<const Value*, Tensor> constants_;  // copies of the device
   bind::KernelCache kernels_;
   bind::KernelCache* shared_kernels_ = nullptr;  // of the rank that will run
-  RankWeights weights_;
+  WeightStore weights_;
   Queues queues_;  // after the rest, since their work may use it
 };
 

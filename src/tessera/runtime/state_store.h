@@ -11,7 +11,7 @@
 
 #include "tessera/bind/state_slot.h"
 #include "tessera/mesh/mesh.h"
-#include "tessera/runtime/weight_store.h"
+#include "tessera/runtime/shared_weights.h"
 #include "tessera/runtime/whole_states.h"
 
 namespace tessera::runtime {
@@ -53,7 +53,7 @@ class StateStore {
   RankStates& of(int rank);
 
   /// The weights that never change, which ranks of this process share.
-  const std::shared_ptr<WeightStore>& weights() const { return weights_; }
+  const std::shared_ptr<SharedWeights>& weights() const { return weights_; }
 
   /// Held by whoever runs a program on these states: programs that share them take turns.
   std::mutex running;
@@ -69,7 +69,7 @@ class StateStore {
 
  private:
   std::map<int, RankStates> ranks_;
-  std::shared_ptr<WeightStore> weights_ = std::make_shared<WeightStore>();
+  std::shared_ptr<SharedWeights> weights_ = std::make_shared<SharedWeights>();
   std::optional<Mesh> mesh_;
   std::vector<int> here_;
   std::string device_;

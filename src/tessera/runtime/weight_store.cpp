@@ -1,52 +1,389 @@
 #include "tessera/runtime/weight_store.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/base/keep.h"
+#include "tessera/bind/rank.h"
+#include "tessera/io/mapped_file.h"
+#include "tessera/ir/aligned.h"
+#include "tessera/ir/hash.h"
+#include "tessera/ir/on_demand.h"
+#include "tessera/ir/pages.h"
+#include "tessera/mesh/byte_box.h"
+#include "tessera/runtime/init.h"
+#include "tessera/runtime/rank_state.h"
 
 namespace tessera::runtime {
+namespace {
 
-std::string WeightPart::str() const {
-  return fmt::format("{} {} {:x} {}", name, type, origin, where);
+std::optional<int64_t> no_symbols(std::string_view) {
+  return std::nullopt;
 }
 
-template <typename T>
-LoadingRoom::Scope WeightStore::turn(std::set<T>& taken, const T& what) {
-  room_.wait([&] { return !taken.contains(what); }, [&] { taken.insert(what); });
-  return {&taken, [this, what](std::set<T>* of) { room_.change([&] { of->erase(what); }); }};
+std::string text_of(const Box& box) {
+  return fmt::format("[{}] at [{}] of [{}]", fmt::join(box.extents, ","), fmt::join(box.offsets, ","),
+                     fmt::join(box.dims, ","));
 }
 
-LoadingRoom::Scope WeightStore::turn_of(const std::string& what) {
-  return turn(turns_, what);
+}  // namespace
+
+WeightStore::WeightStore(RankState& rank, std::shared_ptr<SharedWeights> store)
+    : rank_(rank), store_(std::move(store)) {}
+
+const WeightPart& WeightStore::part_of(const RankPrograms& programs, const Value* state) {
+  if (const auto known = parts_.find(state); known != parts_.end()) return known->second;
+  const spmd::Program& program = programs.of(rank_.rank());
+  if (program.derived.contains(state)) {
+    name_derived(programs);
+    return parts_.at(state);
+  }
+  WeightPart part{.name = state->name,
+                  .type = fmt::format("{} {}", name_of(state->dtype()), to_string(state->shape()))};
+  if (const Tensor* cut = programs.shard_of(rank_.rank(), state->name)) {
+    part.origin = origin_of(*cut);
+  } else {
+    part.origin = origin_of(program.initial.at(state));
+    const Sharding& sharding = program.placement(state).sharding;
+    if (!sharding.is_whole()) part.where = text_of(box_of(sharding, rank_.mesh(), rank_.coordinates(), no_symbols));
+  }
+  return parts_.emplace(state, std::move(part)).first->second;
 }
 
-Tensor WeightStore::get(const WeightForm& form, const std::function<Tensor()>& make) {
-  const auto alone = turn(being_made_, form);
-  if (Tensor there = find(form); there.owner) return there;
-  Tensor made = make();
-  put(form, made);
-  return made;
+void WeightStore::name_derived(const RankPrograms& programs) {
+  const auto numbers = derivations(programs.of(rank_.rank()), rank_.coordinates(), [&](const Value* state) {
+    Hash hash;
+    hash.add(part_of(programs, state).str());
+    return hash.value();
+  });
+  for (const auto& [state, number] : numbers)
+    parts_.emplace(state, WeightPart{.name = state->name, .where = fmt::format("made by {:016x}", number)});
 }
 
-Tensor WeightStore::find(const WeightForm& form) const {
-  const std::lock_guard lock(mutex_);
-  const auto known = entries_.find(form);
-  if (known == entries_.end()) return {};
-  Tensor tensor = known->second.tensor;
-  tensor.owner = known->second.owner.lock();
-  return tensor.owner ? tensor : Tensor();
+Dims WeightStore::dims_of(const Value* state) const {
+  Dims dims;
+  for (const Expr& extent : state->shape())
+    dims.push_back(bind_rank(extent, rank_.mesh(), rank_.coordinates()).evaluate(no_symbols));
+  return dims;
 }
 
-void WeightStore::put(const WeightForm& form, const Tensor& tensor) {
-  const std::lock_guard lock(mutex_);
-  Entry& entry = entries_[form];
-  entry = {tensor, tensor.owner};
-  entry.tensor.owner = nullptr;
+// Nullopt: the part must be copied, since it lies in pieces, its elements cannot be read in place, or are made.
+std::optional<Tensor> WeightStore::view(const RankPrograms& programs, const Value* state) const {
+  const Tensor* given = programs.shard_of(rank_.rank(), state->name);
+  const spmd::Program& program = programs.of(rank_.rank());
+  Tensor shard = given ? *given : program.initial.at(state);
+  if (maker_of(shard)) return std::nullopt;
+  const Sharding& sharding = program.placement(state).sharding;
+  if (!given && !sharding.is_whole()) {
+    const auto part = byte_box(box_of(sharding, program.mesh, rank_.coordinates(), no_symbols), shard.dtype);
+    if (!part)
+      fail("load", "'{}' has elements of {} bits and cannot be split within a byte; keep it whole", state->name,
+           bits_of(shard.dtype));
+    if (!part->box.contiguous()) return std::nullopt;
+    shard.dims = dims_of(state);
+    shard.bytes = static_cast<size_t>(part->box.count()) * part->unit;
+    if (shard.data) shard.data += static_cast<size_t>(part->box.first()) * part->unit;
+  }
+  return is_aligned(shard) ? std::optional(shard) : std::nullopt;
 }
 
-bool WeightStore::holds_any(const WeightPart& part) const {
-  const std::lock_guard lock(mutex_);
-  for (auto at = entries_.lower_bound({part, kPlainForm}); at != entries_.end() && at->first.part == part; ++at)
-    if (!at->second.owner.expired()) return true;
-  return false;
+void WeightStore::require_data(const RankPrograms& programs, const Value* state) const {
+  const Tensor* given = programs.shard_of(rank_.rank(), state->name);
+  const Tensor& data = given ? *given : programs.of(rank_.rank()).initial.at(state);
+  if (!data.data && data.bytes > 0 && !maker_of(data)) fail("load", "the data of '{}' is not there", state->name);
+}
+
+void WeightStore::copy_initial(const RankPrograms& programs, const Value* state, void* to) const {
+  require_data(programs, state);
+  if (const std::optional<Tensor> whole = view(programs, state)) {
+    if (whole->bytes > 0) std::memcpy(to, whole->data, whole->bytes);
+    return MappedFile::let_go(*whole, 0, whole->count());
+  }
+  const Tensor* given = programs.shard_of(rank_.rank(), state->name);
+  if (given) {
+    std::memcpy(to, given->data, given->bytes);
+    return MappedFile::let_go(*given, 0, given->count());
+  }
+  const spmd::Program& program = programs.of(rank_.rank());
+  const Tensor& whole = program.initial.at(state);
+  const Box box = box_of(program.placement(state).sharding, program.mesh, rank_.coordinates(), no_symbols);
+  if (const ElementMaker* maker = maker_of(whole)) {
+    // Each rank makes its own elements only.
+    auto* next = static_cast<std::byte*>(to);
+    for_each_piece(box, 1, [&](const Box& run) {
+      maker->make(run.first(), run.count(), next);
+      next += bytes_of(state->dtype(), run.count());
+    });
+  } else {
+    copy_from_whole(to, whole.data, *byte_box(box, whole.dtype));
+  }
+  if (box.count() == 0) return;
+  int64_t last = 0;
+  for (size_t d = 0; d < box.dims.size(); ++d) last = last * box.dims[d] + box.offsets[d] + box.extents[d] - 1;
+  MappedFile::let_go(whole, box.first(), last + 1 - box.first());
+}
+
+Tensor WeightStore::shared(const WeightForm& form, const std::function<Tensor()>& make) {
+  return rank_.device().uses_host_memory() ? store_->get(form, make) : make();
+}
+
+Tensor WeightStore::copied(const RankPrograms& programs, const Value* state, const WeightPart& part) {
+  return store_->get({part, kPlainForm}, [&] {
+    return rank_.memory().on_host(state->dtype(), dims_of(state), fmt::format("the shard of '{}'", state->name),
+                                  [&](void* to) { copy_initial(programs, state, to); });
+  });
+}
+
+const Tensor& WeightStore::shard(const RankPrograms& programs, const Value* state) {
+  if (rank_.device().uses_host_memory()) return host_shard(programs, state);
+  const WeightPart& part = part_of(programs, state);
+  if (auto known = resident_.find(part); known != resident_.end()) return known->second;
+  const bool only_for_this = !shards_.contains(part);
+  const Tensor plain = host_shard(programs, state);
+  Tensor copy = rank_.memory().resident(plain, state->name);
+  if (only_for_this) shards_.erase(part);
+  return resident_.emplace(part, std::move(copy)).first->second;
+}
+
+const Tensor& WeightStore::host_shard(const RankPrograms& programs, const Value* state) {
+  const WeightPart& part = part_of(programs, state);
+  if (auto known = shards_.find(part); known != shards_.end()) return known->second.tensor;
+  Shard shard;
+  if (programs.of(rank_.rank()).derived.contains(state)) {
+    shard.tensor = made(programs, state);
+  } else {
+    require_data(programs, state);
+    if (std::optional<Tensor> there = view(programs, state))
+      shard = {std::move(*there), true};
+    else
+      shard.tensor = copied(programs, state, part);
+  }
+  return shards_.emplace(part, std::move(shard)).first->second.tensor;
+}
+
+// Names what is packed with the weight, too.
+WeightForm WeightStore::form_of(const RankPrograms& programs, const bind::WeightToPack& wanted) {
+  WeightForm form{part_of(programs, wanted.weight), wanted.key};
+  for (const Value* beside : wanted.beside)
+    if (beside)
+      form.form +=
+          "; " + (beside->kind == ValueKind::constant ? fmt::format("{}", static_cast<const void*>(beside->data.data))
+                                                      : part_of(programs, beside).str());
+  return form;
+}
+
+std::unique_ptr<kernels::Kernel> WeightStore::packer(const bind::WeightToPack& wanted) const {
+  std::vector<kernels::TensorDesc> operands = {{wanted.weight->dtype(), wanted.dims}};
+  for (const Value* beside : wanted.beside)
+    operands.push_back(beside ? kernels::TensorDesc{beside->dtype(), dims_of(beside)} : kernels::TensorDesc());
+  return wanted.layout.prepare(operands, rank_.threads());
+}
+
+// What is held meanwhile: the packed form, and what it is packed from and in.
+size_t WeightStore::bytes_to_pack(const RankPrograms& programs, const bind::WeightToPack& wanted,
+                                  const kernels::Kernel& packer) {
+  size_t bytes = wanted.layout.bytes + packer.scratch_bytes() + bytes_to_copy(programs, wanted.weight);
+  for (const Value* beside : wanted.beside)
+    if (beside && beside->kind == ValueKind::state) bytes += bytes_to_copy(programs, beside);
+  return bytes;
+}
+
+// Those that only the packed form is made from, and that are not there yet.
+std::vector<WeightPart> WeightStore::spared_parts(const RankPrograms& programs,
+                                                  const std::vector<const Value*>& spared) {
+  std::vector<WeightPart> parts;
+  for (const Value* value : spared) {
+    if (value->kind != ValueKind::state || value->uses.size() != 1 || programs.of(rank_.rank()).derived.contains(value))
+      continue;
+    if (const WeightPart& own = part_of(programs, value); !is_kept(own)) parts.push_back(own);
+  }
+  return parts;
+}
+
+const Tensor& WeightStore::packed(const RankPrograms& programs, const bind::WeightToPack& wanted) {
+  const WeightForm form = form_of(programs, wanted);
+  if (const auto known = packed_.find(form); known != packed_.end()) return known->second;
+  const std::unique_ptr<kernels::Kernel> packer = this->packer(wanted);
+  const bool only_for_this = !is_kept(form.part);
+  const bool is_derived = programs.of(rank_.rank()).derived.contains(wanted.weight);
+  const size_t meanwhile = bytes_to_pack(programs, wanted, *packer);
+  note_packing(meanwhile);
+  const std::vector<WeightPart> spared = spared_parts(programs, wanted.spared);
+  std::shared_ptr<const void> reserved;
+  Tensor result{DType::uint8, {static_cast<int64_t>(wanted.layout.bytes)}, nullptr, nullptr, wanted.layout.bytes};
+  rank_.memory().use([&] {
+    result = shared(form, [&] {
+      reserved = rank_.memory().reserve(meanwhile);
+      return pack(programs, wanted, *packer);
+    });
+  });
+  const Tensor& kept = packed_.emplace(form, std::move(result)).first->second;
+  if (only_for_this) let_go_of_plain(form.part, is_derived, wanted.weight->uses.size() == 1);
+  for (const WeightPart& own : spared) {
+    resident_.erase(own);
+    shards_.erase(own);
+  }
+  return kept;
+}
+
+// Of a shard that is neither there nor a view.
+size_t WeightStore::bytes_to_copy(const RankPrograms& programs, const Value* state) {
+  const WeightPart& part = part_of(programs, state);
+  const bool is_there = is_kept(part) || programs.of(rank_.rank()).derived.contains(state) || view(programs, state);
+  return is_there ? 0 : bytes_of(state->dtype(), count_of(dims_of(state)));
+}
+
+// What init made may be wanted in another form, until all has been loaded.
+void WeightStore::let_go_of_plain(const WeightPart& part, bool is_derived, bool is_last) {
+  resident_.erase(part);
+  auto plain = shards_.extract(part);
+  if (!is_derived) {
+    if (plain && plain.mapped().is_view) MappedFile::let_go(plain.mapped().tensor, 0, plain.mapped().tensor.count());
+    return;
+  }
+  if (plain && !is_last) made_.emplace(part, std::move(plain.mapped().tensor));
+  if (is_last) made_.erase(part);
+}
+
+Tensor WeightStore::pack(const RankPrograms& programs, const bind::WeightToPack& wanted, kernels::Kernel& packer) {
+  const std::string& name = wanted.weight->name;
+  std::vector<Tensor> plain = {shard(programs, wanted.weight)};
+  plain.front().data += bytes_of(plain.front().dtype, wanted.begin);
+  for (const Value* beside : wanted.beside)
+    plain.push_back(!beside                               ? Tensor()
+                    : beside->kind == ValueKind::constant ? rank_.constant(beside)
+                                                          : shard(programs, beside));
+  const device::HostMemory pages = [](size_t size, const char* what) {
+    return std::shared_ptr<std::byte[]>(allocate_pages(size, what));
+  };
+  Tensor result{DType::uint8, {static_cast<int64_t>(wanted.layout.bytes)}, nullptr, nullptr, wanted.layout.bytes};
+  auto held = rank_.memory().hold(result.bytes, fmt::format("the packed form of '{}'", name));
+  const device::Memory packed = rank_.device().allocate(result.bytes, "a packed weight", pages);
+  result.owner = packed;
+  result.data = packed.get();
+  const size_t scratch_bytes = packer.scratch_bytes();
+  const auto meanwhile =
+      rank_.memory().hold(scratch_bytes, fmt::format("the scratch memory in which '{}' is packed", name));
+  const device::Memory scratch = rank_.device().allocate(scratch_bytes, "scratch memory", pages);
+  std::vector<const void*> in;
+  for (const Tensor& operand : plain) in.push_back(operand.data);
+  void* out = packed.get();
+  rank_.queues().of(bind::QueueKind::compute).run(packer, {in, std::span(&out, 1), scratch.get()});
+  rank_.queues().finish();
+  return device::MemoryLimit::released_with(std::move(result), std::move(held));
+}
+
+std::shared_ptr<const void> WeightStore::initialize(const RankPrograms& programs) {
+  std::vector<const Value*> missing;
+  for (const auto& [state, made] : programs.of(rank_.rank()).derived)
+    if (!initialized_.contains(part_of(programs, state))) missing.push_back(state);
+  if (!missing.empty()) make_once(programs, missing);
+  return {static_cast<const void*>(this), [this](const void*) { made_.clear(); }};
+}
+
+// What another rank has made, and maybe packed since, is found where it is asked for.
+void WeightStore::make_once(const RankPrograms& programs, const std::vector<const Value*>& derived) {
+  if (!rank_.device().uses_host_memory()) return make(programs, derived);
+  std::string names;
+  for (const Value* state : derived) names += part_of(programs, state).str() + "\n";
+  const auto turn = store_->turn_of(names);
+  const bool are_there = std::all_of(derived.begin(), derived.end(),
+                                     [&](const Value* state) { return store_->holds_any(part_of(programs, state)); });
+  if (!are_there) return make(programs, derived);
+  for (const Value* state : derived) initialized_.insert(part_of(programs, state));
+}
+
+void WeightStore::make(const RankPrograms& programs, const std::vector<const Value*>& derived) {
+  std::set<std::string> names;
+  for (const Value* state : derived) names.insert(state->name);
+  InitResults results = run_init(programs, rank_, names);
+  const LoadPeak now = held();
+  note_load_peak({now.bytes + results.peak.bytes, now.own + results.peak.own, now.between + results.peak.own});
+  for (const Value* state : derived) {
+    const WeightPart& part = part_of(programs, state);
+    initialized_.insert(part);
+    Tensor& made = made_[part] = std::move(results.values.at(state->name));
+    store_->put({part, kPlainForm}, made);
+  }
+}
+
+// What init made of it, which goes to who asks.
+Tensor WeightStore::made(const RankPrograms& programs, const Value* derived) {
+  const WeightPart& part = part_of(programs, derived);
+  if (!made_.contains(part)) {
+    if (Tensor there = store_->find({part, kPlainForm}); there.owner) return there;
+    make(programs, {derived});
+  }
+  return std::move(made_.extract(part).mapped());
+}
+
+// All that the rank holds now: the plain forms from which init's results will be packed, too.
+LoadPeak WeightStore::held() const {
+  size_t all = rank_.state_bytes(), views = 0;
+  for (const auto& [part, tensor] : made_) all += tensor.bytes;
+  for (const auto& [part, shard] : shards_)
+    if (shard.is_view) views += shard.tensor.bytes;
+  return {all, all - views, all - views};
+}
+
+void WeightStore::note_load_peak(const LoadPeak& peak) {
+  load_peak_.bytes = std::max(load_peak_.bytes, peak.bytes);
+  load_peak_.own = std::max(load_peak_.own, peak.own);
+  load_peak_.between = std::max(load_peak_.between, peak.between);
+}
+
+void WeightStore::note_packing(size_t bytes) {
+  const LoadPeak now = held();
+  note_load_peak({now.bytes + bytes, now.own + bytes, now.between});
+}
+
+void WeightStore::forget(const RankPrograms& programs) {
+  for (const auto& program : programs.programs)
+    for (const auto& value : program->graph->values()) parts_.erase(value.get());
+  std::set<WeightPart> used;
+  for (const auto& [state, part] : parts_) used.insert(part);
+  std::erase_if(shards_, [&](const auto& entry) { return !used.contains(entry.first); });
+  std::erase_if(resident_, [&](const auto& entry) { return !used.contains(entry.first); });
+  std::erase_if(packed_, [&](const auto& entry) { return !used.contains(entry.first.part); });
+  std::erase_if(initialized_, [&](const WeightPart& part) { return !used.contains(part); });
+}
+
+void WeightStore::abandon_memory() const {
+  keep_for_good(shards_);
+  keep_for_good(resident_);
+}
+
+size_t WeightStore::bytes() const {
+  size_t sum = 0;
+  for (const auto& [part, shard] : shards_) sum += shard.tensor.bytes;
+  for (const auto& [part, tensor] : resident_) sum += tensor.bytes;
+  for (const auto& [form, tensor] : packed_) sum += tensor.bytes;
+  return sum;
+}
+
+std::map<WeightForm, size_t> WeightStore::own_bytes() const {
+  std::map<WeightForm, size_t> own;
+  for (const auto& [part, shard] : shards_)
+    if (!shard.is_view) own[{part, kPlainForm}] = shard.tensor.bytes;
+  for (const auto& [part, tensor] : resident_) own[{part, "on the device"}] = tensor.bytes;
+  for (const auto& [form, tensor] : packed_) own[form] = tensor.bytes;
+  return own;
+}
+
+std::map<WeightForm, size_t> WeightStore::own_bytes_like(const std::map<WeightForm, size_t>& other,
+                                                         const RankPrograms& programs) {
+  std::map<WeightForm, size_t> own;
+  for (const auto& [like, bytes] : other) {
+    WeightForm form = like;
+    if (const Value* state = programs.of(rank_.rank()).graph->find(form.part.name))
+      form.part = part_of(programs, state);
+    own[std::move(form)] += bytes;
+  }
+  return own;
 }
 
 }  // namespace tessera::runtime

@@ -1,72 +1,108 @@
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
-#include "tessera/ir/tensor.h"
-#include "tessera/runtime/loading_room.h"
+#include "tessera/bind/rank.h"
+#include "tessera/ir/graph.h"
+#include "tessera/kernels/kernel.h"
+#include "tessera/runtime/rank_programs.h"
+#include "tessera/runtime/shared_weights.h"
 
 namespace tessera::runtime {
 
-/// A part of a state that never changes. Programs and ranks that want the same bytes name them alike.
-struct WeightPart {
-  std::string name;     ///< of the state
-  std::string type;     ///< its dtype and the extents of the part
-  uint64_t origin = 0;  ///< of the state's data (origin_of)
-  std::string where;    ///< the part's place in the data; of a derived state: how init makes it
+class RankState;
 
-  auto operator<=>(const WeightPart&) const = default;
-  std::string str() const;
+/// The most bytes that a rank holds while it loads.
+struct LoadPeak {
+  size_t bytes = 0;    ///< all
+  size_t own = 0;      ///< those that are not views of the model's data
+  size_t between = 0;  ///< of these, what it may hold while another rank packs a weight
 };
 
-/// A form in which kernels read the part: as it is, or packed.
-struct WeightForm {
-  WeightPart part;
-  std::string form;
-
-  auto operator<=>(const WeightForm&) const = default;
-};
-
-inline constexpr const char* kPlainForm = "";
-
-/// The weights of the ranks of one process: ranks that want the same bytes in the same form share them. It keeps no
-/// weight alive: ranks do. Thread-safe.
+/// The states of one rank that never change: its shards, packed forms of them, and what init makes of them. A state of
+/// two programs that is the same part of the same data is there once; ranks that need the same share it where kernels
+/// read the host's memory. Where nothing will run, weights are only sized. Used only from the rank's own thread.
 class WeightStore {
  public:
-  /// The tensor of this form, if some rank has it; else what `make` returns. Ranks that want one form wait for the
-  /// first of them, which makes it. If `make` throws, so does this call, and the next rank tries itself.
-  Tensor get(const WeightForm& form, const std::function<Tensor()>& make);
-  /// The same where nothing has to be made: a tensor without an owner if no rank has it.
-  Tensor find(const WeightForm& form) const;
-  /// Gives others a tensor that the caller keeps.
-  void put(const WeightForm& form, const Tensor& tensor);
-  /// Whether some rank has the part in any form.
-  bool holds_any(const WeightPart& part) const;
+  /// `rank` must outlive it. `store`: of all ranks that share.
+  WeightStore(RankState& rank, std::shared_ptr<SharedWeights> store);
 
-  /// Ranks whose inits make the same of the same data take turns, so that the later ones find what the first has made.
-  /// Waits for those before; the turn ends with the result.
-  [[nodiscard]] LoadingRoom::Scope turn_of(const std::string& what);
+  /// Runs the program's init (spmd/partition/init.h), unless that has been done for the same data. What it made and
+  /// nobody has asked for goes with the result; asked for later, it is made again.
+  [[nodiscard]] std::shared_ptr<const void> initialize(const RankPrograms& programs);
+  /// The rank's shard of a state of the program that it runs, where the device's kernels can read it.
+  const Tensor& shard(const RankPrograms& programs, const Value* state);
+  /// The same for the host: a part of the model's data where the shard lies in one piece there, else a copy; or what
+  /// init made.
+  const Tensor& host_shard(const RankPrograms& programs, const Value* state);
+  /// A packed form of a state, which is made once.
+  const Tensor& packed(const RankPrograms& programs, const bind::WeightToPack& wanted);
+  /// Writes the rank's part of a state's initial data.
+  void copy_initial(const RankPrograms& programs, const Value* state, void* to) const;
+  /// The extents of the rank's part of a state.
+  Dims dims_of(const Value* state) const;
 
-  /// Where ranks wait while they load.
-  LoadingRoom& room() { return room_; }
+  /// Drops what it keeps of these programs' states only.
+  void forget(const RankPrograms& programs);
+  /// To be called where values of programs may go, and others may lie where they lay.
+  void forget_values() { parts_.clear(); }
+  /// Leaves the shards in memory for good, for communications that were under way as a run failed.
+  void abandon_memory() const;
+
+  /// Bytes of shards and packed forms.
+  size_t bytes() const;
+  /// Bytes of these that are not views of the model's data, by what ranks share.
+  std::map<WeightForm, size_t> own_bytes() const;
+  /// Such bytes by the names that the parts have on this rank, where it runs the same program as the rank that has
+  /// `other`.
+  std::map<WeightForm, size_t> own_bytes_like(const std::map<WeightForm, size_t>& other, const RankPrograms& programs);
+  /// The most that the rank has held while weights were made or packed, or would have if no other rank had done it.
+  const LoadPeak& load_peak() const { return load_peak_; }
+  void note_load_peak(const LoadPeak& peak);
+  const std::shared_ptr<SharedWeights>& store() const { return store_; }
 
  private:
-  struct Entry {
-    Tensor tensor;  // without its owner
-    std::weak_ptr<const void> owner;
+  struct Shard {
+    Tensor tensor;
+    bool is_view = false;  ///< of the model's data, mostly pages of its file
   };
-  template <typename T>
-  LoadingRoom::Scope turn(std::set<T>& taken, const T& what);
 
-  mutable std::mutex mutex_;  // of the entries
-  std::map<WeightForm, Entry> entries_;
-  LoadingRoom room_;
-  std::set<WeightForm> being_made_;  // under the room's lock, as are turns_
-  std::set<std::string> turns_;
+  const WeightPart& part_of(const RankPrograms& programs, const Value* state);
+  void name_derived(const RankPrograms& programs);
+  void require_data(const RankPrograms& programs, const Value* state) const;
+  std::optional<Tensor> view(const RankPrograms& programs, const Value* state) const;
+  Tensor copied(const RankPrograms& programs, const Value* state, const WeightPart& part);
+  Tensor shared(const WeightForm& form, const std::function<Tensor()>& make);
+  void make_once(const RankPrograms& programs, const std::vector<const Value*>& derived);
+  void make(const RankPrograms& programs, const std::vector<const Value*>& derived);
+  Tensor made(const RankPrograms& programs, const Value* derived);
+
+  WeightForm form_of(const RankPrograms& programs, const bind::WeightToPack& wanted);
+  std::unique_ptr<kernels::Kernel> packer(const bind::WeightToPack& wanted) const;
+  size_t bytes_to_pack(const RankPrograms& programs, const bind::WeightToPack& wanted, const kernels::Kernel& packer);
+  std::vector<WeightPart> spared_parts(const RankPrograms& programs, const std::vector<const Value*>& spared);
+  Tensor pack(const RankPrograms& programs, const bind::WeightToPack& wanted, kernels::Kernel& packer);
+  bool is_kept(const WeightPart& part) const { return shards_.contains(part) || resident_.contains(part); }
+  void let_go_of_plain(const WeightPart& part, bool is_derived, bool is_last);
+
+  LoadPeak held() const;
+  void note_packing(size_t bytes);
+  size_t bytes_to_copy(const RankPrograms& programs, const Value* state);
+
+  RankState& rank_;
+  std::shared_ptr<SharedWeights> store_;
+  std::map<const Value*, WeightPart> parts_;
+  std::map<WeightPart, Shard> shards_;     // for the host
+  std::map<WeightPart, Tensor> resident_;  // copies of the device, where it has memory of its own
+  std::map<WeightForm, Tensor> packed_;
+  std::map<WeightPart, Tensor> made_;  // by init, and not asked for yet
+  std::set<WeightPart> initialized_;   // what init has made, now or before
+  LoadPeak load_peak_;
 };
 
 }  // namespace tessera::runtime

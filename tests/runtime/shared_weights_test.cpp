@@ -1,4 +1,4 @@
-#include "tessera/runtime/weight_store.h"
+#include "tessera/runtime/shared_weights.h"
 
 #include <gtest/gtest.h>
 
@@ -16,8 +16,8 @@ Tensor fours() {
   return Tensor::of<float>(DType::float32, {4}, {4, 4, 4, 4});
 }
 
-TEST(WeightStore, gives_all_who_ask_what_the_first_has_made) {
-  WeightStore store;
+TEST(SharedWeights, gives_all_who_ask_what_the_first_has_made) {
+  SharedWeights store;
   std::atomic<int> made = 0;
   std::vector<Tensor> held(8);
   std::vector<std::thread> ranks;
@@ -34,8 +34,8 @@ TEST(WeightStore, gives_all_who_ask_what_the_first_has_made) {
   for (const Tensor& tensor : held) EXPECT_EQ(tensor.data, held.front().data);
 }
 
-TEST(WeightStore, keeps_nothing_that_nobody_holds) {
-  WeightStore store;
+TEST(SharedWeights, keeps_nothing_that_nobody_holds) {
+  SharedWeights store;
   Tensor first = store.get(kPlain, fours);
   const std::weak_ptr<const void> memory = first.owner;
   EXPECT_TRUE(store.holds_any(kPlain.part));
@@ -47,8 +47,8 @@ TEST(WeightStore, keeps_nothing_that_nobody_holds) {
   EXPECT_EQ(store.get(kPlain, fours).count(), 4) << "and makes it again";
 }
 
-TEST(WeightStore, keeps_forms_and_parts_apart) {
-  WeightStore store;
+TEST(SharedWeights, keeps_forms_and_parts_apart) {
+  SharedWeights store;
   WeightForm packed = kPlain, other = kPlain;
   packed.form = "packed";
   other.part.where = "[2] at [2] of [4]";
@@ -58,8 +58,8 @@ TEST(WeightStore, keeps_forms_and_parts_apart) {
   EXPECT_EQ(store.find(other).owner, nullptr);
 }
 
-TEST(WeightStore, lets_the_next_one_try_where_one_has_failed) {
-  WeightStore store;
+TEST(SharedWeights, lets_the_next_one_try_where_one_has_failed) {
+  SharedWeights store;
   EXPECT_THROW(store.get(kPlain, []() -> Tensor { throw std::runtime_error("no room"); }), std::runtime_error);
   EXPECT_EQ(store.get(kPlain, fours).count(), 4);
 }
