@@ -62,9 +62,8 @@ void add_ranks(ProcessMemory& memory, const DryRun& run, const std::vector<int>&
       ProcessMemory::Need need = first;
       need.rank = rank;
       if (rank != alike.front() && !first.weights.empty()) {
-        RankStates none;
-        RankState state(run.programs->mesh(), rank, 1, none, device::make_device(run.options.device));
-        need.weights = state.weights().own_bytes_like(first.weights, *run.programs);
+        WeightNames names(run.programs->mesh(), rank);
+        need.weights = names.renamed(first.weights, *run.programs);
       }
       memory.add(need);
     }

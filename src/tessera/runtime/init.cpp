@@ -109,7 +109,7 @@ InitResults run_init(const RankPrograms& programs, RankState& rank, const std::s
   }
   const auto arena = rank.memory().hold_on_host(plan.arena_bytes(), "what is computed once, on the way");
   // Who waits for other ranks lets go of nothing meanwhile; who only computes will.
-  const auto paused = communicates(plan.machine()) ? rank.weights().store()->room().pause() : nullptr;
+  const auto paused = communicates(plan.machine()) ? rank.weights().shared()->room().pause() : nullptr;
   rank.memory().use([&] {
     try {
       plan.run({}, made);

@@ -9,15 +9,16 @@
 namespace tessera::runtime {
 
 RankState::RankState(const Mesh& mesh, int rank, int threads, device::MemoryLimit& limit, RankStates& states,
-                     std::shared_ptr<device::Device> device, std::shared_ptr<SharedWeights> store)
+                     std::shared_ptr<device::Device> device, std::shared_ptr<SharedWeights> shared)
     : mesh_(mesh),
       rank_(rank),
       threads_(threads),
       states_(states),
       coordinates_(mesh.coordinates(rank)),
+      initial_(mesh, rank),
       communicators_(mesh, rank, device),
-      memory_(std::make_unique<LimitedMemory>(device, limit, store->room(), communicators_, queues_)),
-      weights_(*this, std::move(store)),
+      memory_(std::make_unique<LimitedMemory>(device, limit, shared->room(), communicators_, queues_)),
+      weights_(*this, std::move(shared)),
       queues_(*device, threads, communicators_) {}
 
 RankState::RankState(const Mesh& mesh, int rank, int threads, RankStates& states,
@@ -27,6 +28,7 @@ RankState::RankState(const Mesh& mesh, int rank, int threads, RankStates& states
       threads_(threads),
       states_(states),
       coordinates_(mesh.coordinates(rank)),
+      initial_(mesh, rank),
       communicators_(mesh, rank, device),
       memory_(std::make_unique<PlannedMemory>(device, limit)),
       weights_(*this, std::make_shared<SharedWeights>()),
@@ -38,9 +40,10 @@ RankState::RankState(RankState& other, RankStates& states)
       threads_(other.threads_),
       states_(states),
       coordinates_(other.coordinates_),
+      initial_(mesh_, rank_),
       communicators_(mesh_, rank_, other.memory_->device()),
       memory_(other.memory_->another(communicators_, queues_)),
-      weights_(*this, other.weights_.store()),
+      weights_(*this, other.weights_.shared()),
       queues_(device(), threads_, communicators_) {
   connect(other.communicators_.world());
 }
@@ -64,7 +67,7 @@ StateSlot& RankState::slot(const RankPrograms& programs, const Value* state) {
   StateSlot slot{.name = placement.name,
                  .layout = sharding.is_whole() ? "whole" : sharding.str(mesh_),
                  .dtype = state->dtype(),
-                 .dims = weights_.dims_of(state)};
+                 .dims = initial_.dims_of(state)};
   if (StateSlot* known = states_.find(slot.name)) {
     if (known->dtype != slot.dtype || known->dims != slot.dims || known->layout != slot.layout)
       fail("state",
@@ -77,7 +80,7 @@ StateSlot& RankState::slot(const RankPrograms& programs, const Value* state) {
   slot.held.push_back(memory_->hold(slot.bytes, fmt::format("the state '{}'", slot.name)));
   slot.current = memory_->allocate(slot.bytes, "a state");
   if (slot.bytes > 0)
-    memory_->write(slot.current.get(), slot.bytes, [&](void* to) { weights_.copy_initial(programs, state, to); });
+    memory_->write(slot.current.get(), slot.bytes, [&](void* to) { initial_.copy(programs, state, to); });
   return states_.add(std::move(slot));
 }
 

@@ -20,9 +20,9 @@ namespace tessera::runtime {
 class RankState {
  public:
   /// A rank that runs. `limit`, which counts the memory of what it keeps, and `states`, the rank's, must outlive it.
-  /// `store`: of the weights that ranks of this process share.
+  /// `shared`: the weights of all ranks of this process.
   RankState(const Mesh& mesh, int rank, int threads, device::MemoryLimit& limit, RankStates& states,
-            std::shared_ptr<device::Device> device, std::shared_ptr<SharedWeights> store);
+            std::shared_ptr<device::Device> device, std::shared_ptr<SharedWeights> shared);
   /// A rank that is only planned: it knows the bytes of all that it would keep. Refuses any single tensor that exceeds
   /// `limit`; null: none.
   RankState(const Mesh& mesh, int rank, int threads, RankStates& states,
@@ -48,6 +48,7 @@ class RankState {
   Queues& queues() { return queues_; }
   RankMemory& memory() { return *memory_; }
   const RankMemory& memory() const { return *memory_; }
+  const InitialData& initial() const { return initial_; }
   WeightStore& weights() { return weights_; }
   const WeightStore& weights() const { return weights_; }
   RankStates& states() const { return states_; }
@@ -81,6 +82,7 @@ class RankState {
   int threads_;
   RankStates& states_;
   std::vector<int64_t> coordinates_;
+  InitialData initial_;
   Communicators communicators_;
   std::unique_ptr<RankMemory> memory_;
   std::map<const Value*, Tensor> constants_;  // copies of the device

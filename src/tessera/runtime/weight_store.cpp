@@ -1,146 +1,36 @@
 #include "tessera/runtime/weight_store.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/keep.h"
-#include "tessera/bind/rank.h"
 #include "tessera/io/mapped_file.h"
-#include "tessera/ir/aligned.h"
-#include "tessera/ir/hash.h"
-#include "tessera/ir/on_demand.h"
 #include "tessera/ir/pages.h"
-#include "tessera/mesh/byte_box.h"
 #include "tessera/runtime/init.h"
 #include "tessera/runtime/rank_state.h"
 
 namespace tessera::runtime {
-namespace {
+WeightStore::WeightStore(RankState& rank, std::shared_ptr<SharedWeights> shared)
+    : rank_(rank), shared_(std::move(shared)), names_(rank.mesh(), rank.rank()), initial_(rank.initial()) {}
 
-std::optional<int64_t> no_symbols(std::string_view) {
-  return std::nullopt;
-}
-
-std::string text_of(const Box& box) {
-  return fmt::format("[{}] at [{}] of [{}]", fmt::join(box.extents, ","), fmt::join(box.offsets, ","),
-                     fmt::join(box.dims, ","));
-}
-
-}  // namespace
-
-WeightStore::WeightStore(RankState& rank, std::shared_ptr<SharedWeights> store)
-    : rank_(rank), store_(std::move(store)) {}
-
-const WeightPart& WeightStore::part_of(const RankPrograms& programs, const Value* state) {
-  if (const auto known = parts_.find(state); known != parts_.end()) return known->second;
-  const spmd::Program& program = programs.of(rank_.rank());
-  if (program.derived.contains(state)) {
-    name_derived(programs);
-    return parts_.at(state);
-  }
-  WeightPart part{.name = state->name,
-                  .type = fmt::format("{} {}", name_of(state->dtype()), to_string(state->shape()))};
-  if (const Tensor* cut = programs.shard_of(rank_.rank(), state->name)) {
-    part.origin = origin_of(*cut);
-  } else {
-    part.origin = origin_of(program.initial.at(state));
-    const Sharding& sharding = program.placement(state).sharding;
-    if (!sharding.is_whole()) part.where = text_of(box_of(sharding, rank_.mesh(), rank_.coordinates(), no_symbols));
-  }
-  return parts_.emplace(state, std::move(part)).first->second;
-}
-
-void WeightStore::name_derived(const RankPrograms& programs) {
-  const auto numbers = derivations(programs.of(rank_.rank()), rank_.coordinates(), [&](const Value* state) {
-    Hash hash;
-    hash.add(part_of(programs, state).str());
-    return hash.value();
-  });
-  for (const auto& [state, number] : numbers)
-    parts_.emplace(state, WeightPart{.name = state->name, .where = fmt::format("made by {:016x}", number)});
-}
-
-Dims WeightStore::dims_of(const Value* state) const {
-  Dims dims;
-  for (const Expr& extent : state->shape())
-    dims.push_back(bind_rank(extent, rank_.mesh(), rank_.coordinates()).evaluate(no_symbols));
-  return dims;
-}
-
-// Nullopt: the part must be copied, since it lies in pieces, its elements cannot be read in place, or are made.
-std::optional<Tensor> WeightStore::view(const RankPrograms& programs, const Value* state) const {
-  const Tensor* given = programs.shard_of(rank_.rank(), state->name);
-  const spmd::Program& program = programs.of(rank_.rank());
-  Tensor shard = given ? *given : program.initial.at(state);
-  if (maker_of(shard)) return std::nullopt;
-  const Sharding& sharding = program.placement(state).sharding;
-  if (!given && !sharding.is_whole()) {
-    const auto part = byte_box(box_of(sharding, program.mesh, rank_.coordinates(), no_symbols), shard.dtype);
-    if (!part)
-      fail("load", "'{}' has elements of {} bits and cannot be split within a byte; keep it whole", state->name,
-           bits_of(shard.dtype));
-    if (!part->box.contiguous()) return std::nullopt;
-    shard.dims = dims_of(state);
-    shard.bytes = static_cast<size_t>(part->box.count()) * part->unit;
-    if (shard.data) shard.data += static_cast<size_t>(part->box.first()) * part->unit;
-  }
-  return is_aligned(shard) ? std::optional(shard) : std::nullopt;
-}
-
-void WeightStore::require_data(const RankPrograms& programs, const Value* state) const {
-  const Tensor* given = programs.shard_of(rank_.rank(), state->name);
-  const Tensor& data = given ? *given : programs.of(rank_.rank()).initial.at(state);
-  if (!data.data && data.bytes > 0 && !maker_of(data)) fail("load", "the data of '{}' is not there", state->name);
-}
-
-void WeightStore::copy_initial(const RankPrograms& programs, const Value* state, void* to) const {
-  require_data(programs, state);
-  if (const std::optional<Tensor> whole = view(programs, state)) {
-    if (whole->bytes > 0) std::memcpy(to, whole->data, whole->bytes);
-    return MappedFile::let_go(*whole, 0, whole->count());
-  }
-  const Tensor* given = programs.shard_of(rank_.rank(), state->name);
-  if (given) {
-    std::memcpy(to, given->data, given->bytes);
-    return MappedFile::let_go(*given, 0, given->count());
-  }
-  const spmd::Program& program = programs.of(rank_.rank());
-  const Tensor& whole = program.initial.at(state);
-  const Box box = box_of(program.placement(state).sharding, program.mesh, rank_.coordinates(), no_symbols);
-  if (const ElementMaker* maker = maker_of(whole)) {
-    // Each rank makes its own elements only.
-    auto* next = static_cast<std::byte*>(to);
-    for_each_piece(box, 1, [&](const Box& run) {
-      maker->make(run.first(), run.count(), next);
-      next += bytes_of(state->dtype(), run.count());
-    });
-  } else {
-    copy_from_whole(to, whole.data, *byte_box(box, whole.dtype));
-  }
-  if (box.count() == 0) return;
-  int64_t last = 0;
-  for (size_t d = 0; d < box.dims.size(); ++d) last = last * box.dims[d] + box.offsets[d] + box.extents[d] - 1;
-  MappedFile::let_go(whole, box.first(), last + 1 - box.first());
-}
-
-Tensor WeightStore::shared(const WeightForm& form, const std::function<Tensor()>& make) {
-  return rank_.device().uses_host_memory() ? store_->get(form, make) : make();
+Tensor WeightStore::made_once(const WeightForm& form, const std::function<Tensor()>& make) {
+  return rank_.device().uses_host_memory() ? shared_->get(form, make) : make();
 }
 
 Tensor WeightStore::copied(const RankPrograms& programs, const Value* state, const WeightPart& part) {
-  return store_->get({part, kPlainForm}, [&] {
-    return rank_.memory().on_host(state->dtype(), dims_of(state), fmt::format("the shard of '{}'", state->name),
-                                  [&](void* to) { copy_initial(programs, state, to); });
+  return shared_->get({part, kPlainForm}, [&] {
+    return rank_.memory().on_host(state->dtype(), initial_.dims_of(state),
+                                  fmt::format("the shard of '{}'", state->name),
+                                  [&](void* to) { initial_.copy(programs, state, to); });
   });
 }
 
 const Tensor& WeightStore::shard(const RankPrograms& programs, const Value* state) {
   if (rank_.device().uses_host_memory()) return host_shard(programs, state);
-  const WeightPart& part = part_of(programs, state);
+  const WeightPart& part = names_.part_of(programs, state);
   if (auto known = resident_.find(part); known != resident_.end()) return known->second;
   const bool only_for_this = !shards_.contains(part);
   const Tensor plain = host_shard(programs, state);
@@ -150,14 +40,14 @@ const Tensor& WeightStore::shard(const RankPrograms& programs, const Value* stat
 }
 
 const Tensor& WeightStore::host_shard(const RankPrograms& programs, const Value* state) {
-  const WeightPart& part = part_of(programs, state);
+  const WeightPart& part = names_.part_of(programs, state);
   if (auto known = shards_.find(part); known != shards_.end()) return known->second.tensor;
   Shard shard;
   if (programs.of(rank_.rank()).derived.contains(state)) {
     shard.tensor = made(programs, state);
   } else {
-    require_data(programs, state);
-    if (std::optional<Tensor> there = view(programs, state))
+    initial_.require(programs, state);
+    if (std::optional<Tensor> there = initial_.view(programs, state))
       shard = {std::move(*there), true};
     else
       shard.tensor = copied(programs, state, part);
@@ -165,21 +55,10 @@ const Tensor& WeightStore::host_shard(const RankPrograms& programs, const Value*
   return shards_.emplace(part, std::move(shard)).first->second.tensor;
 }
 
-// Names what is packed with the weight, too.
-WeightForm WeightStore::form_of(const RankPrograms& programs, const bind::WeightToPack& wanted) {
-  WeightForm form{part_of(programs, wanted.weight), wanted.key};
-  for (const Value* beside : wanted.beside)
-    if (beside)
-      form.form +=
-          "; " + (beside->kind == ValueKind::constant ? fmt::format("{}", static_cast<const void*>(beside->data.data))
-                                                      : part_of(programs, beside).str());
-  return form;
-}
-
 std::unique_ptr<kernels::Kernel> WeightStore::packer(const bind::WeightToPack& wanted) const {
   std::vector<kernels::TensorDesc> operands = {{wanted.weight->dtype(), wanted.dims}};
   for (const Value* beside : wanted.beside)
-    operands.push_back(beside ? kernels::TensorDesc{beside->dtype(), dims_of(beside)} : kernels::TensorDesc());
+    operands.push_back(beside ? kernels::TensorDesc{beside->dtype(), initial_.dims_of(beside)} : kernels::TensorDesc());
   return wanted.layout.prepare(operands, rank_.threads());
 }
 
@@ -199,13 +78,13 @@ std::vector<WeightPart> WeightStore::spared_parts(const RankPrograms& programs,
   for (const Value* value : spared) {
     if (value->kind != ValueKind::state || value->uses.size() != 1 || programs.of(rank_.rank()).derived.contains(value))
       continue;
-    if (const WeightPart& own = part_of(programs, value); !is_kept(own)) parts.push_back(own);
+    if (const WeightPart& own = names_.part_of(programs, value); !is_kept(own)) parts.push_back(own);
   }
   return parts;
 }
 
 const Tensor& WeightStore::packed(const RankPrograms& programs, const bind::WeightToPack& wanted) {
-  const WeightForm form = form_of(programs, wanted);
+  const WeightForm form = names_.form_of(programs, wanted);
   if (const auto known = packed_.find(form); known != packed_.end()) return known->second;
   const std::unique_ptr<kernels::Kernel> packer = this->packer(wanted);
   const bool only_for_this = !is_kept(form.part);
@@ -216,7 +95,7 @@ const Tensor& WeightStore::packed(const RankPrograms& programs, const bind::Weig
   std::shared_ptr<const void> reserved;
   Tensor result{DType::uint8, {static_cast<int64_t>(wanted.layout.bytes)}, nullptr, nullptr, wanted.layout.bytes};
   rank_.memory().use([&] {
-    result = shared(form, [&] {
+    result = made_once(form, [&] {
       reserved = rank_.memory().reserve(meanwhile);
       return pack(programs, wanted, *packer);
     });
@@ -232,9 +111,10 @@ const Tensor& WeightStore::packed(const RankPrograms& programs, const bind::Weig
 
 // Of a shard that is neither there nor a view.
 size_t WeightStore::bytes_to_copy(const RankPrograms& programs, const Value* state) {
-  const WeightPart& part = part_of(programs, state);
-  const bool is_there = is_kept(part) || programs.of(rank_.rank()).derived.contains(state) || view(programs, state);
-  return is_there ? 0 : bytes_of(state->dtype(), count_of(dims_of(state)));
+  const WeightPart& part = names_.part_of(programs, state);
+  const bool is_there =
+      is_kept(part) || programs.of(rank_.rank()).derived.contains(state) || initial_.view(programs, state);
+  return is_there ? 0 : bytes_of(state->dtype(), count_of(initial_.dims_of(state)));
 }
 
 // What init made may be wanted in another form, until all has been loaded.
@@ -280,7 +160,7 @@ Tensor WeightStore::pack(const RankPrograms& programs, const bind::WeightToPack&
 std::shared_ptr<const void> WeightStore::initialize(const RankPrograms& programs) {
   std::vector<const Value*> missing;
   for (const auto& [state, made] : programs.of(rank_.rank()).derived)
-    if (!initialized_.contains(part_of(programs, state))) missing.push_back(state);
+    if (!initialized_.contains(names_.part_of(programs, state))) missing.push_back(state);
   if (!missing.empty()) make_once(programs, missing);
   return {static_cast<const void*>(this), [this](const void*) { made_.clear(); }};
 }
@@ -289,12 +169,13 @@ std::shared_ptr<const void> WeightStore::initialize(const RankPrograms& programs
 void WeightStore::make_once(const RankPrograms& programs, const std::vector<const Value*>& derived) {
   if (!rank_.device().uses_host_memory()) return make(programs, derived);
   std::string names;
-  for (const Value* state : derived) names += part_of(programs, state).str() + "\n";
-  const auto turn = store_->turn_of(names);
-  const bool are_there = std::all_of(derived.begin(), derived.end(),
-                                     [&](const Value* state) { return store_->holds_any(part_of(programs, state)); });
+  for (const Value* state : derived) names += names_.part_of(programs, state).str() + "\n";
+  const auto turn = shared_->turn_of(names);
+  const bool are_there = std::all_of(derived.begin(), derived.end(), [&](const Value* state) {
+    return shared_->holds_any(names_.part_of(programs, state));
+  });
   if (!are_there) return make(programs, derived);
-  for (const Value* state : derived) initialized_.insert(part_of(programs, state));
+  for (const Value* state : derived) initialized_.insert(names_.part_of(programs, state));
 }
 
 void WeightStore::make(const RankPrograms& programs, const std::vector<const Value*>& derived) {
@@ -304,18 +185,18 @@ void WeightStore::make(const RankPrograms& programs, const std::vector<const Val
   const LoadPeak now = held();
   note_load_peak({now.bytes + results.peak.bytes, now.own + results.peak.own, now.between + results.peak.own});
   for (const Value* state : derived) {
-    const WeightPart& part = part_of(programs, state);
+    const WeightPart& part = names_.part_of(programs, state);
     initialized_.insert(part);
     Tensor& made = made_[part] = std::move(results.values.at(state->name));
-    store_->put({part, kPlainForm}, made);
+    shared_->put({part, kPlainForm}, made);
   }
 }
 
 // What init made of it, which goes to who asks.
 Tensor WeightStore::made(const RankPrograms& programs, const Value* derived) {
-  const WeightPart& part = part_of(programs, derived);
+  const WeightPart& part = names_.part_of(programs, derived);
   if (!made_.contains(part)) {
-    if (Tensor there = store_->find({part, kPlainForm}); there.owner) return there;
+    if (Tensor there = shared_->find({part, kPlainForm}); there.owner) return there;
     make(programs, {derived});
   }
   return std::move(made_.extract(part).mapped());
@@ -342,10 +223,7 @@ void WeightStore::note_packing(size_t bytes) {
 }
 
 void WeightStore::forget(const RankPrograms& programs) {
-  for (const auto& program : programs.programs)
-    for (const auto& value : program->graph->values()) parts_.erase(value.get());
-  std::set<WeightPart> used;
-  for (const auto& [state, part] : parts_) used.insert(part);
+  const std::set<WeightPart> used = names_.forget(programs);
   std::erase_if(shards_, [&](const auto& entry) { return !used.contains(entry.first); });
   std::erase_if(resident_, [&](const auto& entry) { return !used.contains(entry.first); });
   std::erase_if(packed_, [&](const auto& entry) { return !used.contains(entry.first.part); });
@@ -371,18 +249,6 @@ std::map<WeightForm, size_t> WeightStore::own_bytes() const {
     if (!shard.is_view) own[{part, kPlainForm}] = shard.tensor.bytes;
   for (const auto& [part, tensor] : resident_) own[{part, "on the device"}] = tensor.bytes;
   for (const auto& [form, tensor] : packed_) own[form] = tensor.bytes;
-  return own;
-}
-
-std::map<WeightForm, size_t> WeightStore::own_bytes_like(const std::map<WeightForm, size_t>& other,
-                                                         const RankPrograms& programs) {
-  std::map<WeightForm, size_t> own;
-  for (const auto& [like, bytes] : other) {
-    WeightForm form = like;
-    if (const Value* state = programs.of(rank_.rank()).graph->find(form.part.name))
-      form.part = part_of(programs, state);
-    own[std::move(form)] += bytes;
-  }
   return own;
 }
 

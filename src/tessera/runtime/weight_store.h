@@ -10,8 +10,8 @@
 #include "tessera/bind/rank.h"
 #include "tessera/ir/graph.h"
 #include "tessera/kernels/kernel.h"
-#include "tessera/runtime/rank_programs.h"
-#include "tessera/runtime/shared_weights.h"
+#include "tessera/runtime/initial_data.h"
+#include "tessera/runtime/weight_names.h"
 
 namespace tessera::runtime {
 
@@ -29,8 +29,8 @@ struct LoadPeak {
 /// read the host's memory. Where nothing will run, weights are only sized. Used only from the rank's own thread.
 class WeightStore {
  public:
-  /// `rank` must outlive it. `store`: of all ranks that share.
-  WeightStore(RankState& rank, std::shared_ptr<SharedWeights> store);
+  /// `rank` must outlive it. `shared`: of all ranks of the process.
+  WeightStore(RankState& rank, std::shared_ptr<SharedWeights> shared);
 
   /// Runs the program's init (spmd/partition/init.h), unless that has been done for the same data. What it made and
   /// nobody has asked for goes with the result; asked for later, it is made again.
@@ -42,15 +42,11 @@ class WeightStore {
   const Tensor& host_shard(const RankPrograms& programs, const Value* state);
   /// A packed form of a state, which is made once.
   const Tensor& packed(const RankPrograms& programs, const bind::WeightToPack& wanted);
-  /// Writes the rank's part of a state's initial data.
-  void copy_initial(const RankPrograms& programs, const Value* state, void* to) const;
-  /// The extents of the rank's part of a state.
-  Dims dims_of(const Value* state) const;
 
   /// Drops what it keeps of these programs' states only.
   void forget(const RankPrograms& programs);
-  /// To be called where values of programs may go, and others may lie where they lay.
-  void forget_values() { parts_.clear(); }
+  /// To be called where values of programs may go, and others may take their addresses.
+  void forget_values() { names_.forget_all(); }
   /// Leaves the shards in memory for good, for communications that were under way as a run failed.
   void abandon_memory() const;
 
@@ -58,13 +54,10 @@ class WeightStore {
   size_t bytes() const;
   /// Bytes of these that are not views of the model's data, by what ranks share.
   std::map<WeightForm, size_t> own_bytes() const;
-  /// Such bytes by the names that the parts have on this rank, where it runs the same program as the rank that has
-  /// `other`.
-  std::map<WeightForm, size_t> own_bytes_like(const std::map<WeightForm, size_t>& other, const RankPrograms& programs);
   /// The most that the rank has held while weights were made or packed, or would have if no other rank had done it.
   const LoadPeak& load_peak() const { return load_peak_; }
   void note_load_peak(const LoadPeak& peak);
-  const std::shared_ptr<SharedWeights>& store() const { return store_; }
+  const std::shared_ptr<SharedWeights>& shared() const { return shared_; }
 
  private:
   struct Shard {
@@ -72,17 +65,12 @@ class WeightStore {
     bool is_view = false;  ///< of the model's data, mostly pages of its file
   };
 
-  const WeightPart& part_of(const RankPrograms& programs, const Value* state);
-  void name_derived(const RankPrograms& programs);
-  void require_data(const RankPrograms& programs, const Value* state) const;
-  std::optional<Tensor> view(const RankPrograms& programs, const Value* state) const;
   Tensor copied(const RankPrograms& programs, const Value* state, const WeightPart& part);
-  Tensor shared(const WeightForm& form, const std::function<Tensor()>& make);
+  Tensor made_once(const WeightForm& form, const std::function<Tensor()>& make);
   void make_once(const RankPrograms& programs, const std::vector<const Value*>& derived);
   void make(const RankPrograms& programs, const std::vector<const Value*>& derived);
   Tensor made(const RankPrograms& programs, const Value* derived);
 
-  WeightForm form_of(const RankPrograms& programs, const bind::WeightToPack& wanted);
   std::unique_ptr<kernels::Kernel> packer(const bind::WeightToPack& wanted) const;
   size_t bytes_to_pack(const RankPrograms& programs, const bind::WeightToPack& wanted, const kernels::Kernel& packer);
   std::vector<WeightPart> spared_parts(const RankPrograms& programs, const std::vector<const Value*>& spared);
@@ -95,8 +83,9 @@ class WeightStore {
   size_t bytes_to_copy(const RankPrograms& programs, const Value* state);
 
   RankState& rank_;
-  std::shared_ptr<SharedWeights> store_;
-  std::map<const Value*, WeightPart> parts_;
+  std::shared_ptr<SharedWeights> shared_;
+  WeightNames names_;
+  const InitialData& initial_;
   std::map<WeightPart, Shard> shards_;     // for the host
   std::map<WeightPart, Tensor> resident_;  // copies of the device, where it has memory of its own
   std::map<WeightForm, Tensor> packed_;
