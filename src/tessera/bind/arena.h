@@ -4,11 +4,11 @@
 
 namespace tessera::bind {
 
-/// The buffers of a machine program, while it is made.
+/// Collects the buffers of a machine program while it is made.
 class Arena {
  public:
   Arena() = default;
-  /// The same buffers, for a binding that gives some of them other bytes.
+  /// Starts from these buffers, for a binding in which some have other sizes.
   explicit Arena(std::vector<Lifetime> buffers) : buffers_(std::move(buffers)) {}
 
   /// A new buffer, needed during these actions.
@@ -16,9 +16,9 @@ class Arena {
   Location add_place(size_t bytes, const Span& span, Occupant occupant);
   const Lifetime& operator[](size_t buffer) const { return buffers_[buffer]; }
   void resize(size_t buffer, size_t bytes) { buffers_[buffer].bytes = bytes; }
-  /// The buffer is needed up to this action, at least.
+  /// Keeps the buffer at least up to this action.
   void extend(size_t buffer, int action);
-  /// Both are needed as long as either.
+  /// Keeps both buffers for as long as either is needed.
   void live_together(size_t one, size_t other);
 
   const std::vector<Lifetime>& buffers() const { return buffers_; }
@@ -32,7 +32,7 @@ class Arena {
 /// Places the buffers in the arena, and staged copies in the staging memory.
 void place_buffers(MachineProgram& machine, std::vector<Lifetime> buffers);
 
-/// What is in the arena when most is, by name: for messages.
+/// The contents of the arena at its peak, by name: for messages.
 std::vector<device::NamedBytes> pieces_at_peak(const MachineProgram& machine);
 
 }  // namespace tessera::bind

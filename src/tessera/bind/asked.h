@@ -8,14 +8,14 @@
 
 namespace tessera::bind {
 
-/// Records which values each of a sequence of decisions asked for. If only some values change, only the decisions that
-/// asked for these can change.
+/// Records which values each decision of a sequence asked for. If some values change, only the decisions that asked for
+/// them can change.
 ///
 /// Example: decision 0 asks for the extents of x and y, decision 1 for those of y. If x changes, decision 0 must be
 /// made again; if y changes, both.
 class Asked {
  public:
-  /// `values`, with all requests noted from now on under the current decision. Both objects must outlive the result.
+  /// `values`, which notes each request under the current decision. Both objects must outlive the result.
   Bound noted(const Bound& values) {
     return {[this, &values](const Value* value) {
               note(value);

@@ -24,7 +24,7 @@ std::shared_ptr<const Grouping> groups_of(const Subject& subject, const Sizes& s
   return std::make_shared<const Grouping>(std::move(grouping));
 }
 
-// By group; null where it does not communicate.
+// For each group; null if it does not communicate.
 std::vector<PreparedCommunication> communications_of(Rank& rank, const std::vector<NodeGroup>& groups,
                                                      const Sizes& sizes) {
   std::vector<PreparedCommunication> all(groups.size());
@@ -46,8 +46,8 @@ void place_steps(const Subject& subject, const ResultSources& of, const std::vec
   for (const auto& [step, phase] : of.order.actions)
     if (phase != Phase::wait) place_step(of, step, *steps[step], arena);
   for (const Value* output : subject.graph().outputs) of.steps.places.locate(of.steps.values, output);
-  // Buffers that change places from iteration to iteration both live as long as either, also where a result after the
-  // loop has taken one of them over: its memory may be the other's by then.
+  // The two buffers of a carried value live equally long, even if a result after the loop has taken one of them over:
+  // by then, the result may be in the other one.
   for (const LoopPlan& loop : loops)
     for (const auto& [now, next] : loop.exchanged) arena.live_together(now, next);
   if (subject.options.keep_all)
@@ -65,7 +65,7 @@ std::vector<Expr> add_costs(const std::vector<NodeGroup>& groups, const Sizes& s
   return flops;
 }
 
-// What a binding for other sizes looks up.
+// What bindings for other sizes look up.
 Dependents dependents_of(const Subject& subject, const std::vector<NodeGroup>& groups, const Values& values,
                          const std::map<const Value*, std::vector<int64_t>>& elements,
                          const std::vector<PreparedCommunication>& communications) {
@@ -96,7 +96,8 @@ std::unique_ptr<Binding> bind(std::shared_ptr<Rank> rank, const spmd::Program& p
   Values values(std::move(sizes), grouping);
   Regions regions = regions_of(subject.graph(), groups);
 
-  // The order, which must know what is not in the arena and what communications need; and when each value is read.
+  // The order, for which places outside the arena and the memory of communications must be known; and when each value
+  // is read.
   Destinations direct = results_in_outputs(subject, values);
   PlacedStates states = place_states(subject, groups, values, direct);
   direct.insert(states.direct.begin(), states.direct.end());
@@ -105,7 +106,7 @@ std::unique_ptr<Binding> bind(std::shared_ptr<Rank> rank, const spmd::Program& p
   Order order = in_order(tasks, groups, regions, options);
   Uses uses = uses_of(subject, groups, values, regions, order);
 
-  // Places of what is there before the first step, or through all iterations.
+  // Places of values that exist before the first step, or through all iterations.
   Arena arena;
   Places places(rank);
   KnownElements known(rank);
@@ -133,7 +134,7 @@ std::unique_ptr<Binding> bind(std::shared_ptr<Rank> rank, const spmd::Program& p
   machine.occupants = shared(arena.take_occupants());
   place_buffers(machine, arena.buffers());
 
-  // What bindings for other sizes take over.
+  // What bindings for other sizes reuse.
   values.share();
   places.share();
   known.share();

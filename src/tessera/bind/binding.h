@@ -17,19 +17,19 @@ class Binding {
 
   /// Where the last run left a value.
   const Location& location_of(const Value* value) const { return *places_.find(value); }
-  /// The part of a value's global tensor that this rank has, and whether it is the one that writes this part (the first
-  /// of those that hold it).
+  /// The part of a value's global tensor that this rank has, and whether this rank writes it (the first rank that holds
+  /// the part does).
   Box box(const Value* value) const { return values_.sizes().part(value); }
   bool writes(const Value* value) const { return values_.sizes().writes(value); }
 
-  /// What is in the arena when most is, by name, whole outputs not: for messages.
+  /// The contents of the arena at its peak by name, without whole outputs: for messages.
   std::vector<device::NamedBytes> pieces() const;
 
-  /// Leaves tensors of its own in memory for good, for communications that were under way as a run failed.
+  /// Never frees its own tensors, because communications that were under way when a run failed may still use them.
   void abandon_memory() const;
 
   /// Every action with its queue, the places and types of its operands and results, and its cost; then the copies, the
-  /// buffers, and the elements of expressions. Two bindings of the same text do the same.
+  /// buffers, and the elements of expressions. Bindings with the same text do the same.
   std::string text() const;
 
  private:
@@ -48,8 +48,8 @@ class Binding {
 std::unique_ptr<Binding> bind(std::shared_ptr<Rank> rank, const spmd::Program& program, const Symbols& symbols,
                               const Options& options);
 
-/// The same binding as bind() makes for these symbols, found by looking only at what they change of `like`, a binding
-/// of the rank for others (rebind.cpp). Null: it would be another one in more than sizes, or as much work.
+/// The binding that bind() would make for these symbols, derived from `like`, a binding of the rank for other symbols,
+/// by looking only at what changes (rebind.cpp). Null if more than sizes would change, or if it would be as much work.
 std::unique_ptr<Binding> rebound(const Binding& like, const Symbols& symbols);
 
 }  // namespace tessera::bind

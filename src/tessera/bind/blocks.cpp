@@ -7,8 +7,8 @@ namespace {
 
 using kernels::BlockUse;
 
-// Operands and results that one loop passes together have the same layout: in blocks all, or none. Whether one was in
-// blocks and is not any more.
+// Operands and results of one loop have the same layout: all are in blocks, or none. Returns whether some value is no
+// longer in blocks.
 bool level(const NodeGroup& group, const BlockUse& use, std::set<const Value*>& blocked) {
   if (use.alike.empty()) return false;
   std::vector<const Value*> alike;

@@ -4,15 +4,15 @@
 
 namespace tessera::bind {
 
-/// A communication node of domain tessera.comm, bound to a rank and to extents. From start() until wait(), which gets
-/// the same buffers, has returned, operands must not change, and nobody may touch results.
+/// A communication node of domain tessera.comm, bound to a rank and to extents. From start() until the end of wait(),
+/// which gets the same buffers, nobody may change operands or touch results.
 class Communication {
  public:
   virtual ~Communication() = default;
   virtual size_t scratch_bytes() const = 0;
   /// Enqueues it.
   virtual void start(device::Queue& queue, const kernels::KernelArgs& args) = 0;
-  /// Lets it advance if the communicator leaves that to its callers (Communicator::test).
+  /// Lets it make progress if the communicator leaves that to its callers (Communicator::test).
   virtual void advance() = 0;
   /// Enqueues its end.
   virtual void wait(device::Queue& queue, const kernels::KernelArgs& args) = 0;

@@ -5,7 +5,7 @@
 
 namespace tessera::bind {
 
-/// The floating-point operations of the group's nodes, as the program has them; 0: none worth counting.
+/// The floating-point operations of the program's nodes in this group; 0 if they are not worth counting.
 Expr flops_of(const NodeGroup& group);
 
 /// What a step costs. `flops`: of its group, at the sizes of the step.

@@ -6,8 +6,8 @@
 
 namespace tessera::bind {
 
-/// What bindings of one program for several sizes have in common: all that was decided for the first of them, and its
-/// machine program. Bindings for other sizes keep only what differs. Nothing changes it once it is made.
+/// What all bindings of one program share: the decisions made for the first sizes, and that machine program. Bindings
+/// for other sizes hold only what differs. Immutable.
 struct Decisions {
   std::shared_ptr<const Grouping> grouping;
   Regions regions;

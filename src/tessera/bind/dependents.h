@@ -10,15 +10,16 @@ namespace tessera::bind {
 
 /// The parts of a binding that certain symbols can change.
 struct Change {
-  std::vector<const Value*> extents, elements;  ///< values whose extents, expressions whose elements name a symbol
-  std::vector<size_t> inputs, outputs;          ///< of the program, whose parts name one
-  std::vector<int> communications;              ///< steps that asked for one
+  std::vector<const Value*> extents;    ///< values whose extents depend on one of the symbols
+  std::vector<const Value*> elements;   ///< expressions whose elements do
+  std::vector<size_t> inputs, outputs;  ///< of the program, whose parts do
+  std::vector<int> communications;      ///< steps that asked for one of the symbols
 };
 
-/// What depends on a binding's symbols, and the steps that read or make each value.
+/// Finds what depends on a binding's symbols, and the steps that read or make a value.
 class Dependents {
  public:
-  /// `expressions`: those that are bound. `asked`: by step, the symbols that its communication depends on.
+  /// `expressions`: the bound ones. `asked`: for each step, the symbols that its communication depends on.
   Dependents(Subject subject, const std::vector<NodeGroup>& groups, const Values& values,
              std::vector<const Value*> expressions, std::vector<std::set<std::string, std::less<>>> asked);
 

@@ -15,9 +15,9 @@ using kernels::Library;
 using kernels::TensorDesc;
 using kernels::TypeOf;
 
-/// Assigns the nodes of a graph to kernels, and is the graph as the library sees it meanwhile: first what products and
-/// the like take over, in running order; then groups of element-wise nodes, from the last node to the first, each of
-/// which takes nodes that later groups have left.
+/// Assigns the nodes of a graph to kernels, and shows the library the graph meanwhile. First, in running order,
+/// products and similar kernels take over nodes; then, from the last node to the first, element-wise nodes form groups
+/// of the nodes that are left.
 class Grouper : public Regrouping, private kernels::Surroundings {
  public:
   Grouper(const Graph& graph, const Library& library)
@@ -58,7 +58,8 @@ class Grouper : public Regrouping, private kernels::Surroundings {
   }
 
  private:
-  // Decisions that are not repeated one by one: if a value that they asked for changes, all are repeated.
+  // Stands for decisions that are not repeated one by one: if a value that one of them asked for changes, all are made
+  // again.
   static constexpr size_t kAll = SIZE_MAX;
 
   TensorDesc type(const Value* value) const override { return type_of_(value); }
@@ -86,7 +87,7 @@ class Grouper : public Regrouping, private kernels::Surroundings {
       if (fusion.own || place != node.get()) taken_.emplace(node.get(), kAll);
       for (const kernels::Follower& follower : fusion.followers) {
         taken_.emplace(follower.node, kAll);
-        at_.erase(follower.node);  // a group may take nodes from before its root
+        at_.erase(follower.node);  // a kernel may take over nodes before its root
       }
       for (const Node* spared : fusion.spared) ++spared_[spared];
       at_.emplace(place, std::move(fusion));
@@ -120,7 +121,7 @@ class Grouper : public Regrouping, private kernels::Surroundings {
     return true;
   }
 
-  // A node whose result no reader needs.
+  // Whether no reader needs the node's result.
   bool is_spare(const Node& node) const {
     auto spared = spared_.find(&node);
     return spared != spared_.end() && spared->second == node.outputs[0]->uses.size() &&

@@ -7,7 +7,7 @@
 namespace tessera::bind {
 namespace {
 
-constexpr size_t kMostEntries = 32;  // of one node, before entries without a kernel are searched for
+constexpr size_t kMostEntries = 32;  // of one node, before entries without a kernel are removed
 
 bool same_desc(const kernels::TensorDesc& a, const kernels::TensorDesc& b) {
   return a.dtype == b.dtype && a.dims == b.dims && a.block == b.block && a.strides == b.strides;
@@ -37,7 +37,7 @@ uint64_t hash_of(const kernels::PrepareContext& context) {
 std::shared_ptr<kernels::Kernel> KernelCache::kernel(const Value* result, const kernels::PrepareContext& context,
                                                      const Prepare& prepare) {
   std::vector<Entry>& entries = entries_[result];
-  // Compares hashes first: lists are scattered over the memory, and a decoder has a dozen different plans.
+  // Compares hashes first, since comparing lists touches scattered memory, and a decoder has a dozen plans.
   const uint64_t hash = hash_of(context);
   for (const Entry& entry : entries) {
     if (entry.hash != hash || entry.op_type != context.node.op_type || entry.known != context.known ||

@@ -9,15 +9,15 @@
 
 namespace tessera::bind {
 
-/// The kernels of a rank's machine programs, by their preparation's input. One for other sizes takes over kernels whose
-/// extents are the same, since preparing a kernel can take as long as running it. A rank's plans can share kernels
-/// because they run one after the other. The cache itself keeps no kernel alive.
+/// The kernels of a rank's machine programs, by what they were prepared from. Programs for other sizes reuse kernels
+/// whose extents are the same, since preparing a kernel can take as long as running it. A rank's plans can share
+/// kernels because they run one after the other. The cache itself keeps no kernel alive.
 class KernelCache {
  public:
   using Prepare = std::function<std::unique_ptr<kernels::Kernel>()>;
 
-  /// The kernel of the node or group that makes `result`, prepared from `context`, now or before. The context's known
-  /// elements must live as long as the rank.
+  /// The kernel of the node or group that makes `result`, which `prepare` makes unless one for the same `context`
+  /// exists. The context's known elements must live as long as the rank.
   std::shared_ptr<kernels::Kernel> kernel(const Value* result, const kernels::PrepareContext& context,
                                           const Prepare& prepare);
 
@@ -26,7 +26,7 @@ class KernelCache {
 
  private:
   struct Entry {
-    uint64_t hash = 0;  ///< of the rest but the kernel
+    uint64_t hash = 0;  ///< of all that follows, except the kernel
     std::string op_type;
     std::vector<const Node*> followers;
     std::vector<kernels::TensorDesc> inputs, outputs;

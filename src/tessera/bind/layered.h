@@ -5,8 +5,8 @@
 
 namespace tessera::bind {
 
-/// A map in two layers: entries of its own override those below, which several objects share and nobody changes. A
-/// binding for other sizes has the places, extents and views that differ from the first binding's in its own layer.
+/// A map in two layers: its own entries override those of a layer below, which several objects share and nobody
+/// changes. A binding for other sizes holds only the places, extents and views that differ from the first binding's.
 template <typename Map>
 class Layered {
  public:
@@ -31,9 +31,9 @@ class Layered {
     return below_ ? *below_ : none;
   }
 
-  /// Moves the own entries below, where there are none yet. Pointers to entries stay good.
+  /// Moves the own entries to the layer below, which must be empty. Pointers to entries stay valid.
   void share() { below_ = std::make_shared<const Map>(std::exchange(own_, {})); }
-  /// The shared entries alone.
+  /// A map of the shared entries only.
   Layered fresh() const { return Layered(below_); }
 
  private:

@@ -16,7 +16,7 @@
 namespace tessera::bind {
 namespace {
 
-/// The controls, while the list of actions is gone through.
+/// Makes the controls, action by action.
 class ControlMaker {
  public:
   ControlMaker(const std::vector<NodeGroup>& groups, const Regions& regions, std::vector<LoopPlan> loops)
@@ -49,7 +49,7 @@ class ControlMaker {
   using Kind = Control::Kind;
   struct Open {
     int region, index;
-    int test = -1;  // where the target of the test or the branch is still to be filled in
+    int test = -1;  // the test or branch whose target is not known yet
   };
 
   static Location place_of(const Step& step, size_t operand) {
@@ -109,7 +109,7 @@ Carried place_carried(const Subject& subject, const std::vector<NodeGroup>& grou
   if (regions.empty()) return carried;
   const std::vector<Span> spans = spans_of_regions(regions, order.spans, order.end());
   const auto& all = regions.flow.regions;
-  std::map<const Value*, int> nexts;  // by home: Nexts that take it
+  std::map<const Value*, int> nexts;  // for each home, the number of Nexts that read it
   for (const NodeGroup& group : groups)
     if (flow::role_of(*group.root) == flow::Role::next) ++nexts[values.home(group.root->input(0))];
   std::vector<int> loop_of(all.size(), -1);
@@ -132,7 +132,7 @@ Carried place_carried(const Subject& subject, const std::vector<NodeGroup>& grou
       carried.direct[values.home(node.outputs[0])] = buffer(values.home(node.outputs[0]), region, "");
     if (flow::role_of(node) != flow::Role::next) continue;
     const Value *value = values.home(node.input(0)), *now = node.input(2), *held = node.outputs[0];
-    // Both live as long as the value after the loop, which may be in either.
+    // Both buffers live as long as the value after the loop, which may be in either.
     const Location next = carried.direct[held] = buffer(now, region, "the next ");
     carried.loops[loop_of[region]].exchanged.emplace_back(carried.direct.at(now).index, next.index);
     const bool is_made_here = value->producer && regions.flow.of(value->producer) == region &&

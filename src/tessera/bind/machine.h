@@ -15,16 +15,16 @@
 /// passes of this folder make it; runs, the memory report and `--dump=machine` read it.
 namespace tessera::bind {
 
-/// The description of a step, for profiles. A communication has two actions: its start and its wait.
+/// The description of a step, for profiles.
 struct StepInfo {
   std::string name;  ///< of the node, or of its first result
   std::string op;
   bool communication = false;
-  std::vector<std::string> axes;  ///< of a communication: of the mesh, as the node names them
+  std::vector<std::string> axes;  ///< of a communication: the mesh axes, as the node names them
   int leader = 0;                 ///< of a communication: the first rank of the group
   int members = 1;                ///< of a communication: ranks of the group
   bool is_root = false;           ///< of a communication: this rank is the root
-  int started = -1;               ///< of a wait: the action that is the start
+  int started = -1;               ///< of a wait: the action that started it
 };
 
 /// What a step costs this rank.
@@ -45,7 +45,7 @@ struct Location {
     input,   ///< the caller's whole input of port `index`
     output,  ///< the caller's whole output of port `index`
     state,   ///< the current value of slot `index`
-    next,    ///< the spare of slot `index`
+    next,    ///< the spare memory of slot `index`
   };
   Where where = Where::none;
   size_t index = 0;
@@ -55,7 +55,7 @@ struct Location {
 
 /// A kernel's run or a communication: what a group of nodes does.
 struct Step {
-  std::shared_ptr<kernels::Kernel> kernel;  ///< maybe other steps', too; null: it communicates
+  std::shared_ptr<kernels::Kernel> kernel;  ///< other steps may share it; null: the step communicates
   std::shared_ptr<Communication> communication;
   StepInfo info;
   std::vector<Location> inputs, outputs;
@@ -65,7 +65,7 @@ struct Step {
   bool writes_state = false;  ///< over the value that it had before
   std::vector<int>
       in_place;  ///< operands in whose memory the first result may be made, or any of an element-wise group
-  std::vector<const void*> in;  ///< room for addresses, while it is enqueued
+  std::vector<const void*> in;  ///< room for addresses while the step is enqueued
   std::vector<void*> out;
   // Decisions, which a binding for other sizes repeats:
   bool meanwhile = false;       ///< a communication is under way when it runs
@@ -83,32 +83,32 @@ struct Enqueued {
   Action action;
   QueueKind queue = QueueKind::compute;
   int after = -1;        ///< an earlier action of the other queue that must have ended; -1: none
-  bool signals = false;  ///< an action of the other queue comes after this one
+  bool signals = false;  ///< an action of the other queue waits for this one
 };
 
-/// A part of a whole tensor of the caller that is copied to or from a place of the rank's own.
+/// A copy of a part of the caller's whole tensor to or from the rank's own memory.
 struct HostCopy {
   size_t port = 0;
   Location place;
   Box box;
   size_t element = 1;   ///< bytes of what the box counts (CopiedBox)
   size_t bytes = 0;     ///< of the part
-  bool staged = false;  ///< the device copies one piece, so that the host must gather or scatter it at `staging`
+  bool staged = false;  ///< the host gathers or scatters it at `staging`, since the device copies one piece
   size_t staging = 0;   ///< offset in the rank's staging memory
 };
 
-/// A state whose next value is in its slot's spare after a run, or is copied there.
+/// A state whose next value is in its slot's spare memory after a run, or is copied there.
 struct Exchange {
   size_t slot = 0;
   bool copied = false;
   Location from = {};  ///< of what is copied
 };
 
-/// A loop. Carried values have two buffers each, which change places after an iteration.
+/// A loop. Each carried value has two buffers, which are exchanged after an iteration.
 struct LoopPlan {
   std::string name;
   Location trips, condition;                         ///< read before the first iteration; absent: no limit, always true
-  Location iteration;                                ///< where the steps find its number
+  Location iteration;                                ///< where steps read the number of the iteration
   Location again;                                    ///< a condition that each iteration leaves; absent: always true
   std::vector<std::pair<size_t, size_t>> exchanged;  ///< buffers
 };
@@ -120,7 +120,7 @@ struct BranchPlan {
   bool taken = true;
 };
 
-/// What to do next where the actions alone do not say it.
+/// One instruction of the control flow over the actions.
 struct Control {
   enum class Kind : uint8_t {
     act,     ///< action `index`
@@ -142,20 +142,20 @@ struct Occupant {
 };
 
 struct MachineProgram {
-  std::vector<std::shared_ptr<Step>> steps;  ///< as the program has them
-  /// By step: those that must have ended before it, since they make what it reads or read what it overwrites. Buffers
-  /// that share memory of the arena rely on the order of the actions beside.
+  std::vector<std::shared_ptr<Step>> steps;  ///< in the program's order
+  /// For each step, the steps that must have ended before it: those that make what it reads, or read what it
+  /// overwrites. Buffers that reuse memory of the arena also rely on the order of the actions.
   std::shared_ptr<const std::vector<std::vector<int>>> needs;
-  std::shared_ptr<const std::vector<Enqueued>> actions;  ///< upon the steps, in running order
+  std::shared_ptr<const std::vector<Enqueued>> actions;  ///< in running order
   std::shared_ptr<const std::vector<StepInfo>> infos;    ///< of the actions
-  std::vector<Control> controls;                         ///< over the actions; empty: each action once, in order
+  std::vector<Control> controls;                         ///< empty: each action runs once, in order
   std::vector<LoopPlan> loops;
   std::vector<BranchPlan> branches;
   std::vector<Lifetime> buffers;                           ///< in actions
   std::shared_ptr<const std::vector<Occupant>> occupants;  ///< of the buffers
   std::vector<size_t> offsets;                             ///< of the buffers in the arena
   size_t arena_bytes = 0;
-  size_t staging_bytes = 0;       ///< of the host, through which parts of inputs and outputs pass
+  size_t staging_bytes = 0;       ///< of the host's memory through which parts of inputs and outputs pass
   std::vector<HostCopy> inputs;   ///< before the first action
   std::vector<HostCopy> outputs;  ///< after the last one
   std::vector<StateSlot*> slots;  ///< of states that change

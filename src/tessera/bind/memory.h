@@ -21,7 +21,7 @@ struct MemoryPlan {
 /// free during its life (Pisarchyk and Lee 2020, "greedy by size").
 MemoryPlan plan_memory(const std::vector<Lifetime>& lifetimes);
 
-/// The lifetimes that are alive together where these have most bytes, in ascending order.
+/// The lifetimes that are alive at the peak of memory, in ascending order.
 std::vector<size_t> alive_at_peak(const std::vector<Lifetime>& lifetimes);
 
 }  // namespace tessera::bind

@@ -8,7 +8,7 @@
 
 namespace tessera::bind {
 
-/// A communication, which is prepared before the order is known: the order must know what it needs.
+/// A communication. It is prepared before the order is made, because the order depends on the memory that it needs.
 struct PreparedCommunication {
   std::shared_ptr<Communication> communication;
   StepInfo info;
@@ -16,26 +16,26 @@ struct PreparedCommunication {
 };
 PreparedCommunication prepare_communication(Rank& rank, const NodeGroup& group, const Sizes& sizes);
 
-/// Groups as the schedule sees them.
+/// The groups as tasks for the scheduler.
 struct Tasks {
   std::vector<Task> tasks;
   std::vector<Memory> memories;
 };
 
-/// `scratch`: of communications, by group, in bytes. `over`: results that overwrite a state's value. `direct`: results
-/// with a place outside the arena. A user error if one tensor is more than the rank's memory limit.
+/// `scratch`: the communications' bytes of scratch memory, by group. `over`: results that overwrite a state's value.
+/// `direct`: results with a place outside the arena. A user error if a single tensor exceeds the rank's memory limit.
 Tasks tasks_of(const Subject& subject, const std::vector<NodeGroup>& groups, const Values& values,
                const std::vector<size_t>& scratch, const std::map<const Value*, const Value*>& over,
                const Destinations& direct);
 
-/// The steps' actions in running order; in each section alone where there are branches or loops.
+/// The steps' actions in running order. If there are branches or loops, each section is ordered by itself.
 std::vector<Action> order_of(const Tasks& tasks, const std::vector<NodeGroup>& groups, const Regions& regions,
                              const Options& options);
 
 /// When each step runs.
 struct Order {
-  std::vector<std::vector<int>> needs;  ///< by step: steps that must have ended before it
-  std::vector<Action> actions;          ///< upon the steps, in running order
+  std::vector<std::vector<int>> needs;  ///< for each step, the steps that must have ended before it
+  std::vector<Action> actions;          ///< in running order
   std::vector<Span> spans;              ///< by step, in actions
 
   int end() const { return static_cast<int>(actions.size()); }
@@ -43,7 +43,7 @@ struct Order {
 Order in_order(const Tasks& tasks, const std::vector<NodeGroup>& groups, const Regions& regions,
                const Options& options);
 
-/// The queue of each action, and the actions of the other queue that it waits for. `spans`: by step.
+/// The actions with their queues, and with the actions of the other queue that they wait for. `spans`: by step.
 std::vector<Enqueued> on_queues(const std::vector<Action>& actions, const std::vector<Span>& spans,
                                 bool is_asynchronous);
 

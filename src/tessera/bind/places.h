@@ -10,15 +10,15 @@
 
 namespace tessera::bind {
 
-/// Places of some values, by the value that has the memory.
+/// Places for results, by the value that owns the memory.
 using Destinations = std::map<const Value*, Location>;
 
-/// Where each value is. Views and states that never change get their places when they are first asked for: most
-/// weights are wanted packed, and need no shard of their own.
+/// Where each value is. Views, and states that never change, get their places when they are first asked for, because
+/// most weights are only read in a packed form and need no plain shard.
 class Places {
  public:
   explicit Places(std::shared_ptr<Rank> rank) : rank_(std::move(rank)) {}
-  /// The places that share() has kept, for a binding that moves some of them.
+  /// A copy of the shared places, for a binding that moves some of them.
   Places fresh() const;
 
   /// Null: it has no place yet.
@@ -26,7 +26,7 @@ class Places {
   const Location& put(const Value* value, const Location& place) { return by_value_.set(value, place); }
   const Location& locate(const Values& values, const Value* value);
 
-  /// Whether a value has another place than the shared ones say.
+  /// Whether a value has another place than in the shared layer.
   bool is_moved(const Value* value) const { return by_value_.own().contains(value); }
   bool any_moved() const { return !by_value_.own().empty(); }
   void share() { by_value_.share(); }
@@ -36,24 +36,24 @@ class Places {
   Layered<std::map<const Value*, Location>> by_value_;
 };
 
-/// The elements of constants and expressions: where the device has them, and where the host does.
+/// The elements of constants and expressions, in memory of the device and of the host.
 class KnownElements {
  public:
   explicit KnownElements(std::shared_ptr<Rank> rank) : rank_(std::move(rank)) {}
   KnownElements fresh() const;
 
-  /// Puts a constant's elements where kernels read them.
+  /// Puts a constant's elements where kernels can read them.
   Location place_constant(const Value* constant);
   /// The same for an expression's elements.
   Location place_expression(const Value* expression, const std::vector<int64_t>& elements);
 
-  /// Whether no run changes the value, so that its elements may be known.
+  /// Whether the value is the same in every run, so that its elements may be known.
   static bool may_know(const Value* value);
-  /// The elements of such a value at `place`, for the host; null: they are too many to be copied to the host.
+  /// The host's elements of such a value, which the device has at `place`; null if they are too many to copy.
   const void* of(const Value* value, const Location& place, const Sizes& sizes) const;
 
   void share();
-  /// Leaves the tensors in memory for good, for work that is under way as a run fails.
+  /// Never frees the tensors, because work that was under way when a run failed may still use them.
   void abandon() const;
 
  private:

@@ -2,9 +2,9 @@
 
 namespace tessera::bind {
 
-// On a device that works on its own, a communication has a queue beside the one that computes, and is carried out there
-// from start to end; its wait makes the computing queue wait. It starts after all that is enqueued before it, because
-// that makes its operands and frees the memory of its result.
+// On an asynchronous device, the second queue runs a whole communication, and its wait makes the computing queue wait.
+// It starts after all work that is enqueued before it, because that work makes its operands and frees the memory of its
+// result.
 std::vector<Enqueued> on_queues(const std::vector<Action>& actions, const std::vector<Span>& spans,
                                 bool is_asynchronous) {
   std::vector<Enqueued> enqueued;

@@ -34,11 +34,11 @@ std::optional<std::vector<std::string>> changed_symbols(const Symbols& a, const 
   return changed;
 }
 
-/// Values with other numbers than the first binding's.
+/// Values whose extents or elements differ from the first binding's.
 struct Changed {
   std::unordered_map<const Value*, Dims> extents;
   std::map<const Value*, std::vector<int64_t>> elements;  ///< of expressions
-  std::vector<const Value*> values;                       ///< both
+  std::vector<const Value*> values;                       ///< all of both
 };
 
 Changed changed_values(const Decisions& decisions, const Change& change, const Sizes& sizes,
@@ -60,7 +60,7 @@ Changed changed_values(const Decisions& decisions, const Change& change, const S
   return changed;
 }
 
-/// The parts of a binding that are made anew, and the steps that see them.
+/// Makes the parts of a binding that change, and the steps that use them.
 class Rebinding {
  public:
   Rebinding(const Subject& subject, const Decisions& decisions, const Change& change, Values values, Places places,
@@ -74,7 +74,7 @@ class Rebinding {
         change_(change),
         arena_(decisions.machine.buffers) {}
 
-  // False: a decision changes.
+  // Returns false if a decision changes.
   bool make(const Changed& changed, const std::map<const Value*, Alias>& views) {
     for (const auto& [value, elements] : changed.elements) places.put(value, known.place_expression(value, elements));
     for (const auto& [value, view] : views) touch(value);
@@ -94,7 +94,7 @@ class Rebinding {
   MachineProgram machine;
 
  private:
-  // Marks all steps that see the value to be prepared again.
+  // Marks all steps that use the value: they are prepared again.
   void touch(const Value* value) {
     const std::vector<int>& steps = decisions_.dependents.steps_of(value);
     touched_.insert(steps.begin(), steps.end());
@@ -147,7 +147,7 @@ class Rebinding {
     return true;
   }
 
-  // Views that are elsewhere in their base's memory, or whose base is elsewhere.
+  // Moves views whose offset, or whose base, has changed.
   void move_views(const std::map<const Value*, Alias>& views) {
     if (views.empty() && !places.any_moved()) return;
     for (const auto& [value, view] : decisions_.grouping->views) {
@@ -158,7 +158,7 @@ class Rebinding {
     }
   }
 
-  // Prepares communications again, which the order depends on. False: it is another one.
+  // Prepares communications again, on which the order depends. Returns false if the order changes.
   bool order(const std::vector<const Value*>& changed) {
     const std::vector<NodeGroup>& groups = decisions_.grouping->groups;
     for (int step : change_.communications) {
@@ -183,7 +183,7 @@ class Rebinding {
     return true;
   }
 
-  // False: a step wants other buffers.
+  // Returns false if a step needs other buffers.
   bool prepare_steps() {
     std::vector<int> again(touched_.begin(), touched_.end());
     std::sort(again.begin(), again.end(),
@@ -212,14 +212,14 @@ class Rebinding {
   std::map<int, PreparedCommunication> communications_;  // that are prepared again, by step
 };
 
-// Kernels in pieces let the communications of their own run advance.
+// Kernels in pieces (row_pieces.h) advance the communications of their own run, so they cannot be shared.
 bool can_be_rebound(const Subject& subject, const Decisions& decisions) {
   const bool may_have_pieces = decisions.communicates && subject.rank->advances_by_tests();
   if (!decisions.regions.empty() || !decisions.grouping->again) return false;
   return !may_have_pieces || subject.device().is_asynchronous();
 }
 
-// The views that are elsewhere, or have other strides; nullopt: there are other groups or views.
+// The views whose offsets or strides differ; nullopt if there are other groups or views.
 std::optional<std::map<const Value*, Alias>> moved_views(const Grouping& grouping,
                                                          const std::vector<const Value*>& changed, const Sizes& sizes) {
   auto moved = grouping.again->views(changed, {[&](const Value* value) { return sizes.type(value); },
@@ -253,7 +253,7 @@ std::unique_ptr<Binding> rebound(const Binding& like, const Symbols& symbols) {
                                      std::move(again.known), std::move(again.machine));
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::user) throw;
-    return nullptr;  // a binding from scratch reports errors of these sizes in its own order
+    return nullptr;  // a binding from scratch reports the errors of these sizes in its own order
   }
 }
 

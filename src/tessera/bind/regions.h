@@ -8,21 +8,21 @@
 
 namespace tessera::bind {
 
-/// The branches and loops of a program, and the groups in them.
+/// The branches and loops of a program, and which groups are in them.
 struct Regions {
   flow::Flow flow;
-  std::vector<int> of_group;  ///< the innermost one in `flow`; -1: none
+  std::vector<int> of_group;  ///< the innermost region in `flow`; -1: none
 
   bool empty() const { return flow.empty(); }
 };
 
 Regions regions_of(const Graph& graph, const std::vector<NodeGroup>& groups);
 
-/// By region: from the first action in it to the last.
+/// For each region, its first and last action.
 std::vector<Span> spans_of_regions(const Regions& regions, const std::vector<Span>& spans_of_groups, int actions);
 
-/// By group: its section. No step leaves its section, and no communication is under way where one ends; a branch and
-/// each part of an iteration is one, or several.
+/// For each group, its section. No step leaves its section, and no communication is under way when a section ends. A
+/// branch, or each part of an iteration, is one section or several.
 std::vector<int> sections_of(const Regions& regions, const std::vector<NodeGroup>& groups);
 
 }  // namespace tessera::bind

@@ -9,8 +9,8 @@ namespace {
 
 using Where = Location::Where;
 
-// Whether the step reads the memory of operand `index` through another operand, too. That does no harm only where it is
-// the same value and both are read element by element (Mul of x by x, but not a scatter of x into x).
+// Whether the step also reads the memory of operand `index` through another operand. This is harmless only if both are
+// the same value and are read element by element (Mul of x by x, but not a scatter of x into x).
 bool is_read_otherwise(const NodeGroup& group, const Step& made, int index, size_t result) {
   for (int other = 0; other < static_cast<int>(group.inputs.size()); ++other) {
     const Location& place = made.inputs[other];
@@ -23,7 +23,7 @@ bool is_read_otherwise(const NodeGroup& group, const Step& made, int index, size
   return false;
 }
 
-// Whether operand `index` can hold the result, as far as the kernel and the types go.
+// Whether the kernel and the types let operand `index` hold the result.
 bool can_hold(const NodeGroup& group, const Step& made, int index, size_t result) {
   if (!made.results[result].strides.empty()) return false;
   if (result > 0 && group.followers.empty() && group.bucket.empty()) return false;
@@ -35,7 +35,7 @@ bool can_hold(const NodeGroup& group, const Step& made, int index, size_t result
   return !group.bucket.empty() || is_read_before(group, index, result);
 }
 
-// Whether a result may be made in the memory of operand `index`, which the kernel allows.
+// Whether a result may be made in the memory of operand `index`, for which the kernel allows it.
 bool can_take_over(const ResultSources& of, int step, const Step& made, const Arena& arena, int index, size_t result) {
   const NodeGroup& group = of.steps.groups[step];
   const Span& span = of.order.spans[step];
@@ -45,7 +45,7 @@ bool can_take_over(const ResultSources& of, int step, const Step& made, const Ar
                                          [&](int other) { return other >= 0 && made.inputs[other].index == buffer; });
   if (is_given_away) return false;
   if (made.last_uses[index] != span.end || arena[buffer].bytes != made.results[result].bytes()) return false;
-  // Nobody else reads it from now on, as a communication under way may.
+  // A communication under way may still read it.
   const std::vector<Span>& uses = of.uses.of(of.steps.values.home(group.inputs[index]));
   if (std::any_of(uses.begin(), uses.end(),
                   [&](const Span& use) { return use.begin != span.begin && use.end >= span.begin; }))

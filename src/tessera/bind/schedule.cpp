@@ -12,16 +12,16 @@
 namespace tessera::bind {
 namespace {
 
-/// The dependences: tasks that touch the same memory, one of them writing, stay in the order given, and so do
-/// communications. What reads nothing, as a filling with zeros, stays behind the computation before it: run while
-/// nothing else is ready, it would only hold memory.
+/// The dependences. Tasks that use the same memory stay in the given order if one of them writes it, and so do
+/// communications. A task that reads nothing, such as a fill with zeros, stays behind the computation before it: run
+/// early, it would only occupy memory.
 struct Dependences {
-  std::vector<std::vector<int>> after;  ///< by task: those that wait for its end
-  std::vector<int> before;              ///< by task: how many tasks must end before it
+  std::vector<std::vector<int>> after;  ///< for each task, the tasks that wait for its end
+  std::vector<int> before;              ///< for each task, how many tasks must end before it
 
   explicit Dependences(const std::vector<Task>& tasks) : after(tasks.size()), before(tasks.size()) {
     const std::vector<std::vector<int>> needs = needs_of(tasks);
-    int computation = -1;  // the last so far
+    int computation = -1;  // the last one so far
     for (int t = 0; t < static_cast<int>(tasks.size()); ++t) {
       for (int other : needs[t]) after[other].push_back(t);
       before[t] = static_cast<int>(needs[t].size());
@@ -35,7 +35,7 @@ struct Dependences {
   }
 };
 
-/// The bytes that are needed at a point of an order under construction.
+/// Counts the bytes that are needed while an order is made.
 class Ledger {
  public:
   Ledger(const std::vector<Task>& tasks, const std::vector<Memory>& memories)
@@ -51,7 +51,7 @@ class Ledger {
     }
   }
 
-  /// The bytes while the task runs.
+  /// The bytes that are needed while the task runs.
   size_t with(int task) const {
     size_t bytes = bytes_ + tasks_[task].scratch;
     for (int memory : tasks_[task].writes)
@@ -79,7 +79,7 @@ class Ledger {
     return all;
   }
 
-  // The memory that becomes the first result's; -1: none.
+  // The memory that the first result takes over; -1: none.
   int taken_over(int t) const {
     const Task& task = tasks_[t];
     if (!task.in_place || task.reads.empty() || task.writes.empty()) return -1;
@@ -107,7 +107,7 @@ class Overlap {
  public:
   Overlap(const std::vector<Task>& tasks, const std::vector<Memory>& memories, const Limits& limits)
       : tasks_(tasks), limits_(limits), ledger_(tasks, memories), dependences_(tasks) {
-    // The earliest communication that needs a task, itself included.
+    // For each task, the earliest communication that needs it; a communication needs itself.
     needed_by_.assign(tasks.size(), std::numeric_limits<int>::max());
     for (int t = static_cast<int>(tasks.size()) - 1; t >= 0; --t) {
       for (int later : dependences_.after[t]) needed_by_[t] = std::min(needed_by_[t], needed_by_[later]);
@@ -132,7 +132,7 @@ class Overlap {
   }
 
  private:
-  // The step to take; -1: wait for the oldest communication first.
+  // The next step; -1: wait for the oldest communication first.
   int choose() const {
     if (ready_.empty()) return -1;
     const bool full = under_way_.size() == static_cast<size_t>(limits_.under_way);

@@ -7,12 +7,12 @@
 
 namespace tessera::bind {
 
-/// A step of a rank's program, reduced to what matters for the order. Memories are numbered from 0.
+/// A step of a rank's program, as far as it matters for the order. Memories are numbered from 0.
 struct Task {
-  bool communicates = false;  ///< it starts, and is waited for later; else it runs
-  bool at_once = false;       ///< of a communication: it is waited for where it starts, after all that are under way
+  bool communicates = false;  ///< it has a start and a wait; else it runs
+  bool at_once = false;  ///< of a communication: it is waited for right after its start, and after all others under way
   bool in_place = false;  ///< its first result takes over the memory of its first operand if nobody reads that later
-  size_t scratch = 0;     ///< bytes that it needs while it runs: a communication, from start to wait
+  size_t scratch = 0;     ///< bytes that it needs while it runs; of a communication, from start to wait
   std::vector<int> reads, writes;
 };
 

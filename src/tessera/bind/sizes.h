@@ -12,14 +12,14 @@
 
 namespace tessera::bind {
 
-/// A program's extents, elements of expressions and parts of tensors as numbers: for one rank, where the symbols have
-/// certain values. User errors name the symbol, or the node.
+/// A program's extents, elements of expressions and parts of tensors as numbers, for one rank and certain values of the
+/// symbols. User errors name the symbol or the node.
 class Sizes {
  public:
   /// The program and the coordinates must outlive it.
   Sizes(const spmd::Program& program, const std::vector<int64_t>& coordinates, Symbols symbols)
       : program_(&program), coordinates_(&coordinates), symbols_(std::move(symbols)) {}
-  /// For other values of the symbols. `changed`: the extents that differ; all others are taken over.
+  /// The same for other values of the symbols. `changed`: the extents that differ; all others stay.
   Sizes at(Symbols symbols, const std::unordered_map<const Value*, Dims>& changed) const;
 
   const Symbols& symbols() const { return symbols_; }
@@ -35,17 +35,17 @@ class Sizes {
   /// The elements of a constant or an expression; nullopt: they are not known.
   std::optional<std::vector<int64_t>> elements(const Value* value) const;
 
-  /// The part of a value's global tensor that this rank has, and whether it is the one that writes this part (the first
-  /// of those that hold it).
+  /// The part of a value's global tensor that this rank has, and whether this rank writes it (the first rank that holds
+  /// the part does).
   Box part(const Value* value) const;
   bool writes(const Value* value) const;
 
-  /// A user error if a convolution or pooling of something has not one window.
+  /// A user error if a convolution or pooling has elements but not a single window.
   void require_windows(const Node& node) const;
 
-  /// The values that type() was asked for.
+  /// The extents that dims() or type() was asked for.
   const std::unordered_map<const Value*, Dims>& known() const { return dims_.below(); }
-  /// Lets sizes made by at() take over the extents known so far.
+  /// Lets sizes made by at() reuse the extents known so far.
   void share() { dims_.share(); }
 
  private:

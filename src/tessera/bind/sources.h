@@ -6,17 +6,16 @@
 
 namespace tessera::bind {
 
-/// Whether the rank's part of an input is used where the caller has it.
+/// Whether the rank's part of an input is used in the caller's memory.
 bool is_in_input(const device::Device& device, const Box& part);
 
-/// What no step makes, but is there before the first.
+/// Values that exist before the first step.
 struct Sources {
-  std::vector<HostCopy> inputs;                           ///< those that are copied
+  std::vector<HostCopy> inputs;                           ///< the inputs that are copied
   std::map<const Value*, std::vector<int64_t>> elements;  ///< of expressions
 };
 
-/// Gives inputs, constants, expressions and states that change their places. A user error if the device cannot hold a
-/// value.
+/// Places inputs, constants, expressions and states that change. A user error if the device cannot hold a value.
 Sources place_sources(const Subject& subject, const Values& values, const Uses& uses,
                       const std::map<const Value*, size_t>& slot_of, Arena& arena, Places& places,
                       KnownElements& known);

@@ -12,16 +12,16 @@ namespace tessera::bind {
 /// One rank's shard of a state that changes from step to step.
 struct StateSlot {
   std::string name;    ///< the state's id
-  std::string layout;  ///< a description of how the whole state is cut among ranks
+  std::string layout;  ///< how the whole state is divided among ranks, in words
   DType dtype = DType::undefined;
   Dims dims;
   size_t bytes = 0;
-  device::Memory current;  ///< dense; null where nothing will run
-  /// A step computes the next value here while the current one is still read; then the two change places. Null until a
+  device::Memory current;  ///< dense; null in a dry run
+  /// A step computes the next value here while the current one is still read; then the two are exchanged. Null until a
   /// machine program needs it.
   device::Memory spare;
-  bool has_spare = false;                         ///< whether `spare` counts, also where nothing will run
-  std::vector<std::shared_ptr<const void>> held;  ///< its memory in the process' limit
+  bool has_spare = false;                         ///< whether `spare` counts, also in a dry run
+  std::vector<std::shared_ptr<const void>> held;  ///< counts its memory in the process' limit
 };
 
 }  // namespace tessera::bind

@@ -11,11 +11,11 @@
 namespace tessera::bind {
 namespace {
 
-/// Who touches a state's memory: groups that read it, in running order, and what is read after the run.
+/// What uses a state's memory: groups that read it, in running order, and values that are read after the run.
 struct StateReaders {
   std::map<const Value*, std::vector<int>> groups;  ///< by state
-  std::map<const Value*, int> made_by;              ///< by the value in whose memory a result is: its group
-  std::set<const Value*> after;                     ///< states whose memory outputs, or next values of others, are in
+  std::map<const Value*, int> made_by;              ///< for each value that owns memory, the group that makes it
+  std::set<const Value*> after;                     ///< states in whose memory outputs, or next values of others, are
 };
 
 StateReaders readers_of_states(const Graph& graph, const std::vector<NodeGroup>& groups, const Values& values,
@@ -58,8 +58,8 @@ bool reads_in_place(const kernels::Library& library, const NodeGroup& group, con
   return true;
 }
 
-// Whether all that read the state come before the group that makes `next`, or are that group, which may write over what
-// it reads. (The order of steps may change later, but not that of those that touch one memory.)
+// Whether all readers of the state come before the group that makes `next`, or are this group, and it may overwrite
+// what it reads. (Steps may be reordered later, but not steps that use the same memory.)
 bool can_write_over(const kernels::Library& library, const std::vector<NodeGroup>& groups, const Values& values,
                     const StateReaders& readers, const Value* state, const Value* next) {
   if (readers.after.contains(state)) return false;
@@ -71,7 +71,7 @@ bool can_write_over(const kernels::Library& library, const std::vector<NodeGroup
   });
 }
 
-// Whether a result fills a slot at these sizes of the inputs, and at all others.
+// Whether a result fills a slot at all sizes of the inputs.
 bool always_fills(const Subject& subject, const Values& values, const Value* result, size_t bytes) {
   return !values.is_blocked(result) && values.type(result).bytes() == bytes &&
          std::all_of(result->shape().begin(), result->shape().end(), [&](const Expr& extent) {

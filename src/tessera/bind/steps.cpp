@@ -10,7 +10,7 @@
 namespace tessera::bind {
 namespace {
 
-// Other operators get their operands' extents as stored.
+// Kernels that do not know blocks get the extents as stored.
 void tell_stored_extents(kernels::PrepareContext& context) {
   for (auto* descs : {&context.inputs, &context.outputs})
     for (kernels::TensorDesc& desc : *descs)
@@ -23,7 +23,7 @@ std::shared_ptr<kernels::Kernel> prepare_kernel(Rank& rank, const NodeGroup& gro
     if (auto pieces = in_row_pieces(rank.device().kernels(), entry, context, [&rank] { rank.advance(); }))
       return pieces;
   const auto prepared = [&] { return rank.device().kernels().prepare(entry, context); };
-  // What is bound lives as long as the binding.
+  // The elements of expressions live only as long as the binding, so kernels that may know them are not cached.
   const bool of_rank = std::none_of(group.inputs.begin(), group.inputs.end(), [](const Value* operand) {
     return operand && operand->kind == ValueKind::expression;
   });
@@ -86,7 +86,7 @@ Step prepare_step(const StepSources& of, int step, PreparedCommunication communi
   made.in.resize(group.inputs.size());
   made.out.resize(group.outputs.size());
   if (is_communication(node)) {
-    if (takes_over_operand(node)) {  // each result its own operand
+    if (takes_over_operand(node)) {  // each result takes over its own operand
       made.in_place.resize(std::max<size_t>(group.bucket.size(), 1));
       std::iota(made.in_place.begin(), made.in_place.end(), 0);
     }
@@ -99,7 +99,7 @@ Step prepare_step(const StepSources& of, int step, PreparedCommunication communi
   return made;
 }
 
-// In running order, since kernels beside a communication may be others.
+// In running order, since steps beside a communication may get other kernels.
 std::vector<std::shared_ptr<Step>> prepare_steps(const StepSources& of, const std::vector<Action>& actions,
                                                  const std::vector<PreparedCommunication>& communications) {
   std::vector<std::shared_ptr<Step>> steps(of.groups.size());

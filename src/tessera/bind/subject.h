@@ -10,11 +10,11 @@ namespace tessera::bind {
 
 struct Options {
   bool keep_all = false;     ///< no buffer is reused, so that every value can be read after a run
-  bool overlap = true;       ///< run what does not depend on a communication while it is under way (schedule.h)
+  bool overlap = true;       ///< run independent steps while a communication is under way (schedule.h)
   int prefetch = kUnderWay;  ///< communications that may be under way at once
 };
 
-/// What is bound: a program, to the rank that runs it.
+/// What is bound: a program, and the rank that runs it.
 struct Subject {
   std::shared_ptr<Rank> rank;
   const spmd::Program& program;  ///< the rank's own, which must outlive the binding

@@ -15,7 +15,7 @@ using kernels::Library;
 using kernels::View;
 using kernels::ViewKind;
 
-constexpr size_t kNear = 32;     // the most groups between a view of a part and its readers
+constexpr size_t kNear = 32;     // the most groups between a view of a part and its last reader
 constexpr size_t kDeepest = 64;  // views of views
 
 }  // namespace
@@ -67,14 +67,14 @@ class Views::Assignment {
   }
 
  private:
-  /// The outcome for a group: its results as views, and the group number of a permutation that it does itself.
+  /// The decision for a group: its results as views, and the group of a permutation that it does itself.
   struct Outcome {
-    bool decided = false;  ///< else an earlier group decides
+    bool decided = false;  ///< false: an earlier group decides
     bool drops = false;    ///< the group only makes views
     std::optional<size_t> permutation;
     std::vector<std::pair<const Value*, Alias>> views;
 
-    /// Compares everything but the places of views in the memory of others.
+    /// Compares everything except the offsets of views.
     bool is_like(const Outcome& other) const {
       return drops == other.drops && permutation == other.permutation &&
              std::equal(
@@ -90,7 +90,7 @@ class Views::Assignment {
     return outcome;
   }
 
-  // False if an outcome differs from the one before.
+  // Returns false if a decision differs from the one before.
   template <typename Numbers>
   bool decide_again(const Numbers& asked) {
     std::vector<bool> wanted(groups_.size(), false);
@@ -125,7 +125,7 @@ class Views::Assignment {
     if (reader == group_of_.end() || library_.view_kind(node) != ViewKind::permutation) return;
     if (!library_.can_give_views(group)) return;
     const Dims dims = values_->type(result).dims;
-    View numbered{dims, Dims(dims.size())};  // whose strides tell which dimension has come where
+    View numbered{dims, Dims(dims.size())};  // its strides tell where each dimension has moved
     std::iota(numbered.strides.begin(), numbered.strides.end(), 0);
     const std::optional<View> turned = library_.view_by(node, 0, numbered, *values_);
     if (!turned) return;
@@ -137,7 +137,7 @@ class Views::Assignment {
     outcome.permutation = reader->second;
   }
 
-  // Whether all results of the group are views that their readers can read.
+  // Whether all results of the group can be views for their readers.
   bool make_views(const NodeGroup& group, Outcome& outcome) const {
     const Node& node = *group.root;
     if (!group.followers.empty() || !makes_view(node)) return false;
@@ -171,7 +171,7 @@ class Views::Assignment {
 
   bool makes_view(const Node& node) const { return library_.view_kind(node) != ViewKind::none; }
 
-  /// Whether all readers of the value can stride as the view does, through at most `depth` views of views.
+  /// Whether all readers of the value can read the view's strides, through at most `depth` views of views.
   bool accepts(const Value* value, const View& view, size_t depth) const {
     if (kept_.contains(value) || depth == 0) return false;
     const bool is_part = count_of(view.dims) < values_->type(value->producer->inputs[0]).count();

@@ -6,11 +6,12 @@
 
 namespace tessera::bind {
 
-/// Decides which values are views in the memory of others, and which groups only make views:
+/// Decides which values are views of others, and which groups only make views:
 ///
-/// - The result of a reshape, transpose, split, slice or repetition is a view if all its readers can stride as the view
-///   does (or read views of it that they can), and read it soon, so that the rest of the memory is not kept for long.
-/// - If a kernel can stride its result and only a permutation reads that, the kernel writes it permuted.
+/// - The result of a reshape, transpose, split, slice or repetition is a view if all its readers can read its strides
+/// (or
+///   read views of it whose strides they can read) and read it soon, so that the rest of the memory is not kept long.
+/// - If a kernel can write its result with strides, and only a permutation reads it, the kernel writes it permuted.
 class Views {
  public:
   /// `kept` values are read after the run, so they are views only of whole values. `blocked` values lie in blocks.
@@ -18,7 +19,7 @@ class Views {
         const kernels::Library& library);
   ~Views();
 
-  /// The remaining groups, and the views.
+  /// The groups that do more than make views, and the views.
   Grouping assign(const Bound& values);
   /// The same, with views only of whole, row-major values.
   Grouping assign_whole(const Bound& values);

@@ -14,7 +14,7 @@ namespace {
 
 struct Record {
   int32_t kind = 0;                   // an ErrorKind; 0: no error
-  int64_t mark = 0;                   // of the rank's data; its negative is a number, too
+  int64_t mark = 0;                   // of the rank's data; it may be negated
   std::array<char, 40> what{};        // the rank was given
   std::array<char, 40> stage{"run"};  // of the error
   std::array<char, 500> message{};
@@ -48,7 +48,7 @@ std::exception_ptr error_of(int rank, const Record& record) {
                                        fmt::format("rank {}: {}", rank, record.message.data())));
 }
 
-/// Rank `rank` has another mark than rank 0.
+/// The error of all ranks if `rank` has another mark than rank 0.
 Error difference(const Record& first, std::ptrdiff_t rank, const Record& other) {
   const std::string_view what = first.what.data(), its = other.what.data();
   if (what == its)

@@ -69,7 +69,7 @@ class Joined {
     for (const Piece& piece : given_)
       queue.copy_box(scratch + piece.skip, piece.dense, args.inputs[piece.part], piece.box, element_);
   }
-  /// What it gets; what only the root gets is zeros elsewhere.
+  /// What it gets. A result that only the root gets is zeros on other members.
   void unpack(device::Queue& queue, const kernels::KernelArgs& args, const std::byte* scratch) const {
     for (const Piece& piece : taken_)
       queue.copy_box(args.outputs[piece.part], piece.box, scratch + piece.skip, piece.dense, element_);
@@ -113,7 +113,7 @@ class Joined {
     return at;
   }
 
-  // All members' blocks of whole tensors, member by member, where this member has these tensors. Returns their end.
+  // All members' blocks of whole tensors, member by member, if this member has the whole tensors. Returns their end.
   size_t place_blocks(std::vector<Piece>& into, size_t at) {
     const size_t members = parts_[first_]->operation().counts.size();
     std::vector<int64_t> before(end_ - first_, 0), wholes;
@@ -163,7 +163,7 @@ size_t joined_bytes(const Parts& parts) {
   }
 }
 
-/// Whether a member's block is more than one piece of the whole. Elements of less than a byte stay as they are.
+/// Whether a member's block is several pieces of the whole. Elements of less than a byte are never packed.
 bool has_strided_blocks(const comm::Operation& operation) {
   const BlockSide block = traits_of(operation.kind).block;
   const bool has_blocks = block == BlockSide::operand || block == BlockSide::result;
@@ -177,7 +177,7 @@ class Bucket : public bind::Communication {
       : rank_(rank), parts_(std::move(parts)), axes_(info.axes), packs_alone_(!rank.device().uses_host_memory()) {
     if (parts_.size() > 1) info.name = fmt::format("{} and {} more", info.name, parts_.size() - 1);
     label_ = info.name;
-    // However it is divided, each operation's memory is aligned, and so are the results in it.
+    // Room to align each operation's memory, and the results in it, however the bucket is divided.
     scratch_ = joined_bytes(parts_) + 2 * kAlignment * parts_.size();
   }
 
@@ -228,7 +228,7 @@ class Bucket : public bind::Communication {
     bool done = false;  ///< as far as the communicator has said
   };
 
-  // Into as few runs as the communicator reduces element by element. All members come to the same ones.
+  // Makes as few runs as possible that the communicator reduces element by element. All members make the same ones.
   void divide() {
     size_t skip = 0;
     for (size_t first = 0; first < parts_.size();) {

@@ -8,7 +8,7 @@
 namespace tessera::runtime {
 namespace {
 
-// The mend in the message for a run at sizes that break an equality.
+// The fix in the message for a run at sizes that break an equality.
 [[noreturn]] void refuse(const spmd::ExtentEquality& equality, const Symbols& symbols,
                          const std::set<std::string>& ones) {
   std::string mend = "they must be equal";
@@ -27,9 +27,9 @@ namespace {
        equality.b.str(), equality.a.evaluate(symbols), equality.b.evaluate(symbols), mend);
 }
 
-// The symbols of extents that are 1 although the program assumes them equal to something else, and their sizes. If no
-// operator broadcasts them directly, one before may: a value may have the name of an extent that is 1 only because both
-// were assumed to be equal there. So an equality is refused only if no class is left to try.
+// The symbols, with their sizes, of extents that are 1 although the program assumes that they equal another extent. If
+// no operator broadcasts such an extent directly, an earlier one may: a value may have the symbol of an extent that is
+// 1 only because both were assumed to be equal. So an equality is refused only if no class is left to try.
 Symbols ones_of(const spmd::Program& program, const Symbols& symbols, bool may_compile) {
   Symbols fixed;
   const spmd::ExtentEquality* broken = nullptr;

@@ -90,7 +90,7 @@ class Collective : public NodeCommunication {
   }
 
  private:
-  /// A member's part of an all-to-all's operand or result, which travels as a dense one in scratch memory.
+  /// A member's part of an all-to-all's operand or result, and its dense copy in scratch memory, which is sent.
   struct Block {
     CopiedBox part;
     Box dense;
@@ -120,7 +120,7 @@ class Collective : public NodeCommunication {
       operation_.from = peer(node);
       return;
     }
-    // A member that gives nothing (not the root, no target) may have no operand; nobody needs its shape either.
+    // A member that gives nothing (it is not the root, or has no target) may have no operand.
     if (node.input(0)) operand_ = 0;
     const Value& in = node.input(0) ? *node.input(0) : *node.output(0);
     Dims in_dims = extents_.at(in.shape(), rank_.rank());
@@ -145,7 +145,7 @@ class Collective : public NodeCommunication {
         break;
     }
     if (operation_.kind == Kind::permute) prepare_permute(collective.targets);
-    // A result that only the root receives is zeros elsewhere.
+    // A result that only the root receives is zeros on other members.
     if (traits.root == RootRole::gets && member() != operation_.root)
       clears_ = bytes_of(out.dtype(), count_of(out_dims));
   }
@@ -202,7 +202,7 @@ class Collective : public NodeCommunication {
       received_.push_back(add(out_dims, concat, blocks.concat, member, to, received));
       recv_counts_.push_back(received_.back().part.box.count());
     }
-    if (bits_of(operation_.dtype) % 8 != 0) operation_.dtype = DType::uint8;  // as the blocks are counted
+    if (bits_of(operation_.dtype) % 8 != 0) operation_.dtype = DType::uint8;  // blocks are counted in bytes then
   }
 
   RankState& rank_;

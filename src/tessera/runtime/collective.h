@@ -8,7 +8,7 @@ namespace tessera::runtime {
 /// The communication of one node.
 class NodeCommunication : public bind::Communication {
  public:
-  /// What the communicator gets, without buffers.
+  /// The operation for the communicator, without buffers.
   virtual const comm::Operation& operation() const = 0;
   /// This rank's index in the group.
   virtual int member() const = 0;

@@ -13,7 +13,7 @@
 namespace tessera::runtime {
 namespace {
 
-/// A test of a communication takes a microsecond or more, and small kernels no longer.
+/// A test of a communication takes a microsecond or more, as long as a small kernel.
 constexpr std::chrono::microseconds kBetweenTests{100};
 
 }  // namespace

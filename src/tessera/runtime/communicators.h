@@ -17,21 +17,21 @@
 
 namespace tessera::runtime {
 
-/// How one rank reaches the others: its communicators in a world, and the communications that are under way. Used only
-/// from the rank's own thread.
+/// One rank's communicators in a world, and its communications that are under way. Used only from the rank's own
+/// thread.
 class Communicators {
  public:
   Communicators(const Mesh& mesh, int rank, std::shared_ptr<device::Device> device);
 
-  /// All that is asked from now on is of this world, which must outlive it. Null: nothing may be asked.
+  /// Uses this world from now on, which must outlive it. Null: only connect() may be called.
   void connect(comm::World* world);
   comm::World* world() const { return world_; }
   /// The group over `axes` (as a node names them), for memory of the device.
   comm::Communicator& of(const std::vector<std::string>& axes);
-  /// All ranks, for what is not in the program and lies in memory of the host.
+  /// The group of all ranks, for communication outside of programs, in memory of the host.
   comm::Communicator& everyone();
-  /// Joins all groups that some rank's program communicates over and this rank is a member of. Members in other
-  /// processes wait for each other there, so all ranks do this before they run, in one order.
+  /// Joins all groups of this rank over which some rank's program communicates. Members in other processes wait for
+  /// each other, so all ranks call this before they run, in the same order.
   void join_groups(const RankPrograms& programs);
 
   /// Throws the reason if the run has ended: a peer has failed or died.
@@ -41,15 +41,15 @@ class Communicators {
 
   /// Where this rank notes what it does.
   comm::Flight& flight();
-  /// To be called as the rank begins a communication of the program; TESSERA_FAULT may want it to fail (comm/fault.h).
+  /// Call it when the rank begins a communication of the program, which TESSERA_FAULT may let fail (comm/fault.h).
   void count() { faults_->count(); }
-  /// Memory in which others may read what this rank writes.
+  /// Memory that other ranks can read.
   std::shared_ptr<std::byte[]> shared_memory(size_t bytes, const char* what);
 
-  /// See World; false without one.
+  /// See World::advances_by_tests(); false without a world.
   bool advance_by_tests() const { return world_ && world_->advances_by_tests(); }
-  /// These note the communications of a run that have started and not ended. advance() lets them advance if the world
-  /// leaves that to its callers.
+  /// The communications of a run that have started and not ended. advance() lets them make progress if the world leaves
+  /// that to its callers.
   void note_start(bind::Communication* communication) { under_way_.push_back(communication); }
   void note_end(bind::Communication* communication) { std::erase(under_way_, communication); }
   void forget_under_way() { under_way_.clear(); }
@@ -67,7 +67,7 @@ class Communicators {
   std::unique_ptr<comm::Communicator> everyone_;
   std::optional<comm::FaultCounter> faults_;
   std::vector<bind::Communication*> under_way_;
-  std::chrono::steady_clock::time_point advanced_;  // when they were last let advance
+  std::chrono::steady_clock::time_point advanced_;  // when advance() last tested them
 };
 
 }  // namespace tessera::runtime

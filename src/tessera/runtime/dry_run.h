@@ -9,7 +9,7 @@
 #include "tessera/runtime/memory_use.h"
 #include "tessera/runtime/process_memory.h"
 
-/// What is known of ranks without running anything or connecting them: for plans of any mesh size.
+/// Plans of ranks that are neither connected nor run, for meshes of any size.
 namespace tessera::runtime {
 
 /// Programs at certain sizes, as an executor with these options would run them.
@@ -28,15 +28,15 @@ struct PlannedRank {
 };
 PlannedRank planned_rank(const DryRun& run, int rank);
 
-/// Adds what a process needs for these ranks, as `planned` says of one rank of each program: others that run it are
-/// equally large, or differ by a unit of a dimension.
+/// Adds what a process needs for these ranks. `planned` is asked for one rank of each program: the others that run it
+/// are as large, or differ by a unit of a dimension.
 void add_ranks(ProcessMemory& memory, const DryRun& run, const std::vector<int>& ranks,
                const std::function<PlannedRank(int rank)>& planned);
 
-/// What is in the arenas of one rank of each program, for messages.
+/// The contents of the arenas of one rank of each program, for messages.
 std::vector<device::NamedBytes> pieces_of(const DryRun& run, const std::vector<int>& ranks);
 
-/// What a rank holds, by action.
+/// What a rank holds during each action.
 std::vector<MemoryMoment> memory_over_time(const DryRun& run, int rank);
 
 }  // namespace tessera::runtime

@@ -105,7 +105,7 @@ Executor::Impl::Impl(std::shared_ptr<const RankPrograms> given, const ExecutorOp
   team.connect();
 }
 
-// Every value is one of the run that keeps all.
+// A run that keeps all values must compute those of init, too.
 void Executor::Impl::compute_all_in_steps() {
   const auto of_steps = [](std::shared_ptr<const RankPrograms> made) {
     auto in_steps = in_one_graph(*made);
@@ -128,8 +128,8 @@ void Executor::Impl::on_all(const std::function<void(size_t)>& task, std::vector
   lent.clear();
 }
 
-// Their communicators are of that world. A library goes on with what is under way for as long as ranks tell each other
-// how the run has ended.
+// Their communicators belong to that world. A library may still use memory of operations that are under way while ranks
+// tell each other how the run has ended.
 void Executor::Impl::drop_plans_of_failed_world() {
   times.clear();
   if (options.connected) {
@@ -154,7 +154,7 @@ Symbols Executor::Impl::alike(const Tensors& inputs, const std::function<Symbols
   } catch (...) {
     failed = std::current_exception();
   }
-  // The hash first: words are cut.
+  // The hash comes first, because long texts are cut.
   std::string given = fmt::format("inputs with the hash {:016x}", hash_of(inputs));
   for (const auto& [symbol, size] : symbols) given += fmt::format(", {}={}", symbol, size);
   team.on_all_in_agreement([&](size_t) { return failed; }, {"inputs", given});
@@ -276,10 +276,10 @@ Executor::Tensors Executor::run(const Tensors& inputs, const RunLimits& limits, 
     impl_->require_outputs(wanted, inputs, bound);
     return bound;
   });
-  if (!impl_->options.connected) limits.require_going_on();  // else ranks would wait for this one
+  if (!impl_->options.connected) limits.require_going_on();  // else other processes would wait for this one
   auto& plans = impl_->plan(symbols);
   const RankPrograms& programs = *plans.front()->programs();
-  // Ranks of a written program may have values of their own, so it is that of the first rank here.
+  // Ranks of a written program may have values of their own, so take the first rank's.
   const spmd::Program& program = programs.of(impl_->team.here().front());
   impl_->last = &plans;
   impl_->last_symbols = symbols;
@@ -308,7 +308,7 @@ Executor::Tensors Executor::run(const Tensors& inputs, const RunLimits& limits, 
     throw;
   }
   impl_->uncommitted = &plans;
-  if (!impl_->options.keep_all) impl_->commit();  // else kept() reads the values before
+  if (!impl_->options.keep_all) impl_->commit();  // else kept() reads the earlier values
   if (!impl_->team.has_first()) return {};
   if (!is_direct)
     for (auto& [name, output] : wanted) {

@@ -21,23 +21,23 @@ struct ExecutorOptions {
   bool overlap = true;             ///< compute while communications are under way (bind/schedule.h)
   int prefetch = bind::kUnderWay;  ///< so many of them at most
   size_t memory_limit = 0;         ///< bytes that this process may hold for its ranks; 0: what the machine has
-  size_t kept_plans = 64;    ///< for so many sets of sizes; the one that was not used for the longest time makes room
-  bool saves = false;        ///< states are saved while it runs: what is planned has room for their copies
-  comm::WorldOptions world;  ///< unless `connected`
+  size_t kept_plans = 64;          ///< for this many sets of sizes; the least recently used one makes room
+  bool saves = false;              ///< states are saved during runs: plans include memory for their copies
+  comm::WorldOptions world;        ///< unless `connected`
   /// The world whose local ranks this executor is to be; every process of it has an executor of the same program, and
   /// makes the same calls in the same order. Null: all ranks are threads of this process.
   std::shared_ptr<comm::World> connected;
   std::string device = "cpu";  ///< of each rank, by its name (device/device.h)
   int local_rank = 0;          ///< the number of this process' first rank among those of its machine
   int machine_ranks = 0;       ///< ranks among which this machine's cores are divided; 0: all
-  /// Called once where ranks are connected, by each rank of this process: when the first plan is made, for which the
-  /// weights were read, and nothing has run. What it throws, all throw.
+  /// Called once by each rank of this process if ranks are connected, when the first plan is made: the weights have
+  /// been read, and nothing has run. If it throws, all ranks throw its error.
   std::function<void(comm::Communicator& everyone)> loaded;
-  /// Called once if a rank has failed and another of this process does not end within the grace: a thread that hangs
-  /// cannot be ended, and run() does not return. For who would rather end the process.
+  /// Called once if a rank has failed and another rank of this process does not end within `grace`: a thread that hangs
+  /// cannot be ended, and run() does not return. Lets the caller end the process.
   std::function<void(const std::string& message, const std::vector<comm::FlightLog>& flights)> abandoned;
   std::chrono::milliseconds grace{5'000};
-  /// Whose states the program's are, where another executor has them, too; null: the executor has its own.
+  /// The states, if the program shares them with another executor's; null: the executor has its own.
   std::shared_ptr<StateStore> states;
   ProgramsForSizes for_sizes;  ///< null: the programs run at the sizes of their own class only (classes.h)
 };
@@ -48,8 +48,8 @@ int threads_of_rank(const RankPrograms& programs, const ExecutorOptions& options
 /// Ranks that a process runs as threads, at most.
 inline constexpr size_t kMostRanksHere = 256;
 
-/// Runs a program on ranks that are threads of this process, and maybe of others. run() may be called from several
-/// threads where all ranks are here; calls queue.
+/// Runs a program on ranks that are threads of this process, and maybe of others. If all ranks are here, several
+/// threads may call run(); the calls take turns.
 class Executor {
  public:
   Executor(std::shared_ptr<const spmd::Program> program, const ExecutorOptions& options);
@@ -63,64 +63,65 @@ class Executor {
   /// their next values afterwards. Throws a user error for inputs that are missing, unknown, or of the wrong dtype or
   /// shape. A rank that fails ends the run on all; its error is thrown, and where ranks are connected, there will be no
   /// other run. No state has stepped then; if a rank had begun to write over one, all must be set before the next run.
-  /// The memory of outputs that `given` has is theirs. Throws a user error if one has another dtype or shape, and a
-  /// running error if the limits end the run, as if a rank had failed.
+  /// `given`: memory for outputs, by name; the results are written there. Throws a user error if one has another dtype
+  /// or shape, and a running error if the limits end the run, as if a rank had failed.
   Tensors run(const Tensors& inputs, const RunLimits& limits = {}, Tensors given = {});
 
   /// The states that change, whole, by name, in the process of rank 0: others get none.
   Tensors states() {
     return states_if([](const std::string&) { return true; });
   }
-  /// The same of these states only. Throws a user error for a name that no such state has.
+  /// The same for these states only. Throws a user error for an unknown name.
   Tensors states(const std::vector<std::string>& names);
-  /// Gives states that change these whole values, the same in all processes. Throws a user error for a name that no
-  /// such state has, another dtype or another shape; then none has changed.
+  /// Gives states that change these whole values, the same in all processes. Throws a user error for an unknown name,
+  /// another dtype or another shape; then no state has changed.
   void set_states(const Tensors& states);
   const std::shared_ptr<StateStore>& store() const;
 
-  /// Which states change, as a checkpoint names their model; and whether all ranks are in this process.
+  /// A description of the states that change, by which checkpoints recognize their model.
   std::string model_of_states() const;
+  /// Whether all ranks are in this process.
   bool is_together() const;
-  /// A checkpoint of copies of the states. Any thread may call its members while the executor runs on; they return what
-  /// went wrong, "" if nothing did.
+  /// A checkpoint made from copies of the states. Any thread may call its members while the executor runs on; they
+  /// return an error message, "" if nothing went wrong.
   struct Saving {
     std::function<std::string()> write;  ///< the files of this process' ranks; frees the copies
-    /// Once all processes have written; does nothing but in that of rank 0.
+    /// Call it once all processes have written; it does nothing in processes without rank 0.
     std::function<checkpoint::Outcome()> commit;
-    std::function<void()> discard;  ///< instead, if one could not write; likewise
+    std::function<void()> discard;  ///< instead of commit, if a process could not write
   };
   /// Copies the states that change, to save them in a folder of checkpoints, each element by the lowest rank that holds
   /// it. All processes call it.
   Saving save_states(const std::filesystem::path& folder, const checkpoint::Facts& facts, int64_t keep);
-  /// What processes have to say of one thing that each does by itself: nullopt while any is not done, else the first
-  /// one's problem, or "". All processes call it, with nullopt if they are not done.
+  /// Compares the outcomes of work that each process does by itself: returns nullopt while any process is not done,
+  /// else the first problem, or "". All processes call it, with nullopt while they are not done.
   std::optional<std::string> common_problem(const std::optional<std::string>& own);
-  /// Gives the states that change what a checkpoint holds, of any mesh. Throws a user error if it is another model's.
+  /// Gives the states that change the values of a checkpoint of any mesh. Throws a user error if it is another model's.
   void load_states(const checkpoint::Checkpoint& checkpoint);
 
-  /// The values of the program's symbols that these inputs imply. Throws a user error naming input, dimension and mend,
-  /// also where no program runs at these sizes.
+  /// The values of the program's symbols that these inputs imply. Throws a user error that names input, dimension and
+  /// fix, also if no program runs at these sizes.
   Symbols bind_symbols(const Tensors& inputs) const;
 
   /// Bytes of each rank, states and arena, for those symbol values. Prepares the plans (and so loads the states).
   std::vector<size_t> peak_bytes(const Symbols& symbols);
-  /// Bytes that this process needs for all of its ranks, which is what its limit counts, at the peak of the runs so far
-  /// and of those that peak_bytes() was asked for: weights that ranks share once, and those that are views of the
-  /// model's data not at all; outputs.
+  /// Bytes that this process needs for all of its ranks, as its limit counts them, at the peak of the runs so far and
+  /// of those for which peak_bytes() was called. Weights that ranks share count once; views of the model's data do not
+  /// count; outputs do.
   size_t process_bytes() const;
 
   struct Kept {
     std::string name;
     Tensor value;
   };
-  /// With keep_all: every value of the last run that is not partial, in running order, by its global name; whole in the
-  /// process of rank 0.
+  /// With keep_all: every value of the last run that is not partial, in running order, by its global name; the values
+  /// are whole in the process of rank 0.
   std::vector<Kept> kept();
 
   /// With profile: the times of the last run, per rank of this process; empty if it failed, or there was none.
   std::vector<RankTimes> times() const;
 
-  /// What ranks did last, of a run that failed: those of this process, and of others where ranks share memory.
+  /// What ranks did last in a run that failed: ranks of this process, and of other processes that share memory with it.
   std::vector<comm::FlightLog> flights() const;
 
   const spmd::Program& program() const;  ///< of rank 0

@@ -16,7 +16,7 @@ const SymbolLookup kNoSymbols = [](std::string_view) -> std::optional<int64_t> {
 
 struct SavedShard {
   checkpoint::TensorType tensor;
-  Dims at;  // where in the tensor the elements begin that the sharding divides
+  Dims at;  // where the elements begin in the tensor that the sharding divides
   Sharding sharding;
   Tensor shard;
 };
@@ -27,7 +27,7 @@ std::vector<checkpoint::TensorType> types_of(const WholeStates& states) {
   return tensors;
 }
 
-// The states of a rank, each as a region of one of the model's.
+// A rank's states, each as a region of one of the model's states.
 template <typename Visit>
 void for_each_shard(const RankPrograms& programs, const WholeStates& wholes, RankState& rank, Visit visit) {
   const auto own = programs.changing_states(rank.rank());
@@ -52,7 +52,7 @@ std::string write_rank(const std::filesystem::path& folder, const checkpoint::Fa
 
 constexpr const char* kStage = "checkpoint";
 
-// What an error of this stage says; "": there is none.
+// The message of an error of this stage; "" if there is none.
 std::string words_of(const std::exception_ptr& problem) {
   try {
     if (problem) std::rethrow_exception(problem);

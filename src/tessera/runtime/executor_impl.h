@@ -25,40 +25,38 @@ struct Executor::Impl {
   std::mutex running;
   RankTeam team;
   PlanCache plans;
-  std::shared_ptr<const void> room_to_save;  ///< of the limit, for copies of the states, with `saves`
-  /// Memory for outputs, where the ranks that make them can reach.
+  std::shared_ptr<const void> room_to_save;  ///< held in the limit for copies of the states, with `saves`
+  /// Memory for outputs that the ranks can reach.
   TensorPool pool{memory,
                   [this](size_t bytes) { return team.world().allocate(team.here().front(), bytes, "an output"); }};
-  size_t most_running = 0;           ///< bytes that a run needs beside states, at most
-  PlanSet* uncommitted = nullptr;    ///< whose run has ended well, and whose states have not stepped yet
+  size_t most_running = 0;           ///< the most bytes that a run needs beside states
+  PlanSet* uncommitted = nullptr;    ///< whose run has succeeded, and whose states have not stepped yet
   PlanSet* last = nullptr;           ///< of the last run; null if it has been dropped since
   std::vector<RankTimes> times;      ///< of the last run, with profile
   Tensors last_inputs;               ///< with keep_all: kept values may be views of them
   Symbols last_symbols;              ///< of the last run
-  std::vector<const Tensors*> lent;  ///< what communications of a task may read or write that is not the ranks'
-  bool compared = false;             ///< what ranks have loaded
-  std::exception_ptr unlike;         ///< what came of it, if ranks differ: there will be no run
+  std::vector<const Tensors*> lent;  ///< the caller's tensors that communications of a task may use
+  bool compared = false;             ///< whether ranks have compared what they have loaded
+  std::exception_ptr unlike;         ///< the error if they differ: then nothing runs
 
   void commit() {
     if (PlanSet* plans_to_commit = std::exchange(uncommitted, nullptr))
       for (auto& plan : *plans_to_commit) plan->commit();
   }
-  /// RankTeam::on_all(), of a task whose communications use these tensors, too.
+  /// RankTeam::on_all() for a task whose communications also use these tensors.
   void on_all(const std::function<void(size_t)>& task, std::vector<const Tensors*> tensors = {});
-  /// The sizes that `bind` finds, which are the same for all ranks, as the inputs are, also where each process is given
-  /// inputs of its own.
+  /// The sizes that `bind` finds. Throws on all ranks unless all processes were given the same sizes and inputs.
   Symbols alike(const Tensors& inputs, const std::function<Symbols()>& bind);
-  /// Throws a user error unless the caller's memory for outputs fits them, and is apart from the inputs' and each
-  /// other.
+  /// Throws a user error unless the caller's memory fits the outputs, and overlaps neither inputs nor other outputs.
   void require_outputs(const Tensors& wanted, const Tensors& inputs, const Symbols& symbols) const;
-  /// Memory for a run's outputs: what the caller wants them in, if ranks can write there directly. Where there is none,
-  /// processes that wait for this one are told.
+  /// Memory for a run's outputs: the caller's, if ranks can write there directly. If there is not enough, processes
+  /// that wait for this one hear of it.
   Tensors take_outputs(const PlanSet& set, const Symbols& symbols, const Tensors& wanted, bool is_direct);
 
-  /// The plans for these sizes, which are made unless they are there. Throws a user error if they do not fit into the
-  /// limit: before anything of them is loaded, if they are the first of their programs.
+  /// The plans for these sizes, which are made if they do not exist. Throws a user error if they do not fit into the
+  /// limit; for the first plans of programs, before anything is loaded.
   PlanSet& plan(const Symbols& symbols);
-  /// What this process holds at its peak, in runs of any plan that was made.
+  /// Bytes that this process holds at its peak, in runs of any plan made so far.
   size_t process_bytes() const;
 
  private:

@@ -42,7 +42,7 @@ PlanSet& Executor::Impl::plan(const Symbols& symbols) {
   return kept;
 }
 
-// Plans of ranks that have loaded the programs' weights before need no more than arenas.
+// Once ranks have loaded the programs' weights, further plans need memory for arenas only.
 PlanSet Executor::Impl::made_plans(const std::shared_ptr<const RankPrograms>& chosen, const Symbols& symbols) {
   PlanSet made(team.size());
   const PlanSet* like = plans.latest_of(chosen);
@@ -66,7 +66,7 @@ PlanSet Executor::Impl::made_plans(const std::shared_ptr<const RankPrograms>& ch
   return made;
 }
 
-// Refuses what does not fit before anything of it is loaded. The plans that run take over the kernels of the result.
+// Refuses plans that do not fit before anything is loaded. The plans that run reuse the kernels of the result.
 Executor::Impl::SizedRanks Executor::Impl::require_room_to_load(const std::shared_ptr<const RankPrograms>& chosen,
                                                                 const Symbols& symbols) {
   const SizedRank::Options as_here{team.threads(), options.device, bind_options()};
@@ -83,7 +83,7 @@ Executor::Impl::SizedRanks Executor::Impl::require_room_to_load(const std::share
   return sized;
 }
 
-// Likewise, of this process; what ranks hold already counts in the limit.
+// The same for this process. The limit counts what ranks hold already.
 void Executor::Impl::require_room_for(const SizedRanks& sized, const RankPrograms& chosen,
                                       const Symbols& symbols) const {
   ProcessMemory all, already;
@@ -107,7 +107,7 @@ void Executor::Impl::require_room_for(const SizedRanks& sized, const RankProgram
       pool.idle());
 }
 
-// That arenas and outputs are within the limit, beside what the ranks hold already.
+// Refuses arenas and outputs that exceed the limit together with what the ranks hold already.
 void Executor::Impl::require_memory(const PlanSet& made, const Symbols& symbols) const {
   for (size_t n = 0; n < made.size(); ++n)
     team[n].memory().require_room(made[n]->machine(), [&] { return made[n]->pieces(); });
@@ -151,7 +151,7 @@ void Executor::Impl::forget_unused(const std::shared_ptr<const RankPrograms>& of
   if (of != programs && !plans.latest_of(of)) team.forget(*of);
 }
 
-// Of the copies of states, in this process.
+// Bytes of the copies of states in this process.
 size_t Executor::Impl::bytes_to_save() const {
   size_t bytes = 0;
   if (options.saves)
@@ -159,7 +159,7 @@ size_t Executor::Impl::bytes_to_save() const {
   return bytes;
 }
 
-// When these plans run.
+// Bytes of the arenas while these plans run.
 size_t Executor::Impl::arenas_of(const PlanSet& made) const {
   size_t bytes = 0;
   for (size_t n = 0; n < made.size(); ++n)

@@ -8,11 +8,11 @@
 #include "tessera/runtime/output_parts.h"
 #include "tessera/runtime/whole_states.h"
 
-/// What ranks hold between runs: states that are read and set, and values that a run has kept.
+/// Values that ranks hold between runs: states, which callers read and set, and values that a run has kept.
 namespace tessera::runtime {
 namespace {
 
-// The rank's part of a state, to and from the whole.
+// Copies the rank's part of a state to and from the whole.
 void store_part(RankState& rank, const StateSlot& slot, const Box& box, void* whole) {
   if (slot.bytes == 0) return;
   rank.memory().read(slot.current.get(), slot.bytes, [&](const void* part) {
@@ -65,12 +65,12 @@ Executor::Tensors Executor::states_if(const std::function<bool(const std::string
   WholeStates wholes = whole_states(programs);
   require_whole(wholes);
   std::erase_if(wholes, [&](const auto& entry) { return !is_wanted(entry.first); });
-  std::set<std::string> held;  // the programs' states that are parts of them
+  std::set<std::string> held;  // the programs' states that are parts of the requested ones
   for (const auto& [name, whole] : wholes)
     for (const WholeState::Piece& piece : whole.pieces) held.insert(piece.state);
   std::map<std::string, RankPrograms::Output> all = programs.changing_states();
   std::erase_if(all, [&](const auto& entry) { return !held.contains(entry.first); });
-  Tensors states, divided;  // by the names of the programs' states; of those of the model's that are in pieces
+  Tensors states, divided;  // by the programs' names; and by the model's names, of states that are in pieces
   try {
     const auto allocate = [&](const std::string& name, DType dtype, const Dims& dims) {
       auto held = impl_->memory.hold(bytes_of(dtype, count_of(dims)), fmt::format("the whole of '{}'", name));
@@ -81,7 +81,7 @@ Executor::Tensors Executor::states_if(const std::function<bool(const std::string
     if (impl_->team.has_first())
       for (const auto& [name, state] : wholes)
         if (state.is_divided(name)) divided[name] = allocate(name, state.dtype, state.dims);
-  } catch (...) {  // processes that wait for this one are told
+  } catch (...) {  // processes that wait for this one must hear of it
     if (!impl_->team.is_all())
       impl_->on_all([failed = std::current_exception()](size_t) { std::rethrow_exception(failed); });
     throw;
@@ -164,7 +164,7 @@ std::vector<Executor::Kept> Executor::kept() {
   check(impl_->options.keep_all && impl_->last, "values are kept only by a run with keep_all");
   const RankPrograms& programs = *impl_->last->front()->programs();
   std::vector<Kept> values;
-  std::vector<std::string> names;                // as values of the programs
+  std::vector<std::string> names;                // in the programs
   std::map<std::string, const Shape*> shape_of;  // a layout change may go through other shapes of a tensor
   std::set<std::string> seen;
   auto keep = [&](const Value* result, const spmd::Placement& placement) {

@@ -11,7 +11,7 @@
 namespace tessera::runtime {
 namespace {
 
-// Init as a program of its own on this rank: its results are outputs, each whole and at this rank only.
+// Init as a program of its own: its results are outputs, each whole and at this rank only.
 std::shared_ptr<const spmd::Program> program_of_init(const spmd::Program& program,
                                                      const std::vector<int64_t>& coordinates,
                                                      const std::set<std::string>& names) {
@@ -108,14 +108,14 @@ InitResults run_init(const RankPrograms& programs, RankState& rank, const std::s
     made.push_back(result.mutable_data());
   }
   const auto arena = rank.memory().hold_on_host(plan.arena_bytes(), "what is computed once, on the way");
-  // Who waits for other ranks lets go of nothing meanwhile; who only computes will.
+  // An init that only computes will end by itself and release memory; one that communicates may wait for other ranks.
   const auto paused = communicates(plan.machine()) ? rank.weights().shared()->room().pause() : nullptr;
   rank.memory().use([&] {
     try {
       plan.run({}, made);
     } catch (...) {
       state.queues().settle();
-      state.communicators().flight().step = nullptr;  // its name goes with the plan
+      state.communicators().flight().step = nullptr;  // the step's name goes with the plan
       throw;
     }
   });

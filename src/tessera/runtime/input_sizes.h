@@ -14,16 +14,16 @@ struct InputDim {
   size_t dim = 0;
 };
 
-/// The sizes of symbols by the shapes of arrays that are given for inputs.
+/// Finds the sizes of symbols from the shapes of the arrays that are given for inputs.
 class InputSizes {
  public:
-  /// `shape`: what the model says; it and `dims` have one rank.
+  /// `shape`: the model's, of the same rank as `dims`.
   void add(const std::string& input, const Shape& shape, const Dims& dims);
-  /// The sizes, at which all extents are what the arrays have. Throws a user error that names the first input and
-  /// dimension that cannot be so, or whose symbols no extent says.
+  /// The sizes at which all extents are those of the arrays. Throws a user error that names the first input and
+  /// dimension for which this is impossible, or whose symbols no extent determines.
   Symbols solved() const;
-  /// Throws for an extent that is an expression and cannot be what its array has, as solved() does. Where symbols stand
-  /// alone, or no extent says one, nothing is wrong yet: inputs may go to parts of a model that do not meet.
+  /// Like solved(), but throws only for extents that are expressions and cannot be those of their arrays. Conflicts of
+  /// single symbols, and symbols without a size, are accepted: the inputs may go to separate parts of a model.
   void require_expressions() const;
 
  private:

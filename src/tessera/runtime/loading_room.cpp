@@ -7,7 +7,7 @@ namespace tessera::runtime {
 LoadingRoom::Scope LoadingRoom::within(device::MemoryLimit& limit) {
   set_budget(std::numeric_limits<size_t>::max());
   change([&] { limit_ = &limit; });
-  // Others than ranks that load release memory, too.
+  // Memory is also released by others than ranks that load.
   auto listening = limit.on_release([this] { change([] {}); });
   return {&limit, [this, listening](const void*) mutable {
             listening.reset();
@@ -48,7 +48,7 @@ void LoadingRoom::wait(const std::function<bool()>& can_go, bool or_nobody_can, 
   std::unique_lock lock(mutex_);
   if (!can_go()) {
     const auto own = waiting_.insert(waiting_.end(), &can_go);
-    changed_.notify_all();  // perhaps nobody can go on now
+    changed_.notify_all();  // with this rank waiting, perhaps nobody can go on
     changed_.wait(lock, [&] { return can_go() || (or_nobody_can && nobody_can_go()); });
     waiting_.erase(own);
   }

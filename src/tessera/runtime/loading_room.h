@@ -20,21 +20,21 @@ class LoadingRoom {
   /// Ends something when the last copy goes.
   using Scope = std::shared_ptr<const void>;
 
-  /// While the result lives, there may be a budget of what this limit counts, and ranks that wait hear of each release.
+  /// While the result lives, set_budget() limits what this limit counts, and ranks that wait hear of each release.
   [[nodiscard]] Scope within(device::MemoryLimit& limit);
   void set_budget(size_t bytes);
 
-  /// While the result lives, the calling rank loads, and may let go of memory for which others wait.
+  /// While the result lives, the calling rank loads, and may release memory for which others wait.
   [[nodiscard]] Scope load();
-  /// While the result lives, it waits for others outside this class, in a communication.
+  /// While the result lives, the calling rank may wait for others in a communication.
   [[nodiscard]] Scope pause();
 
-  /// Waits until `can_go()`, then calls `go()`, both under the room's lock. What `can_go` reads changes in `change`
-  /// only.
+  /// Waits until `can_go()`, then calls `go()`, both under the room's lock. Only change() may change what `can_go`
+  /// reads.
   void wait(const std::function<bool()>& can_go, const std::function<void()>& go);
   void change(const std::function<void()>& change);
 
-  /// Bytes that a rank may hold, although the limit does not count them yet.
+  /// Bytes that a rank may hold, which the limit does not count yet.
   class Reservation {
    public:
     /// Waits until they are within the budget.

@@ -9,7 +9,7 @@
 namespace tessera::runtime {
 namespace {
 
-// By their global names, so that copies count as the first ones do.
+// By global names, so that recomputed values count like the first ones.
 std::set<std::string_view> forward_results(const spmd::Program& program) {
   std::set<std::string_view> names;
   if (program.outputs.empty() || !program.outputs.front().value) return names;

@@ -8,15 +8,15 @@ namespace tessera::runtime {
 /// Bytes of one rank at its peak.
 struct MemoryUse {
   size_t peak = 0;         ///< all: states, their packed forms and second buffers, inputs, scratch memory, results
-  size_t activations = 0;  ///< results that the first output is computed by, and what is computed again of these
+  size_t activations = 0;  ///< results from which the first output is computed, also when they are recomputed
   size_t gradients = 0;    ///< all other results
   size_t copies = 0;       ///< of states, for checkpoints
 };
 
-/// What is in the arena, by action; `peak` is then all of it.
+/// The contents of the arena during each action; `peak` is all of it.
 std::vector<MemoryUse> arena_over_time(const bind::MachineProgram& machine, const spmd::Program& program);
 
-/// The same where most is.
+/// The same at the peak.
 MemoryUse arena_use(const bind::MachineProgram& machine, const spmd::Program& program);
 
 /// What a rank holds during an action of its machine program.

@@ -9,7 +9,7 @@
 namespace tessera::runtime {
 namespace {
 
-/// A rank's part of a value within the whole: dense bytes in order of its elements.
+/// The place of a rank's part within the whole value. The part's bytes are dense, in the order of its elements.
 struct PartOfWhole {
   const Value* value = nullptr;
   Box box;

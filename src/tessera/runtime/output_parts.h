@@ -8,8 +8,8 @@
 
 namespace tessera::runtime {
 
-/// If ranks live in several processes: completes a global value in the process of rank 0. The ranks of that process
-/// write their parts to `whole` themselves; ranks of other processes send theirs, and rank 0 puts them into its
+/// Completes a global value in the process of rank 0 if ranks live in several processes. The ranks of that process
+/// write their parts to `whole` themselves; ranks of other processes send theirs, and rank 0 copies them into its
 /// `whole`. Every rank calls this from its own thread, for the same values in the same order. `here`: the ranks of this
 /// process.
 void bring_parts(RankState& rank, const RankPrograms& programs, const Symbols& symbols, std::span<const int> here,

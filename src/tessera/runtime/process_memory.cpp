@@ -27,7 +27,7 @@ std::map<std::string, size_t> output_bytes(const RankPrograms& programs, const S
   return outputs;
 }
 
-// Returns the bytes of weights that no rank before holds.
+// Returns the bytes of weights that no earlier rank holds.
 size_t ProcessMemory::take(const Need& need) {
   size_t fresh = 0;
   for (const auto& [of, bytes] : need.weights) {
@@ -60,7 +60,8 @@ void ProcessMemory::add(const Need& need) {
   }
   for (const auto& [form, bytes] : need.weights) held += bytes;
   add_running(need.arena);
-  // Ranks that need what another one makes wait for it. The others may wait until no other one packs (LoadingRoom).
+  // A rank that needs weights that another rank makes waits for them. Other ranks may wait until no other one packs
+  // (LoadingRoom).
   if (take(need) == 0) return;
   const auto beside = [&](size_t bytes) { return bytes - std::min(bytes, held); };
   const size_t between = beside(need.load.between);

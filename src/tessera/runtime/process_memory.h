@@ -14,15 +14,14 @@ Dims bound_dims(const Shape& shape, const Symbols& symbols);
 /// Bytes of a program's whole outputs, by name. A user error if an output is too large to count.
 std::map<std::string, size_t> output_bytes(const RankPrograms& programs, const Symbols& symbols);
 
-/// What a process needs at its peak for all of its ranks, which is what its limit counts: arenas, states that change,
-/// outputs, copies of states for checkpoints, and weights that are not views of the model's data, those that ranks
-/// share once.
+/// What a process needs at its peak for all of its ranks, as its limit counts it: arenas, states that change, outputs,
+/// copies of states for checkpoints, and weights that are not views of the model's data. Shared weights count once.
 class ProcessMemory {
  public:
   /// A rank's part, by bytes.
   struct Need {
     int rank = 0;
-    bool shares = true;                    ///< weights with the other ranks
+    bool shares = true;                    ///< whether it shares weights with other ranks
     std::map<WeightForm, size_t> weights;  ///< not views
     std::map<std::string, size_t> states;  ///< that change, with their spares
     size_t constants = 0;                  ///< the device's copies
@@ -31,20 +30,20 @@ class ProcessMemory {
   };
   static Need need_of(const RankState& rank, size_t arena);
 
-  /// Ranks come in their order. One that runs several programs comes with each of them; their states count once.
+  /// Add ranks in their order. A rank that runs several programs is added with each; its states count once.
   void add(const Need& need);
-  /// Weights that a rank holds for other programs, too.
+  /// Adds the weights that a rank holds, also for other programs.
   void add_weights(const RankState& rank);
   /// `copies`: bytes of copies of states.
   void add_outputs(const std::map<std::string, size_t>& outputs, size_t copies);
-  /// Bytes of which only this is known: that they are needed while a run goes on, beside all states.
+  /// Adds bytes that are needed during a run, beside all states.
   void add_running(size_t bytes);
 
-  /// Bytes of what stays from run to run.
+  /// Bytes that stay from run to run.
   size_t states() const { return weights_bytes_ + changing_; }
-  /// While a run goes on, or while weights are loaded, whichever is more.
+  /// The peak during a run or while weights are loaded, whichever is more.
   size_t peak() const;
-  /// Names outputs, copies and states, and what loading them takes, for messages.
+  /// Adds outputs, copies and states, and the memory for loading, by name: for messages.
   void add_to(std::vector<device::NamedBytes>& pieces) const;
 
  private:

@@ -17,7 +17,7 @@ struct RankTimes {
   std::shared_ptr<const std::vector<StepInfo>> steps;  ///< of the plan that ran
   Clock::time_point begin;                             ///< the rank begins the run
   Clock::time_point inputs;                            ///< its parts of the inputs are ready
-  /// A step that ran, and when it ended; it began when the one before it ended.
+  /// A step that ran, and when it ended. It began when the step before it ended.
   struct Done {
     size_t step = 0;
     Clock::time_point end;

@@ -9,7 +9,7 @@ device::Queue& Queues::of(bind::QueueKind kind) {
   return *queue;
 }
 
-// A failure of one queue fails the other as soon as it waits for it, so that the computing queue knows first.
+// A queue that waits for a failed queue fails, too, so that the computing queue has the first failure.
 void Queues::finish() {
   for (auto& queue : queues_)
     if (queue) queue->finish([this] { communicators_.require_going_on(); });

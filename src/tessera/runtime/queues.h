@@ -21,7 +21,7 @@ class Queues {
   void finish();
   /// After a failed run: ends the communications that are under way, and drops failures.
   void settle() noexcept;
-  /// Ends the queues: others take their place, which note what they do in another world.
+  /// Ends the queues. Later calls make new ones, which note what they do in the new world.
   void reset();
 
  private:

@@ -12,7 +12,7 @@ namespace tessera::runtime {
 
 std::byte* RankMemory::arena(size_t bytes) {
   if (bytes > arena_room_) {
-    // What has grown once grows again, as the cache of a decoder does: pages that nobody touches are not there.
+    // An arena that has grown once, such as a decoder's, will grow again. Spare pages that nobody touches cost nothing.
     const bool grows = arena_room_ > 0 && device_->uses_host_memory();
     const size_t room = grows ? std::max(bytes, arena_room_ + arena_room_ / 8) : bytes;
     arena_.reset();

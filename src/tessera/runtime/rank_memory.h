@@ -15,8 +15,8 @@
 
 namespace tessera::runtime {
 
-/// Where one rank's tensors are: in memory of its device and of the host, which limits count (LimitedMemory); or
-/// nowhere, where ranks are only planned (PlannedMemory). Used only from the rank's own thread.
+/// One rank's memory: that of its device and of the host, which limits count (LimitedMemory); or none, in a dry run
+/// (PlannedMemory). Used only from the rank's own thread.
 class RankMemory {
  public:
   explicit RankMemory(std::shared_ptr<device::Device> device) : device_(std::move(device)) {}
@@ -25,45 +25,45 @@ class RankMemory {
   virtual std::unique_ptr<RankMemory> another(Communicators& communicators, Queues& queues) const = 0;
 
   const std::shared_ptr<device::Device>& device() const { return device_; }
-  /// Of the process, or of the device if that is less: no single tensor may exceed it. Null: none.
+  /// The limit of the process, or of the device if that is less: no single tensor may exceed it. Null: none.
   virtual const device::MemoryLimit* limit() const = 0;
 
-  /// Counts memory of the device, and of the process. Waits for room if others are loading, and nothing is reserved.
-  /// `what`: for errors.
+  /// Counts memory of the device until the result goes. Waits for room if others are loading, unless it has been
+  /// reserved. `what`: for errors.
   virtual std::shared_ptr<const void> hold(size_t bytes, std::string_view what) = 0;
-  /// The same of the host.
+  /// The same for memory of the host.
   virtual std::shared_ptr<const void> hold_on_host(size_t bytes, std::string_view what) = 0;
-  /// Waits for room for what is held until the result goes: at once, so that no rank waits while it holds what others
-  /// wait for.
+  /// Waits for room for all that is held until the result goes, so that no rank waits while it holds memory for which
+  /// others wait.
   [[nodiscard]] virtual std::shared_ptr<const void> reserve(size_t bytes) = 0;
 
-  /// Memory of the device that others may read, not counted; null where ranks are only planned.
+  /// Memory of the device that other ranks can read, not counted; null in a dry run.
   virtual device::Memory allocate(size_t bytes, const char* what) = 0;
-  /// A tensor in memory of the host, which is counted until it goes.
+  /// A tensor in memory of the host, which counts until the tensor goes.
   virtual Tensor on_host(DType dtype, Dims dims, std::string_view what) = 0;
-  /// The same with the elements that `fill` writes; where ranks are only planned, only small tensors have them, from
-  /// which kernels are prepared.
+  /// The same with the elements that `fill` writes. In a dry run, only small tensors have elements, because kernels are
+  /// prepared from them.
   virtual Tensor on_host(DType dtype, Dims dims, std::string_view what, const std::function<void(void*)>& fill) = 0;
   /// The tensor where the device's kernels can read it: itself, or a copy. `name`: for errors.
   virtual Tensor resident(const Tensor& tensor, std::string_view name) = 0;
-  /// Calls `fill` with memory of the host for these bytes of the device, and makes it theirs.
+  /// Writes these bytes of the device: calls `fill` with memory of the host, and copies it.
   virtual void write(void* to, size_t bytes, const std::function<void(void*)>& fill) = 0;
   /// Calls `visit` with these bytes of the device, for the host to read.
   virtual void read(const void* from, size_t bytes, const std::function<void(const void*)>& visit) = 0;
-  /// Calls `work`, which needs tensors' elements; does nothing where ranks are only planned.
+  /// Calls `work`, which needs tensors' elements; does nothing in a dry run.
   virtual void use(const std::function<void()>& work) = 0;
 
-  /// At least `bytes` bytes of the world's memory, 64-byte aligned; the same on each call unless it had to grow.
+  /// At least `bytes` bytes of the device, 64-byte aligned; the same on each call unless it had to grow.
   std::byte* arena(size_t bytes);
-  /// The same of the host, for copies to and from the device; null for no bytes.
+  /// The same in memory of the host, for copies to and from the device; null for no bytes.
   std::byte* staging(size_t bytes);
-  /// Bytes of the arena and of the host's copies: the most that earlier runs and one of this program need.
+  /// Bytes of the arena and of the host's copies that a run of this program needs, or that earlier runs have needed.
   size_t bytes_to_run(const bind::MachineProgram& machine) const;
-  /// Throws a user error that names the largest of `pieces` if the device has no room for the arena beside what the
+  /// Throws a user error that names the largest of `pieces` if the arena does not fit on the device beside what the
   /// rank keeps there.
   void require_room(const bind::MachineProgram& machine,
                     const std::function<std::vector<device::NamedBytes>()>& pieces) const;
-  /// Leaves the arena in memory for good, for communications that were under way as a run failed.
+  /// Never frees the arena, because communications that were under way when a run failed may still use it.
   void abandon();
 
  private:
@@ -76,10 +76,10 @@ class RankMemory {
   size_t staging_bytes_ = 0;
 };
 
-/// Of a rank that runs.
+/// The memory of a rank that runs.
 class LimitedMemory : public RankMemory {
  public:
-  /// All arguments must outlive it. `limit`: the process'. `room`: where ranks that load wait for each other.
+  /// All arguments must outlive it. `limit`: of the process. `room`: where ranks that load wait for each other.
   LimitedMemory(std::shared_ptr<device::Device> device, device::MemoryLimit& limit, LoadingRoom& room,
                 Communicators& communicators, Queues& queues)
       : RankMemory(std::move(device)), limit_(limit), room_(room), communicators_(communicators), queues_(queues) {}
@@ -109,7 +109,7 @@ class LimitedMemory : public RankMemory {
   std::shared_ptr<std::byte[]> few_bytes_;
 };
 
-/// Of a rank that is only planned.
+/// The memory of a rank in a dry run: bytes without addresses.
 class PlannedMemory : public RankMemory {
  public:
   /// Refuses any single tensor that exceeds `limit`; null: none.

@@ -15,7 +15,7 @@ using bind::Phase;
 using bind::QueueKind;
 using kernels::KernelArgs;
 
-/// The rank as binding sees it: with the states of certain programs.
+/// The rank for binding, with the states of certain programs.
 class RankOfPrograms : public bind::Rank {
  public:
   RankOfPrograms(RankState& rank, std::shared_ptr<const RankPrograms> programs)
@@ -49,7 +49,7 @@ class RankOfPrograms : public bind::Rank {
   std::shared_ptr<const RankPrograms> programs_;
 };
 
-// What init makes is there while kernels are prepared.
+// Keeps what init makes while kernels are prepared.
 std::unique_ptr<bind::Binding> bound(RankState& rank, const std::shared_ptr<const RankPrograms>& programs,
                                      const Symbols& symbols, const bind::Options& options) {
   const auto loading = rank.weights().initialize(*programs);
@@ -116,7 +116,7 @@ void RankPlan::run(const std::vector<const void*>& inputs, const std::vector<voi
   compute.discard(arena_, machine.arena_bytes);
   for (const bind::HostCopy& copy : machine.inputs) bring_in(copy);
   if (times) compute.note_time(times->inputs);
-  // A communication that comes before all steps needs the inputs and the arena.
+  // A communication before all steps needs the inputs and the arena.
   if (rank_.device().is_asynchronous()) rank_.queues().of(QueueKind::communication).wait(compute.record());
   if (machine.controls.empty())
     for (size_t a = 0; a < actions.size(); ++a) act(a, times);
@@ -136,18 +136,18 @@ void RankPlan::run(const std::vector<const void*>& inputs, const std::vector<voi
 }
 
 void RankPlan::act(size_t action, RankTimes* times) {
-  if (!rank_.states().is_writing) limits_.require_going_on();  // else the states would be torn
+  if (!rank_.states().is_writing) limits_.require_going_on();  // else some states would have stepped and others not
   const bind::Enqueued& enqueued = (*machine().actions)[action];
   device::Queue& queue = rank_.queues().of(enqueued.queue);
   queue.note(names_->of_action[action]);
   if (enqueued.after >= 0 && events_[enqueued.after]) queue.wait(events_[enqueued.after]);
   enqueue(enqueued, queue);
   if (enqueued.signals) events_[action] = queue.record();
-  // What communications do beside it shows at their waits.
+  // Times of communications show at their waits.
   if (times) rank_.queues().of(QueueKind::compute).note_time(times->done.emplace_back(RankTimes::Done{action}).end);
 }
 
-// The host decides where to go on, so that it waits for what decides.
+// The host decides which action comes next, so it waits for the values of conditions.
 void RankPlan::follow_controls(RankTimes* times) {
   using Kind = bind::Control::Kind;
   struct Loop {
@@ -203,7 +203,7 @@ void RankPlan::follow_controls(RankTimes* times) {
   }
 }
 
-// What comes later on either queue begins after all that is enqueued.
+// Later work on either queue begins after all work enqueued so far on both.
 void RankPlan::join_queues() {
   if (!rank_.device().is_asynchronous()) return;
   device::Queue &compute = rank_.queues().of(QueueKind::compute),
@@ -263,7 +263,7 @@ void RankPlan::bring_in(const bind::HostCopy& copy) {
   rank_.queues().of(QueueKind::compute).copy(to, from, copy.bytes, device::Direction::to_device);
 }
 
-// What is staged gets to the whole after the run.
+// Staged parts are copied to the whole after the run.
 void RankPlan::bring_out(const bind::HostCopy& copy, void* whole) {
   const std::byte* from = resolve(copy.place);
   if (rank_.device().uses_host_memory()) {

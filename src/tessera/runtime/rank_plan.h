@@ -8,29 +8,30 @@
 
 namespace tessera::runtime {
 
-/// A program bound to one rank and to values of all symbols, ready to run: the machine program, which run() enqueues on
-/// the rank's device. run() allocates nothing on devices whose memory is the host's.
+/// A program bound to one rank and to values of all symbols. run() enqueues its machine program on the rank's device,
+/// and allocates nothing on devices whose memory is the host's.
 class RankPlan {
  public:
-  /// `programs`: of the rank's mesh; it runs its own of them.
+  /// `programs`: those of all ranks of the mesh; the plan is for the rank's own.
   RankPlan(RankState& rank, std::shared_ptr<const RankPrograms> programs, const Symbols& symbols,
            const bind::Options& options);
 
-  /// The same plan as the constructor makes for these symbols, found by looking only at what they change of `like`, a
-  /// plan of the rank for others (bind/rebind.cpp). Null: it would be another one in more than sizes, or as much work.
+  /// The plan that the constructor would make for these symbols, derived from `like`, a plan of the rank for other
+  /// symbols, by looking only at what changes (bind/rebind.cpp). Null if more than sizes would change, or if it would
+  /// be as much work.
   static std::unique_ptr<RankPlan> rebound(const RankPlan& like, const Symbols& symbols);
 
   /// Runs all steps on whole inputs (one per program input, extents as bound) and writes this rank's parts of the whole
-  /// outputs (one per program output), from the rank's thread. `times` may be null. States have their next values
-  /// after commit(), which is for when all ranks have got so far. Throws what the limits throw.
+  /// outputs (one per program output), from the rank's thread. `times` may be null. States get their next values
+  /// in commit(), once all ranks have run. Throws what the limits throw.
   void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, RankTimes* times = nullptr,
            const RunLimits& limits = {});
 
-  /// Makes the next values of states their values.
+  /// Makes the next values of states their current values.
   void commit();
 
-  /// Copies this rank's part of a value, as the last run left it, into the whole tensor `whole`, if this rank is the
-  /// one that writes it (the first of those that hold the same part).
+  /// Copies this rank's part of a value, as the last run left it, into the whole tensor `whole`, if this rank writes it
+  /// (the first rank that holds the part does).
   void store(const Value* value, void* whole);
 
   /// Bytes that a run needs beside states and whole outputs: the arena, and the host's copies.
@@ -38,16 +39,16 @@ class RankPlan {
   const std::shared_ptr<const RankPrograms>& programs() const { return programs_; }
   const bind::MachineProgram& machine() const { return binding_->machine(); }
 
-  /// What is in the arena, whole outputs not: for messages.
+  /// The contents of the arena without whole outputs, for messages.
   std::vector<device::NamedBytes> pieces() const { return binding_->pieces(); }
 
-  /// Leaves its tensors in memory for good, for communications that were under way as a run failed.
+  /// Never frees its tensors, because communications that were under way when a run failed may still use them.
   void abandon_memory() const {
     binding_->abandon_memory();
     keep_for_good(names_);
   }
 
-  /// Two plans of the same text do the same.
+  /// Plans with the same text do the same.
   std::string text() const { return binding_->text(); }
 
  private:

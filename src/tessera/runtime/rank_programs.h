@@ -41,7 +41,7 @@ struct RankPrograms {
   Output output(size_t index) const;
   /// The states that change, by their names in the model, each as one of the programs that have it says.
   std::map<std::string, Output> changing_states() const;
-  /// The same of one rank.
+  /// Those of one rank.
   std::map<std::string, Output> changing_states(int rank) const;
   const spmd::Program& of(int rank) const { return *programs[program_of.empty() ? 0 : program_of[rank]]; }
   /// The rank's shard of a state if shards come already cut; else null.

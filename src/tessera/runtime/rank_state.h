@@ -23,8 +23,8 @@ class RankState {
   /// `shared`: the weights of all ranks of this process.
   RankState(const Mesh& mesh, int rank, int threads, device::MemoryLimit& limit, RankStates& states,
             std::shared_ptr<device::Device> device, std::shared_ptr<SharedWeights> shared);
-  /// A rank that is only planned: it knows the bytes of all that it would keep. Refuses any single tensor that exceeds
-  /// `limit`; null: none.
+  /// A rank in a dry run, which only counts the bytes that it would keep. Refuses a single tensor that exceeds `limit`;
+  /// null: no limit.
   RankState(const Mesh& mesh, int rank, int threads, RankStates& states,
             std::shared_ptr<device::Device> device = device::make_cpu(), const device::MemoryLimit* limit = nullptr);
   /// Another state of the same kind, of the same rank, for a program with other states.
@@ -36,13 +36,12 @@ class RankState {
   const Mesh& mesh() const { return mesh_; }
   device::Device& device() const { return *memory_->device(); }
 
-  /// To be called where ranks are only planned: the other one runs, and its plans take over the kernels of plans made
-  /// here.
+  /// In a dry run: lets plans of the other rank state, which runs, reuse the kernels of plans made here.
   void plan_for(RankState& other);
   /// The kernels of this rank's plans.
   bind::KernelCache& kernels() { return shared_kernels_ ? *shared_kernels_ : kernels_; }
 
-  /// Null: nothing may be asked of the communicators and the queues.
+  /// Null: communicators and queues must not be used.
   void connect(comm::World* world);
   Communicators& communicators() { return communicators_; }
   Queues& queues() { return queues_; }
@@ -53,18 +52,19 @@ class RankState {
   const WeightStore& weights() const { return weights_; }
   RankStates& states() const { return states_; }
 
-  /// A constant of a program where the device's kernels can read it. The rank keeps one copy.
+  /// A constant of a program in memory that the device's kernels can read. The rank keeps one copy.
   const Tensor& constant(const Value* constant);
-  /// The rank's shard of a state that changes, which begins as a copy of the state's initial data. A user error if
-  /// another program that shares the states has the state cut in another way.
+  /// The rank's shard of a state that changes; at first, a copy of the initial data. A user error if another program
+  /// that shares the states divides the state in another way.
   StateSlot& slot(const RankPrograms& programs, const Value* state);
-  /// Gives the slot a spare.
+  /// Gives the slot memory for a second value.
   void need_spare(StateSlot& slot);
-  /// Drops what it keeps of these programs' states only. Nothing that was made for them may be used any more.
+  /// Drops what it keeps for these programs alone. Nothing that was made for them may be used any more.
   void forget(const RankPrograms& programs);
-  /// To be called where all plans are gone: values of programs may go, too, and others may lie where they lay.
+  /// Call it when all plans are gone: values of programs may go then, and others may take their addresses.
   void forget_values();
-  /// Leaves the arena and the shards in memory for good, for communications that were under way as a run failed.
+  /// Never frees the arena and the shards, because communications that were under way when a run failed may still use
+  /// them.
   void abandon_memory();
 
   /// Bytes of states that this rank holds: shards (mapped or copied), with the spares of those that change, and packed

@@ -12,13 +12,12 @@
 
 namespace tessera::runtime {
 
-/// The ranks of this process with their threads, in one world: a world of their own, or one that other processes have
-/// made with this one.
+/// The ranks of this process with their threads, in a world of their own or a world shared with other processes.
 class RankTeam {
  public:
   struct Options {
-    comm::WorldOptions world;                ///< of a world of their own
-    std::shared_ptr<comm::World> connected;  ///< null: none
+    comm::WorldOptions world;                ///< if they make a world of their own
+    std::shared_ptr<comm::World> connected;  ///< the world shared with other processes; null: they make their own
     int threads = 1;                         ///< of each rank's team
     std::chrono::milliseconds grace{0};
     /// See ExecutorOptions.
@@ -40,22 +39,21 @@ class RankTeam {
   comm::World& world() { return *world_; }
   /// Whether all ranks of the world are here.
   bool is_all() const { return here_.size() == static_cast<size_t>(world_->size()); }
-  /// Whether outputs come together here.
+  /// Whether rank 0 is here, where outputs are completed.
   bool has_first() const { return here_.front() == 0; }
-  /// What ranks did last, of the last task that failed.
+  /// What ranks did last in the last task that failed.
   const std::vector<comm::FlightLog>& flights() const { return flights_; }
 
-  /// To be called before anything of these programs runs: ranks of other processes wait for each other there, and for
-  /// nothing else then.
+  /// Call it before these programs run: ranks of several processes join their groups, and wait for each other.
   void join(const RankPrograms& programs);
-  /// Drops what ranks keep for programs that nothing runs any more; they are known by where they lie.
+  /// Drops what ranks keep for programs that nothing runs any more, which are known by their addresses.
   void forget(const RankPrograms& programs);
 
   /// Runs `task` for the n-th rank of this process, for each n on that rank's thread, and waits for all. The first
   /// failure, by time, ends the world, so that no other rank waits for the one that failed, and is thrown.
   void on_all(const std::function<void(size_t)>& task);
-  /// Like on_all(), of a task whose error is to be thrown on all ranks, whose world goes on; likewise if they have been
-  /// `given` different things.
+  /// Like on_all(), but the world stays usable: the task returns its error, which is thrown on all ranks. It also
+  /// throws if ranks were `given` different data.
   void on_all_in_agreement(const std::function<std::exception_ptr(size_t)>& task, const Given& given);
 
  private:

@@ -8,7 +8,7 @@
 
 namespace tessera::runtime {
 
-/// When a run ends without a result: ranks look before each operator.
+/// When a run ends without a result. Ranks check this before each operator.
 struct RunLimits {
   using Clock = std::chrono::steady_clock;
 

@@ -17,7 +17,7 @@ struct WeightPart {
   std::string name;     ///< of the state
   std::string type;     ///< its dtype and the extents of the part
   uint64_t origin = 0;  ///< of the state's data (origin_of)
-  std::string where;    ///< the part's place in the data; of a derived state: how init makes it
+  std::string where;    ///< the part's place in the data; for a derived state, how init makes it
 
   auto operator<=>(const WeightPart&) const = default;
   std::string str() const;
@@ -33,22 +33,22 @@ struct WeightForm {
 
 inline constexpr const char* kPlainForm = "";
 
-/// The weights of the ranks of one process: ranks that want the same bytes in the same form share them. It keeps no
-/// weight alive: ranks do. Thread-safe.
+/// The weights of all ranks of one process: ranks that want the same bytes in the same form share them. Ranks keep the
+/// weights alive; this does not. Thread-safe.
 class SharedWeights {
  public:
-  /// The tensor of this form, if some rank has it; else what `make` returns. Ranks that want one form wait for the
-  /// first of them, which makes it. If `make` throws, so does this call, and the next rank tries itself.
+  /// The tensor of this form if some rank has it, else the result of `make`. Ranks that want the same form wait for the
+  /// first of them, which makes it. If `make` throws, so does this call, and the next rank tries.
   Tensor get(const WeightForm& form, const std::function<Tensor()>& make);
-  /// The same where nothing has to be made: a tensor without an owner if no rank has it.
+  /// The tensor of this form; without an owner if no rank has it.
   Tensor find(const WeightForm& form) const;
-  /// Gives others a tensor that the caller keeps.
+  /// Offers others a tensor that the caller keeps.
   void put(const WeightForm& form, const Tensor& tensor);
   /// Whether some rank has the part in any form.
   bool holds_any(const WeightPart& part) const;
 
-  /// Ranks whose inits make the same of the same data take turns, so that the later ones find what the first has made.
-  /// Waits for those before; the turn ends with the result.
+  /// Ranks whose inits make the same from the same data take turns, so that later ones find what the first has made.
+  /// Waits for the caller's turn, which ends with the result.
   [[nodiscard]] LoadingRoom::Scope turn_of(const std::string& what);
 
   /// Where ranks wait while they load.

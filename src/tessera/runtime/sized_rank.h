@@ -7,7 +7,7 @@
 
 namespace tessera::runtime {
 
-/// A rank's plan where nothing runs: it knows the bytes of all that a run would hold, and holds next to nothing.
+/// A rank's plan in a dry run: it counts the bytes that a run would hold, and holds almost nothing.
 struct SizedRank {
   struct Options {
     int threads = 1;

@@ -28,7 +28,7 @@ class RankStates {
   size_t bytes() const;
   std::map<std::string, size_t> bytes_by_name() const;
   std::vector<std::string> names() const;
-  /// Leaves the slots' memory in place for good, for communications that were under way as a run failed.
+  /// Never frees the slots' memory, because communications that were under way when a run failed may still use it.
   void abandon_memory() const;
 
   /// Whether the rank has begun to write next values over current ones in a step that has not ended.
@@ -38,14 +38,14 @@ class RankStates {
   std::map<std::string, StateSlot, std::less<>> slots_;
 };
 
-/// The values of a model's states on the ranks of this process, from the data that the model starts with to what steps
-/// and callers make of them. Programs that share a store (a training step and its evaluation) see each other's writes.
-/// A state of two programs must change in both and be cut alike.
+/// The current values of a model's states on the ranks of this process. Programs that share a store (a training step
+/// and its evaluation) see each other's writes. A state of two programs must change in both, and be divided in the same
+/// way.
 class StateStore {
  public:
   /// Admits a program whose ranks of this process are `here`, with the states that change and those that do not, by
   /// their names in the model. Throws a user error if the store is another mesh's, other ranks' or on another device,
-  /// or if a state changes in one program only, or is in other pieces there.
+  /// or if a state changes in one program only, or is divided differently.
   void admit(const Mesh& mesh, const std::vector<int>& here, std::string_view device, const WholeStates& changing,
              const std::set<std::string>& fixed);
 
@@ -55,16 +55,16 @@ class StateStore {
   /// The weights that never change, which ranks of this process share.
   const std::shared_ptr<SharedWeights>& weights() const { return weights_; }
 
-  /// Held by whoever runs a program on these states: programs that share them take turns.
+  /// Locked while a program runs on these states: programs that share them take turns.
   std::mutex running;
 
-  /// Throws a user error if a step has failed after ranks had begun to write: their shards are of different steps.
+  /// Throws a user error if a step has failed after ranks had begun to write, so that shards are of different steps.
   void require_whole() const;
-  /// To be called after a step has failed. It is as if the step had not begun, unless a rank was writing.
+  /// Call it after a step has failed. The step is undone, unless a rank was writing.
   void note_failure();
-  /// Some ranks may have other values of these states than others have.
+  /// Notes that ranks may have values of different steps for these states.
   void note_torn(const std::set<std::string>& states) { torn_.insert(states.begin(), states.end()); }
-  /// These states have been written anew on all ranks.
+  /// Notes that these states have been written on all ranks.
   void note_written(const std::set<std::string>& states);
 
  private:

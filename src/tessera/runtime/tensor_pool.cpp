@@ -16,10 +16,10 @@ size_t with_room(size_t bytes) {
 
 }  // namespace
 
-// Returned memory that is free for reuse; the piece that is unused for the longest leaves first.
+// Returned memory that is free for reuse; the least recently used piece leaves first.
 struct TensorPool::Shelf {
   struct Piece {
-    std::shared_ptr<const void> held;  // by the limit: the memory goes first
+    std::shared_ptr<const void> held;  // in the limit; released after the memory
     Block memory;
     size_t bytes = 0;
   };
@@ -31,8 +31,8 @@ struct TensorPool::Shelf {
 
   Shelf() { pieces.reserve(kMostPieces); }
 
-  /// A piece with `bytes` bytes, or a few more. If there is none, the caller allocates it; with room to grow if a
-  /// tensor has just outgrown its piece, as a decoder's cache does at each step.
+  /// A piece with `bytes` bytes or a few more. If there is none, the caller allocates it, with room to grow if a tensor
+  /// has just outgrown its piece, as a decoder's cache does at each step.
   Piece take(size_t bytes) {
     std::lock_guard lock(mutex);
     auto fits = [&](const Piece& piece) { return piece.bytes >= bytes && piece.bytes <= with_room(bytes); };
@@ -48,7 +48,7 @@ struct TensorPool::Shelf {
     auto small = std::find_if(pieces.begin(), pieces.end(), outgrown);
     const Piece wanted{nullptr, nullptr, small == pieces.end() ? bytes : with_room(bytes)};
     if (small != pieces.end()) drop(small);
-    // The sizes have changed: old pieces make room for new ones, beyond the most that were once out at a time.
+    // The sizes have changed: old pieces make room for new ones, beyond the most bytes that were ever out at once.
     out += wanted.bytes;
     while (idle + out > std::max(most_out, out) && !pieces.empty()) drop(pieces.begin());
     return wanted;
@@ -110,7 +110,7 @@ Tensor TensorPool::take(DType dtype, Dims dims, std::string_view what, size_t be
       piece.held = limit_.hold(piece.bytes, what, beside);
     }
     if (!piece.memory) piece.memory = allocate_(piece.bytes);
-    // Also if a piece was found here: the remaining pieces make room for the arenas.
+    // Even if a piece was found: the remaining pieces make room for the arenas.
     while (!limit_.hold_if_there_is_room(0, beside) && shelf_->drop_one()) {
     }
     shelf_->taken();

@@ -8,9 +8,9 @@
 
 namespace tessera::runtime {
 
-/// Memory for tensors that are handed out and return when nobody holds them any more, so that a run after the first
-/// touches no fresh pages. Tensors may outlive the pool. A memory limit holds both the tensors' memory and the pool's;
-/// the pool releases memory that others need. Thread-safe.
+/// Memory for tensors, which returns to the pool when nobody holds the tensor any more, so that runs after the first
+/// touch no fresh pages. Tensors may outlive the pool. A memory limit counts the tensors' memory and the pool's; the
+/// pool releases memory that others need. Thread-safe.
 class TensorPool {
  public:
   /// Returns `bytes` bytes, aligned to 64 bytes.

@@ -24,7 +24,7 @@ class WeightNames {
 
   /// Forgets the states of these programs. Returns the parts of all others.
   std::set<WeightPart> forget(const RankPrograms& programs);
-  /// To be called where values of programs may go, and others may take their addresses.
+  /// Call it when values of programs may go, and others may take their addresses.
   void forget_all() { parts_.clear(); }
 
  private:

@@ -62,7 +62,7 @@ std::unique_ptr<kernels::Kernel> WeightStore::packer(const bind::WeightToPack& w
   return wanted.layout.prepare(operands, rank_.threads());
 }
 
-// What is held meanwhile: the packed form, and what it is packed from and in.
+// Bytes that are held meanwhile: the packed form, what it is packed from, and scratch memory.
 size_t WeightStore::bytes_to_pack(const RankPrograms& programs, const bind::WeightToPack& wanted,
                                   const kernels::Kernel& packer) {
   size_t bytes = wanted.layout.bytes + packer.scratch_bytes() + bytes_to_copy(programs, wanted.weight);
@@ -71,7 +71,7 @@ size_t WeightStore::bytes_to_pack(const RankPrograms& programs, const bind::Weig
   return bytes;
 }
 
-// Those that only the packed form is made from, and that are not there yet.
+// The parts that only this packed form needs, and that are not kept yet.
 std::vector<WeightPart> WeightStore::spared_parts(const RankPrograms& programs,
                                                   const std::vector<const Value*>& spared) {
   std::vector<WeightPart> parts;
@@ -109,7 +109,7 @@ const Tensor& WeightStore::packed(const RankPrograms& programs, const bind::Weig
   return kept;
 }
 
-// Of a shard that is neither there nor a view.
+// Bytes of a shard that is neither kept yet nor a view.
 size_t WeightStore::bytes_to_copy(const RankPrograms& programs, const Value* state) {
   const WeightPart& part = names_.part_of(programs, state);
   const bool is_there =
@@ -117,7 +117,7 @@ size_t WeightStore::bytes_to_copy(const RankPrograms& programs, const Value* sta
   return is_there ? 0 : bytes_of(state->dtype(), count_of(initial_.dims_of(state)));
 }
 
-// What init made may be wanted in another form, until all has been loaded.
+// Results of init may be needed in another form until all has been loaded.
 void WeightStore::let_go_of_plain(const WeightPart& part, bool is_derived, bool is_last) {
   resident_.erase(part);
   auto plain = shards_.extract(part);
@@ -165,7 +165,7 @@ std::shared_ptr<const void> WeightStore::initialize(const RankPrograms& programs
   return {static_cast<const void*>(this), [this](const void*) { made_.clear(); }};
 }
 
-// What another rank has made, and maybe packed since, is found where it is asked for.
+// A rank finds what another rank has made, and maybe packed since, when it asks for it.
 void WeightStore::make_once(const RankPrograms& programs, const std::vector<const Value*>& derived) {
   if (!rank_.device().uses_host_memory()) return make(programs, derived);
   std::string names;
@@ -192,7 +192,7 @@ void WeightStore::make(const RankPrograms& programs, const std::vector<const Val
   }
 }
 
-// What init made of it, which goes to who asks.
+// Hands over the result of init.
 Tensor WeightStore::made(const RankPrograms& programs, const Value* derived) {
   const WeightPart& part = names_.part_of(programs, derived);
   if (!made_.contains(part)) {
@@ -202,7 +202,7 @@ Tensor WeightStore::made(const RankPrograms& programs, const Value* derived) {
   return std::move(made_.extract(part).mapped());
 }
 
-// All that the rank holds now: the plain forms from which init's results will be packed, too.
+// All that the rank holds now, including results of init that have not been packed yet.
 LoadPeak WeightStore::held() const {
   size_t all = rank_.state_bytes(), views = 0;
   for (const auto& [part, tensor] : made_) all += tensor.bytes;

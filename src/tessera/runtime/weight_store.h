@@ -17,44 +17,44 @@ namespace tessera::runtime {
 
 class RankState;
 
-/// The most bytes that a rank holds while it loads.
+/// The peak of what a rank holds while it loads, in bytes.
 struct LoadPeak {
   size_t bytes = 0;    ///< all
-  size_t own = 0;      ///< those that are not views of the model's data
-  size_t between = 0;  ///< of these, what it may hold while another rank packs a weight
+  size_t own = 0;      ///< without views of the model's data
+  size_t between = 0;  ///< of `own`, what it may hold while another rank packs a weight
 };
 
-/// The states of one rank that never change: its shards, packed forms of them, and what init makes of them. A state of
-/// two programs that is the same part of the same data is there once; ranks that need the same share it where kernels
-/// read the host's memory. Where nothing will run, weights are only sized. Used only from the rank's own thread.
+/// The states of one rank that never change: its shards, their packed forms, and the results of init. It keeps a part
+/// of the same data once for several programs; ranks that need the same part share it if kernels read the host's
+/// memory. In a dry run, it only counts bytes (PlannedMemory). Used only from the rank's own thread.
 class WeightStore {
  public:
   /// `rank` must outlive it. `shared`: of all ranks of the process.
   WeightStore(RankState& rank, std::shared_ptr<SharedWeights> shared);
 
-  /// Runs the program's init (spmd/partition/init.h), unless that has been done for the same data. What it made and
-  /// nobody has asked for goes with the result; asked for later, it is made again.
+  /// Runs the program's init (spmd/partition/init.h), unless it has run for the same data. Results of init that nobody
+  /// has asked for go with the returned object; if they are asked for later, they are made again.
   [[nodiscard]] std::shared_ptr<const void> initialize(const RankPrograms& programs);
-  /// The rank's shard of a state of the program that it runs, where the device's kernels can read it.
+  /// The rank's shard of a state of its program, in memory that the device's kernels can read.
   const Tensor& shard(const RankPrograms& programs, const Value* state);
-  /// The same for the host: a part of the model's data where the shard lies in one piece there, else a copy; or what
+  /// The same in memory of the host: a view of the model's data if the shard is one piece of them, else a copy, or what
   /// init made.
   const Tensor& host_shard(const RankPrograms& programs, const Value* state);
-  /// A packed form of a state, which is made once.
+  /// A packed form of a state. It is made once.
   const Tensor& packed(const RankPrograms& programs, const bind::WeightToPack& wanted);
 
-  /// Drops what it keeps of these programs' states only.
+  /// Drops what it keeps for these programs alone.
   void forget(const RankPrograms& programs);
-  /// To be called where values of programs may go, and others may take their addresses.
+  /// Call it when values of programs may go, and others may take their addresses.
   void forget_values() { names_.forget_all(); }
-  /// Leaves the shards in memory for good, for communications that were under way as a run failed.
+  /// Never frees the shards, because communications that were under way when a run failed may still use them.
   void abandon_memory() const;
 
   /// Bytes of shards and packed forms.
   size_t bytes() const;
-  /// Bytes of these that are not views of the model's data, by what ranks share.
+  /// The same without views of the model's data, by the names under which ranks share them.
   std::map<WeightForm, size_t> own_bytes() const;
-  /// The most that the rank has held while weights were made or packed, or would have if no other rank had done it.
+  /// The peak while weights were made or packed, as if no other rank had made any of them.
   const LoadPeak& load_peak() const { return load_peak_; }
   void note_load_peak(const LoadPeak& peak);
   const std::shared_ptr<SharedWeights>& shared() const { return shared_; }
@@ -87,10 +87,10 @@ class WeightStore {
   WeightNames names_;
   const InitialData& initial_;
   std::map<WeightPart, Shard> shards_;     // for the host
-  std::map<WeightPart, Tensor> resident_;  // copies of the device, where it has memory of its own
+  std::map<WeightPart, Tensor> resident_;  // copies on the device, if it has memory of its own
   std::map<WeightForm, Tensor> packed_;
-  std::map<WeightPart, Tensor> made_;  // by init, and not asked for yet
-  std::set<WeightPart> initialized_;   // what init has made, now or before
+  std::map<WeightPart, Tensor> made_;  // results of init that nobody has asked for yet
+  std::set<WeightPart> initialized_;   // results of init so far
   LoadPeak load_peak_;
 };
 

@@ -13,7 +13,7 @@ namespace tessera::runtime {
 struct WholeState {
   struct Piece {
     std::string state;
-    Dims begin, extents;  ///< its elements in the parameter
+    Dims begin, extents;  ///< the elements of the parameter that the state holds
 
     bool operator==(const Piece&) const = default;
   };
@@ -32,7 +32,7 @@ struct WholeState {
 using WholeStates = std::map<std::string, WholeState>;
 WholeStates whole_states(const RankPrograms& programs);
 
-/// Bytes of the shards that a rank saves in a checkpoint: of replicas, the lowest rank does.
+/// Bytes of the shards that a rank saves in a checkpoint. The lowest of several ranks with the same shard saves it.
 size_t saved_bytes(const RankPrograms& programs, int rank);
 
 /// Throws a user error if the pieces of a state do not hold each of its elements once.

@@ -32,7 +32,7 @@ class Worker {
     changed_.notify_all();
   }
 
-  /// Waits for the started jobs to end; false if that takes longer.
+  /// Waits for the started jobs; false if they have not ended by then.
   bool finish_within(std::chrono::milliseconds longest) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, longest, [this] { return !busy_; });
