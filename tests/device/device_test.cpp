@@ -71,6 +71,24 @@ TEST_P(Devices, do_work_in_order) {
   for (size_t i = 0; i < kCount; ++i) ASSERT_EQ(back[i], static_cast<int32_t>(i) + 10);
 }
 
+// Kernels choose forms for aligned operands by these addresses.
+TEST_P(Devices, kernels_see_how_operands_are_aligned) {
+  auto queue = device_->make_queue(1, nullptr);
+  for (const size_t bytes : {1, 100, 5000}) {
+    const Memory a = memory(bytes + 4);
+    uintptr_t first = 1, fifth = 0;
+    Computation kernel([&](const KernelArgs& args) {
+      first = reinterpret_cast<uintptr_t>(args.inputs[0]);
+      fifth = reinterpret_cast<uintptr_t>(args.inputs[1]);
+    });
+    const void* in[] = {a.get(), a.get() + 4};
+    queue->run(kernel, {in, {}});
+    queue->finish();
+    EXPECT_EQ(first % 64, 0u);
+    EXPECT_EQ(fifth, first + 4);
+  }
+}
+
 TEST_P(Devices, events_order_the_work_of_two_queues) {
   const Memory a = memory(4), b = memory(4);
   auto first = device_->make_queue(1, nullptr), second = device_->make_queue(1, nullptr);
