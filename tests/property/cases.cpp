@@ -15,7 +15,7 @@ const std::vector<Family>& families() {
       {"experts", experts_cases},
       {"recurrent", recurrent_cases},
       {"resize", resize_cases},
-      {"sampling", sampling_cases},
+      {"quantization", quantization_cases},
       {"quantized", quantized_cases},
       {"random", random_cases},
       {"flow", flow_cases},

@@ -20,10 +20,11 @@ std::vector<Subject> attention_cases();      // cases_attention.cpp: Attention, 
 std::vector<Subject> experts_cases();        // cases_experts.cpp: mixtures of experts
 std::vector<Subject> recurrent_cases();      // cases_recurrent.cpp: RNN, GRU, LSTM
 std::vector<Subject> resize_cases();         // cases_resize.cpp
-std::vector<Subject> sampling_cases();       // cases_sampling.cpp: quantization, GridSample, RoiAlign, DeformConv, Det
-std::vector<Subject> quantized_cases();      // cases_quantized.cpp: MatMulInteger, MatMulNBits, MatMulBlocks
-std::vector<Subject> random_cases();         // cases_random.cpp: keyed Dropout, RandomUniform, RandomNormal
-std::vector<Subject> flow_cases();           // cases_flow.cpp: branches and loops
+std::vector<Subject>
+quantization_cases();                    // cases_quantization.cpp: quantization, GridSample, RoiAlign, DeformConv, Det
+std::vector<Subject> quantized_cases();  // cases_quantized.cpp: MatMulInteger, MatMulNBits, MatMulBlocks
+std::vector<Subject> random_cases();     // cases_random.cpp: keyed Dropout, RandomUniform, RandomNormal
+std::vector<Subject> flow_cases();       // cases_flow.cpp: branches and loops
 
 /// The attribute of the operators that work along one dimension.
 inline Attribute axis(int64_t at) {

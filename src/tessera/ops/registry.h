@@ -26,7 +26,7 @@ std::vector<OpDef> experts_ops();        // experts.cpp: mixtures of experts
 std::vector<OpDef> flow_ops();           // flow.cpp: where branches and loops begin and end
 std::vector<OpDef> quantization_ops();   // quantization.cpp: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear
 std::vector<OpDef> quantized_ops();      // quantized_product.cpp: MatMulInteger, MatMulNBits
-std::vector<OpDef> sampling_ops();       // sampling.cpp: GridSample, RoiAlign, DeformConv, Det
+std::vector<OpDef> interpolation_ops();  // interpolation.cpp: GridSample, RoiAlign, DeformConv, Det
 std::vector<OpDef> random_ops();         // random.cpp: keyed Dropout, RandomUniform, RandomNormal
 std::vector<OpDef> cache_ops();          // cache.cpp: TensorScatter
 

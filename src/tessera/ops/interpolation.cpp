@@ -135,7 +135,7 @@ Expr determinant_flops(const Node& node) {
 
 }  // namespace
 
-std::vector<OpDef> sampling_ops() {
+std::vector<OpDef> interpolation_ops() {
   return {
       {.type = "GridSample", .infer = infer_grid_sample, .rule = grid_sample_rule, .flops = sample_flops},
       {.type = "RoiAlign", .infer = infer_roi_align, .rule = roi_align_rule, .flops = sample_flops},

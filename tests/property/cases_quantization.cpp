@@ -107,7 +107,7 @@ void add_grid_samples(CaseList& list) {
 
 }  // namespace
 
-std::vector<Subject> sampling_cases() {
+std::vector<Subject> quantization_cases() {
   CaseList list;
   add_quantization(list);
   add_narrow_quantization(list);
