@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "tessera/kernels/cpu/attention/few.h"
-#include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/library/scratch.h"
 #include "tessera/kernels/registry.h"
 
@@ -192,8 +191,6 @@ std::vector<KernelEntry> attention_kernels() {
   entries.push_back(entries.front());
   entries.back().op_type = "AttentionShard";
   entries.back().domain = "tessera";
-  entries.push_back(attention_gradient_kernel());
-  for (KernelEntry& entry : rotary_kernels()) entries.push_back(std::move(entry));
   return entries;
 }
 

@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "tessera/kernels/cpu/attention/block.h"
-#include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/library/extents.h"
 #include "tessera/kernels/cpu/library/parallel.h"
 #include "tessera/kernels/cpu/library/scratch.h"
@@ -249,12 +248,12 @@ std::unique_ptr<Kernel> prepare_attention_gradient(const PrepareContext& context
 
 }  // namespace
 
-KernelEntry attention_gradient_kernel() {
-  return {.op_type = "AttentionGradient",
-          .domain = "tessera",
-          .prepare = prepare_attention_gradient,
-          .strided = {kQuery, kKey, kValue, kResult, kOfResult},
-          .strides_result = true};
+std::vector<KernelEntry> attention_gradient_kernels() {
+  return {{.op_type = "AttentionGradient",
+           .domain = "tessera",
+           .prepare = prepare_attention_gradient,
+           .strided = {kQuery, kKey, kValue, kResult, kOfResult},
+           .strides_result = true}};
 }
 
 }  // namespace tessera::kernels

@@ -1,8 +1,8 @@
 #include <cmath>
 
 #include "tessera/base/error.h"
-#include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/library/dispatch.h"
+#include "tessera/kernels/registry.h"
 
 namespace tessera::kernels {
 namespace {

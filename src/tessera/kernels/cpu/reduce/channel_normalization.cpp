@@ -1,8 +1,8 @@
 #include "tessera/base/checked.h"
 #include "tessera/base/error.h"
 #include "tessera/base/multiversion.h"
-#include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/reduce/row_moments.h"
+#include "tessera/kernels/registry.h"
 #include "tessera/kernels/view.h"
 
 namespace tessera::kernels {

@@ -2,7 +2,6 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/multiversion.h"
-#include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/library/extents.h"
 #include "tessera/kernels/cpu/library/scratch.h"
 #include "tessera/kernels/cpu/reduce/row_moments.h"
@@ -212,13 +211,10 @@ std::unique_ptr<Kernel> prepare_rms_normalization(const PrepareContext& context)
 }  // namespace
 
 std::vector<KernelEntry> normalization_kernels() {
-  std::vector<KernelEntry> entries{
+  return {
       {"LayerNormalization", "", prepare_layer_normalization, {0}},
       {"RMSNormalization", "", prepare_rms_normalization, {0}},
   };
-  for (auto family : {softmax_kernels, batch_normalization_kernels, channel_normalization_kernels})
-    for (KernelEntry& entry : family()) entries.push_back(std::move(entry));
-  return entries;
 }
 
 }  // namespace tessera::kernels

@@ -2,8 +2,8 @@
 
 #include "tessera/base/multiversion.h"
 #include "tessera/kernels/cpu/elementwise/vector_math.h"
-#include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/reduce/rows.h"
+#include "tessera/kernels/registry.h"
 
 namespace tessera::kernels {
 namespace {
