@@ -302,12 +302,8 @@ Values matmul_bnb4(Lowerer& l) {
       l.b.graph.add_constant("numbers", Tensor::of<float>(DType::float32, {16}, {known.begin(), known.end()}));
   Value* matrix = l.b.emit("Gather", {table, codes});
   Value* factors = l.b.reshape(l.b.cast(l.in(kFactors), DType::float32), {blocks, 1});
-  if (blocks * block == count) {
-    matrix = l.b.mul(l.b.reshape(matrix, {blocks, block}), factors);
-  } else {
-    Value* each = l.b.reshape(l.b.expand(factors, {blocks, block}), {blocks * block});
-    matrix = l.b.mul(matrix, l.b.slice(each, 0, 0, count));
-  }
+  Value* each = l.b.reshape(l.b.expand(factors, {blocks, block}), {blocks * block});
+  matrix = l.b.mul(matrix, l.b.slice(each, 0, 0, count));
   matrix = l.b.reshape(matrix, {n, k});
   return {l.b.emit("MatMul", {l.in(kLeft), l.b.turn(l.b.cast(matrix, l.in(kLeft)->dtype()))})};
 }

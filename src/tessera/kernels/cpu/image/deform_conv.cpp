@@ -3,7 +3,7 @@
 #include <cmath>
 #include <memory>
 
-#include "tessera/kernels/cpu/image/sample_places.h"
+#include "tessera/kernels/cpu/library/dispatch.h"
 #include "tessera/kernels/cpu/library/parallel.h"
 #include "tessera/kernels/cpu/library/scratch.h"
 #include "tessera/kernels/cpu/product/matrix_product.h"
@@ -48,37 +48,30 @@ struct DeformedWindows {
              int64_t row_end, Compute<T>* to, int threads) const {
     const int64_t lines = row_end - row_begin;
     const int64_t before = first / channels_per_offset, groups = (first + count - 1) / channels_per_offset - before + 1;
-    using Block = SamplePlaces<Compute<T>>;
     for_ranges(groups * window() * lines, count * window() * lines * columns * 4, threads,
                [&](int64_t begin, int64_t end) {
-                 Block block;
                  for (int64_t at = begin; at < end; ++at) {
                    const int64_t group = before + at / lines / window(), k = at / lines % window(), line = at % lines;
-                   const int64_t row = row_begin + line;
                    const int64_t from = std::max(first, group * channels_per_offset);
                    const int64_t until = std::min(first + count, (group + 1) * channels_per_offset);
-                   const int64_t entry = group * window() + k;
-                   for (int64_t first_column = 0; first_column < columns; first_column += Block::kMost) {
-                     const int64_t last = std::min(columns, first_column + Block::kMost);
-                     block.clear();
-                     for (int64_t column = first_column; column < last; ++column) {
-                       const int64_t point = row * columns + column;
-                       const auto moved = [&](int64_t which) {
-                         return static_cast<double>(load(offset[(entry * 2 + which) * points() + point]));
-                       };
-                       const auto place = [&](int64_t index, int64_t of_window, int d) {
-                         return static_cast<double>(index * strides[d] - pads[d] + of_window * dilations[d]) + moved(d);
-                       };
-                       const Corners corners(place(row, k / window_columns, 0), place(column, k % window_columns, 1),
-                                             height, width);
-                       const double factor = mask ? static_cast<double>(load(mask[entry * points() + point])) : 1;
-                       for (size_t i = 0; i < 4; ++i)
-                         if (corners.weights[i] != 0) block.add(corners.pixels[i], corners.weights[i] * factor);
-                       block.end_place();
-                     }
+                   const int64_t entry = group * window() + k, row = row_begin + line;
+                   for (int64_t column = 0; column < columns; ++column) {
+                     const int64_t point = row * columns + column;
+                     const auto place = [&](int64_t index, int64_t of_window, int d) {
+                       const T moved = offset[(entry * 2 + d) * points() + point];
+                       return static_cast<double>(index * strides[d] - pads[d] + of_window * dilations[d]) +
+                              static_cast<double>(load(moved));
+                     };
+                     const Corners corners(place(row, k / window_columns, 0), place(column, k % window_columns, 1),
+                                           height, width);
+                     const double factor = mask ? static_cast<double>(load(mask[entry * points() + point])) : 1;
                      for (int64_t c = from; c < until; ++c) {
-                       Compute<T>* out = to + (((c - first) * window() + k) * lines + line) * columns + first_column;
-                       block.sample(image + c * height * width, [&](int64_t p, Compute<T> sum) { out[p] = sum; });
+                       Compute<T> sum = 0;
+                       for (size_t i = 0; i < 4; ++i)
+                         if (corners.weights[i] != 0)
+                           sum += static_cast<Compute<T>>(corners.weights[i] * factor) *
+                                  load(image[c * height * width + corners.pixels[i]]);
+                       to[(((c - first) * window() + k) * lines + line) * columns + column] = sum;
                      }
                    }
                  }

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <string>
 
-#include "tessera/kernels/cpu/image/sample_places.h"
+#include "tessera/kernels/cpu/library/dispatch.h"
 #include "tessera/kernels/cpu/library/parallel.h"
 #include "tessera/kernels/registry.h"
 
@@ -93,26 +93,33 @@ struct GridTaps {
   }
 };
 
-/// Adds the pixels around a point in all dimensions: as many as its axes have together. One without weight does not
-/// count, whatever it holds.
+/// The pixels around a point in all dimensions, as many as its axes have together, and their weights. One without
+/// weight does not count, whatever it holds.
 template <typename Sum>
-void add_point(SamplePlaces<Sum>& places, const std::array<GridTaps, kMostDims>& taps,
-               const std::array<GridAxis, kMostDims>& axes, size_t dims) {
-  std::array<int, kMostDims> k{};
-  for (;;) {
-    double weight = 1;
-    int64_t offset = 0;
-    for (size_t d = 0; d < dims; ++d) {
-      weight *= taps[d].weights[static_cast<size_t>(k[d])];
-      offset = offset * axes[d].extent + taps[d].pixels[static_cast<size_t>(k[d])];
+struct GridPoint {
+  std::array<int64_t, 16> pixels{};
+  std::array<Sum, 16> weights{};
+  size_t count = 0;
+
+  GridPoint(const std::array<GridTaps, kMostDims>& taps, const std::array<GridAxis, kMostDims>& axes, size_t dims) {
+    std::array<int, kMostDims> k{};
+    for (;;) {
+      double weight = 1;
+      int64_t offset = 0;
+      for (size_t d = 0; d < dims; ++d) {
+        weight *= taps[d].weights[static_cast<size_t>(k[d])];
+        offset = offset * axes[d].extent + taps[d].pixels[static_cast<size_t>(k[d])];
+      }
+      if (weight != 0) {
+        pixels[count] = offset;
+        weights[count++] = static_cast<Sum>(weight);
+      }
+      size_t d = dims;
+      while (d > 0 && ++k[d - 1] == taps[d - 1].count) k[--d] = 0;
+      if (d == 0) break;
     }
-    if (weight != 0) places.add(offset, weight);
-    size_t d = dims;
-    while (d > 0 && ++k[d - 1] == taps[d - 1].count) k[--d] = 0;
-    if (d == 0) break;
   }
-  places.end_place();
-}
+};
 
 std::unique_ptr<Kernel> prepare_grid_sample(const PrepareContext& context) {
   const Node& node = context.node;
@@ -147,28 +154,23 @@ std::unique_ptr<Kernel> prepare_grid_sample(const PrepareContext& context) {
         const T* in = args.in<T>(0);
         const G* places = args.in<G>(1);
         T* out = args.out<T>();
-        if (channels == 0) return;
         using Sum = Compute<T>;
         for_ranges(images * points, images * points * channels * 4, threads, [&](int64_t begin, int64_t end) {
-          SamplePlaces<Sum> block;
-          for (int64_t at = begin; at < end;) {
-            const int64_t image = at / points, first = at % points;
-            const int64_t count = std::min({SamplePlaces<Sum>::kMost, points - first, end - at});
-            block.clear();
-            for (int64_t p = at; p < at + count; ++p) {
-              std::array<GridTaps, kMostDims> taps;
-              // The grid gives the last dimension's coordinate first.
-              for (size_t d = 0; d < dims; ++d)
-                taps[d] = GridTaps(
-                    axes[d], static_cast<double>(
-                                 load(places[p * static_cast<int64_t>(dims) + static_cast<int64_t>(dims - 1 - d)])));
-              add_point(block, taps, axes, dims);
-            }
+          for (int64_t at = begin; at < end; ++at) {
+            std::array<GridTaps, kMostDims> taps;
+            // The grid gives the last dimension's coordinate first.
+            for (size_t d = 0; d < dims; ++d)
+              taps[d] = GridTaps(
+                  axes[d], static_cast<double>(
+                               load(places[at * static_cast<int64_t>(dims) + static_cast<int64_t>(dims - 1 - d)])));
+            const GridPoint<Sum> point(taps, axes, dims);
             for (int64_t c = 0; c < channels; ++c) {
-              T* to = out + (image * channels + c) * points + first;
-              block.sample(in + (image * channels + c) * plane, [&](int64_t p, Sum sum) { to[p] = store<T>(sum); });
+              const int64_t of_image = at / points * channels + c;
+              const T* from = in + of_image * plane;
+              Sum sum = 0;
+              for (size_t k = 0; k < point.count; ++k) sum += point.weights[k] * load(from[point.pixels[k]]);
+              out[of_image * points + at % points] = store<T>(sum);
             }
-            at += count;
           }
         });
       });

@@ -1,16 +1,21 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <string>
 
-#include "tessera/kernels/cpu/image/sample_places.h"
+#include "tessera/kernels/cpu/library/dispatch.h"
 #include "tessera/kernels/cpu/library/parallel.h"
 #include "tessera/kernels/registry.h"
 
 // RoiAlign: means, or the largest, of samples of regions of images.
 namespace tessera::kernels {
 namespace {
+
+/// The larger of two numbers, or NaN if one of them is.
+template <typename Sum>
+Sum larger(Sum a, Sum b) {
+  return b > a || std::isnan(b) ? b : a;
+}
 
 /// A sample of a region along one dimension: the pixels below and above, and their weights.
 template <typename Sum>
@@ -83,45 +88,6 @@ struct RegionSamples {
   }
 };
 
-/// What some channels have for one result with more samples than are listed at once.
-template <typename T, typename Sum>
-class LargeRegion {
- public:
-  static constexpr int64_t kMostChannels = 64;
-
-  /// Calls write(c, result) for channels [first, last), at most kMostChannels, whose planes are at plane(c).
-  template <typename Plane, typename Write>
-  void compute(const RegionSamples<Sum>& samples, int64_t row, int64_t column, bool largest, Sum share, int64_t first,
-               int64_t last, const Plane& plane, Write&& write) {
-    results_.fill(largest ? -std::numeric_limits<Sum>::infinity() : Sum(0));
-    const auto add_listed = [&] {
-      block_.end_place();
-      for (int64_t c = first; c < last; ++c) {
-        Sum& result = results_[static_cast<size_t>(c - first)];
-        if (largest)
-          block_.largest(plane(c), [&](int64_t, Sum most) { result = larger(result, most); });
-        else
-          block_.sample(plane(c), [&](int64_t, Sum sum) { result += sum; });
-      }
-      block_.clear();
-    };
-    block_.clear();
-    samples.visit(
-        row, column,
-        [&](int64_t pixel, Sum weight) {
-          if (block_.is_full()) add_listed();
-          block_.add(pixel, weight * share);
-        },
-        [&] { block_.add_zero(); });
-    add_listed();
-    for (int64_t c = first; c < last; ++c) write(c, results_[static_cast<size_t>(c - first)]);
-  }
-
- private:
-  SamplePlaces<Sum> block_;
-  std::array<Sum, kMostChannels> results_;
-};
-
 std::unique_ptr<Kernel> prepare_roi_align(const PrepareContext& context) {
   const Node& node = context.node;
   const TensorDesc &x = context.inputs[0], &y = context.outputs[0];
@@ -151,44 +117,29 @@ std::unique_ptr<Kernel> prepare_roi_align(const PrepareContext& context) {
           fail("run", "RoiAlign: region {} is of image {}, but there are {}", r, which[r], images);
       const int64_t work = regions * channels * rows * columns * 16, bins = rows * columns;
       for_ranges(regions * channels, work, threads, [&](int64_t begin, int64_t end) {
-        using Block = SamplePlaces<Sum>;
-        Block block;
-        for (int64_t at = begin; at < end;) {
-          const int64_t r = at / channels, first = at % channels, last = std::min(channels, first + end - at);
+        for (int64_t at = begin; at < end; ++at) {
+          const int64_t r = at / channels;
           const auto corner = [&](int64_t i) { return load(rois[4 * r + i]) * scale - (half ? Sum(0.5) : Sum(0)); };
           const Sum left = corner(0), top = corner(1), wide = corner(2) - left, high = corner(3) - top;
           const RegionSamples<Sum> samples{{top, half ? high : std::max(high, Sum(1)), rows, ratio, height},
                                            {left, half ? wide : std::max(wide, Sum(1)), columns, ratio, width},
                                            width};
-          const T* image = in + which[r] * channels * height * width;
-          const auto to = [&](int64_t c) { return out + (r * channels + c) * bins; };
-          const auto plane = [&](int64_t c) { return image + c * height * width; };
-          const Sum share = largest ? Sum(1) : 1 / static_cast<Sum>(std::max<int64_t>(samples.each(), 1));
-          const int64_t listed = std::min(Block::kMost, Block::kMostPixels / std::max<int64_t>(4 * samples.each(), 1));
-          for (int64_t bin = 0; bin < bins; bin += std::max<int64_t>(listed, 1)) {
-            if (listed == 0) {
-              for (int64_t c = first; c < last; c += LargeRegion<T, Sum>::kMostChannels)
-                LargeRegion<T, Sum>().compute(samples, bin / columns, bin % columns, largest, share, c,
-                                              std::min(last, c + LargeRegion<T, Sum>::kMostChannels), plane,
-                                              [&](int64_t channel, Sum sum) { to(channel)[bin] = store<T>(sum); });
-              continue;
-            }
-            block.clear();
-            for (int64_t b = bin; b < std::min(bins, bin + listed); ++b) {
-              samples.visit(
-                  b / columns, b % columns, [&](int64_t pixel, Sum weight) { block.add(pixel, weight * share); },
-                  [&] { block.add_zero(); });
-              block.end_place();
-            }
-            for (int64_t c = first; c < last; ++c) {
-              const auto write = [&](int64_t b, Sum sum) { to(c)[bin + b] = store<T>(sum); };
-              if (largest)
-                block.largest(plane(c), write);
-              else
-                block.sample(plane(c), write);
-            }
+          const T* plane = in + (which[r] * channels + at % channels) * height * width;
+          const int64_t count = samples.each();
+          const Sum share = 1 / static_cast<Sum>(std::max<int64_t>(count, 1));
+          for (int64_t bin = 0; bin < bins; ++bin) {
+            double sum = 0;  // of up to millions of samples
+            Sum most = count > 0 ? -std::numeric_limits<Sum>::infinity() : Sum(0);
+            samples.visit(
+                bin / columns, bin % columns,
+                [&](int64_t pixel, Sum weight) {
+                  const Sum element = load(plane[pixel]);
+                  sum += static_cast<double>(weight * share * element);
+                  most = larger(most, weight * element);
+                },
+                [&] { most = larger(most, Sum(0)); });
+            out[at * bins + bin] = store<T>(largest ? most : static_cast<Sum>(sum));
           }
-          at += last - first;
         }
       });
     });
