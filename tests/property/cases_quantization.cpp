@@ -8,10 +8,6 @@ using Operands = std::vector<Value*>;
 
 namespace {
 
-Attribute word(const char* name, const char* value) {
-  return {name, std::string(value)};
-}
-
 void add_quantization(CaseList& list) {
   const auto zero = [](Builder& b, std::vector<int64_t> elements, Dims dims, DType dtype) {
     Tensor tensor = Tensor::zeros(dtype, std::move(dims));
@@ -90,21 +86,6 @@ void add_dynamic_quantization(CaseList& list) {
         [](Builder& b) -> Operands { return {b.input("4 6", Fill::reals)}; }, {}, kExact, results);
 }
 
-void add_grid_samples(CaseList& list) {
-  for (const char* mode : {"nearest", "linear", "cubic"})
-    for (const char* padding : {"zeros", "border", "reflection"})
-      list.add("GridSample", std::string(mode) + ", " + padding,
-               [](Builder& b) -> Operands {
-                 return {b.input("2 3 4 5", Fill::reals), b.input("2 3 4 2", Fill::reals)};
-               },
-               {word("mode", mode), word("padding_mode", padding)});
-  list.add("GridSample", "volumes by their corners",
-           [](Builder& b) -> Operands {
-             return {b.input("2 2 3 4 5", Fill::reals), b.input("2 2 3 4 3", Fill::unit)};
-           },
-           {word("mode", "linear"), {"align_corners", int64_t{1}}});
-}
-
 }  // namespace
 
 std::vector<Subject> quantization_cases() {
@@ -112,34 +93,6 @@ std::vector<Subject> quantization_cases() {
   add_quantization(list);
   add_narrow_quantization(list);
   add_dynamic_quantization(list);
-  add_grid_samples(list);
-  for (const char* mode : {"avg", "max"})
-    list.add("RoiAlign", mode,
-             [](Builder& b) -> Operands {
-               const std::vector<float> regions = {0, 0, 5, 5, 1, 1, 3, 4, 0, 2, 6, 6};
-               return {b.input("2 4 6 6", Fill::reals), b.constant(Tensor::of(DType::float32, {3, 4}, regions)),
-                       b.indices("3", 0, 2)};
-             },
-             {word("mode", mode), {"output_height", int64_t{2}}, {"output_width", int64_t{3}}});
-  const auto deformable = [&](std::string_view what, int64_t groups, bool whole) {
-    list.add("DeformConv", what,
-             [&](Builder& b) -> Operands {
-               const std::string channels = std::to_string(4 / groups);
-               Operands operands = {b.input("2 4 5 5", Fill::reals), b.weight("6 " + channels + " 2 2", Fill::reals),
-                                    b.input("2 8 4 4", Fill::unit)};
-               if (whole) {
-                 operands.push_back(b.weight("6", Fill::reals));
-                 operands.push_back(b.input("2 4 4 4", Fill::unit));
-               }
-               return operands;
-             },
-             {{"group", groups}});
-  };
-  deformable("plain", 1, false);
-  deformable("with bias and mask", 1, true);
-  deformable("in groups", 2, false);
-  list.add("Det", "of a batch", [](Builder& b) -> Operands { return {b.input("2 4 3 3", Fill::reals)}; });
-  list.add("Det", "of one", [](Builder& b) -> Operands { return {b.input("4 4", Fill::reals)}; });
   return list.take();
 }
 

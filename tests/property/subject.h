@@ -8,23 +8,12 @@
 
 #include "property/tolerance.h"
 #include "tessera/ir/graph.h"
+#include "tessera/ops/example.h"
 #include "tessera/runtime/executor.h"
 
 namespace tessera::property {
 
-/// What an operand is filled with. All but `reals` are exact in every type and in every order of summation.
-enum class Fill {
-  integers,  ///< -8 … 8
-  nonzero,   ///< the same without 0
-  positive,  ///< 1 … 9
-  small,     ///< 0 … 3
-  ordered,   ///< distinct integers in a shuffled order, so that no two elements tie
-  reals,     ///< normally distributed
-  unit,      ///< in (-1, 1)
-  above_one,
-  special,           ///< reals with NaN, infinities, both zeros, denormals and the largest finite numbers among them
-  special_integers,  ///< integers with NaN, infinities and both zeros among them: exact in every order of summation
-};
+using ops::Fill;
 
 /// A graph that is to give the same results on every mesh, and what it is run on.
 struct Subject {

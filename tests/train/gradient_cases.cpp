@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "property/cases.h"
-#include "tessera/ir/flow.h"
 #include "tessera/ops/op.h"
 
 namespace tessera::train {
@@ -536,41 +535,6 @@ std::vector<OperatorKey> with_gradient() {
   for (const ops::OpDef* op : ops::all_ops())
     if (op->gradient) keys.emplace_back(op->domain, op->type);
   return keys;
-}
-
-const std::map<OperatorKey, std::string>& without_gradient() {
-  static const std::map<OperatorKey, std::string> all = [] {
-    std::map<OperatorKey, std::string> reasons;
-    const auto add = [&](std::string_view domain, std::vector<std::string> types, std::string reason) {
-      for (std::string& type : types) reasons.emplace(OperatorKey(domain, std::move(type)), reason);
-    };
-    add("", {"And", "Or", "Xor", "Not", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "IsNaN", "IsInf"},
-        "results are booleans");
-    add("", {"BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"}, "of integers alone");
-    add("", {"BitCast", "DynamicQuantizeLinear", "QuantizeLinear"}, "results are integers, or bits");
-    add("", {"ConvInteger", "DequantizeLinear", "MatMulInteger"}, "its operands are integers");
-    add("tessera", {"MatMulBlocks"}, "its weights are codes");
-    add("com.microsoft", {"MatMulNBits"}, "its weights are codes");
-    add("", {"CumProd", "Det", "GridSample", "RoiAlign", "DeformConv"}, "not taken yet");
-    add("", {"ArgMax", "ArgMin", "Shape", "Size"}, "results are integers");
-    add("", {"Constant", "ConstantOfShape", "EyeLike", "Range"}, "it reads no element that trains");
-    add("", {"OneHot"}, "its two values never train");
-    add("tessera", {"RandomNormal", "RandomUniform"}, "it reads no element that trains");
-    add("tessera", {"AttentionGradient"}, "second derivatives are not taken");
-    constexpr const char* kOfRanks = "only the partitioner makes it, after differentiation";
-    add("tessera",
-        {"Conv", "ConvInteger", "ConvTranspose", "Gemm", "MatMul", "ReduceL1", "ReduceMean", "ReduceSum",
-         "ReduceSumSquare", "AveragePool", "MaxPool", "Resize"},
-        kOfRanks);
-    add("tessera",
-        {"GatherShard", "GatherElementsShard", "GatherNDShard", "ScatterElementsShard", "ScatterNDShard",
-         "TensorScatterShard", "ExpertsShard", "AttentionShard"},
-        kOfRanks);
-    add(flow::kDomain, {"Loop", "Carry", "Item", "Next", "Again", "Last", "Stack", "Branch", "Bring", "Join", "Choose"},
-        "gradients of loops and branches are not taken");
-    return reasons;
-  }();
-  return all;
 }
 
 const std::map<OperatorKey, std::string>& without_float64() {

@@ -20,9 +20,6 @@ std::vector<property::Subject> gradient_cases();
 /// Operators that have one.
 std::vector<OperatorKey> with_gradient();
 
-/// Operators without a gradient, and why: all that there are.
-const std::map<OperatorKey, std::string>& without_gradient();
-
 /// Operators whose kernels, or those that their gradients are made of, have no float64.
 const std::map<OperatorKey, std::string>& without_float64();
 

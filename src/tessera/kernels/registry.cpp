@@ -27,7 +27,7 @@ std::map<Key, KernelEntry> build() {
                       channel_normalization_kernels,
                       matmul_kernels,
                       einsum_kernels,
-                      determinant_kernels,
+                      square_matrix_kernels,
                       convolution_kernels,
                       pooling_kernels,
                       grid_sample_kernels,

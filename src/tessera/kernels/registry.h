@@ -20,16 +20,16 @@ std::vector<KernelEntry> softmax_kernels();        // reduce/softmax.cpp: Softma
 std::vector<KernelEntry> batch_normalization_kernels();  // reduce/batch_normalization.cpp: BatchNormalization
 std::vector<KernelEntry>
 channel_normalization_kernels();  // reduce/channel_normalization.cpp: InstanceNormalization, GroupNormalization, …
-std::vector<KernelEntry> matmul_kernels();       // product/matmul.cpp: MatMul, Gemm, weight packing
-std::vector<KernelEntry> einsum_kernels();       // product/einsum.cpp: Einsum
-std::vector<KernelEntry> determinant_kernels();  // product/determinant.cpp: Det
-std::vector<KernelEntry> convolution_kernels();  // image/convolution.cpp: Conv, ConvTranspose
-std::vector<KernelEntry> pooling_kernels();      // image/pooling.cpp: MaxPool, AveragePool, GlobalAveragePool, …
-std::vector<KernelEntry> grid_sample_kernels();  // image/grid_sample.cpp: GridSample
-std::vector<KernelEntry> roi_align_kernels();    // image/roi_align.cpp: RoiAlign
-std::vector<KernelEntry> deform_conv_kernels();  // image/deform_conv.cpp: DeformConv
-std::vector<KernelEntry> recurrent_kernels();    // recurrent/recurrent.cpp: RNN, GRU, LSTM
-std::vector<KernelEntry> attention_kernels();    // attention/attention.cpp: Attention
+std::vector<KernelEntry> matmul_kernels();         // product/matmul.cpp: MatMul, Gemm, weight packing
+std::vector<KernelEntry> einsum_kernels();         // product/einsum.cpp: Einsum
+std::vector<KernelEntry> square_matrix_kernels();  // product/square_matrix.cpp: Det, Inverse
+std::vector<KernelEntry> convolution_kernels();    // image/convolution.cpp: Conv, ConvTranspose
+std::vector<KernelEntry> pooling_kernels();        // image/pooling.cpp: MaxPool, AveragePool, GlobalAveragePool, …
+std::vector<KernelEntry> grid_sample_kernels();    // image/grid_sample.cpp: GridSample
+std::vector<KernelEntry> roi_align_kernels();      // image/roi_align.cpp: RoiAlign
+std::vector<KernelEntry> deform_conv_kernels();    // image/deform_conv.cpp: DeformConv
+std::vector<KernelEntry> recurrent_kernels();      // recurrent/recurrent.cpp: RNN, GRU, LSTM
+std::vector<KernelEntry> attention_kernels();      // attention/attention.cpp: Attention
 std::vector<KernelEntry> attention_gradient_kernels();   // attention/gradient.cpp: AttentionGradient
 std::vector<KernelEntry> rotary_kernels();               // attention/rotary.cpp: RotaryEmbedding
 std::vector<KernelEntry> cache_kernels();                // attention/cache.cpp: TensorScatter

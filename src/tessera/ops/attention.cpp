@@ -309,6 +309,7 @@ std::vector<OpDef> attention_ops() {
        .infer = infer_attention_gradient,
        .rule = attention_gradient_rule,
        .flops = attention_gradient_flops,
+       .no_gradient = "second derivatives are not taken",
        .body = attention_gradient_body},
       {.type = "RotaryEmbedding",
        .infer = infer_rotary,

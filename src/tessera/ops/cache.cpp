@@ -165,6 +165,7 @@ std::vector<OpDef> cache_ops() {
        .domain = "tessera",
        .infer = infer_tensor_scatter,
        .rule = tensor_scatter_rule,
+       .no_gradient = kMadeByPartitioner,
        .body = tensor_scatter_shard_body,
        .moves = Moves::some},
   };

@@ -376,6 +376,7 @@ std::vector<OpDef> elementwise_ops() {
                    .rule = rule,
                    .flops = row.cost ? flops : nullptr,
                    .gradient = elementwise_gradient(row.type),
+                   .no_gradient = elementwise_gradient(row.type) ? "" : "its results are integers or booleans",
                    .pass_through = true,
                    .elementwise = row.broadcasts,
                    .commutative = row.commutes,
@@ -388,7 +389,11 @@ std::vector<OpDef> elementwise_ops() {
                  .pass_through = true,
                  .elementwise = true,
                  .moves = Moves::all});
-  ops.push_back({.type = "BitCast", .infer = infer_bit_cast, .rule = bit_cast_rule, .pass_through = true});
+  ops.push_back({.type = "BitCast",
+                 .infer = infer_bit_cast,
+                 .rule = bit_cast_rule,
+                 .no_gradient = "its results are bits",
+                 .pass_through = true});
   ops.push_back({.type = "CastLike",
                  .infer = infer_cast,
                  .rule = cast_rule,

@@ -258,6 +258,7 @@ std::vector<OpDef> experts_ops() {
        .rule = experts_rule,
        .flops = experts_flops,
        .localize = localize_experts,
+       .no_gradient = kMadeByPartitioner,
        .body = experts_body},
   };
 }

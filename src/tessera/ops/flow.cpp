@@ -172,7 +172,7 @@ Rule choose_rule(const Node& node) {
 
 std::vector<OpDef> flow_ops() {
   constexpr std::string_view domain = flow::kDomain;
-  return {
+  std::vector<OpDef> ops = {
       {.type = "Loop", .domain = domain, .infer = infer_loop, .rule = blank_rule},
       {.type = "Carry", .domain = domain, .infer = infer_same, .rule = same_rule, .pass_through = true},
       {.type = "Item", .domain = domain, .infer = infer_item, .rule = item_rule, .pass_through = true},
@@ -190,6 +190,8 @@ std::vector<OpDef> flow_ops() {
       {.type = "Join", .domain = domain, .infer = infer_join, .rule = blank_rule},
       {.type = "Choose", .domain = domain, .infer = infer_choose, .rule = choose_rule, .pass_through = true},
   };
+  for (OpDef& op : ops) op.no_gradient = "gradients of loops and branches are not taken";
+  return ops;
 }
 
 }  // namespace tessera::ops

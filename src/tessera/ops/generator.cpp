@@ -215,17 +215,27 @@ std::vector<Value*> localize_eye_like(Localizer& local) {
 
 std::vector<OpDef> generator_ops() {
   return {
-      {.type = "Constant", .infer = infer_constant, .rule = constant_rule},
+      {.type = "Constant",
+       .infer = infer_constant,
+       .rule = constant_rule,
+       .no_gradient = "it reads no element that trains"},
       {.type = "ConstantOfShape",
        .infer = infer_constant_of_shape,
        .rule = constant_of_shape_rule,
        .localize = localize_constant_of_shape,
+       .no_gradient = "it reads no element that trains",
        .values = {0}},
-      {.type = "Range", .infer = infer_range, .rule = range_rule, .localize = localize_range, .values = {0, 1, 2}},
+      {.type = "Range",
+       .infer = infer_range,
+       .rule = range_rule,
+       .localize = localize_range,
+       .no_gradient = "it reads no element that trains",
+       .values = {0, 1, 2}},
       {.type = "EyeLike",
        .infer = infer_eye_like,
        .rule = eye_like_rule,
        .localize = localize_eye_like,
+       .no_gradient = "it reads no element that trains",
        .elements_unread = {0}},
   };
 }

@@ -1,3 +1,6 @@
+#include <fmt/format.h>
+
+#include "tessera/ops/example.h"
 #include "tessera/ops/library/infer.h"
 #include "tessera/ops/library/window.h"
 #include "tessera/ops/registry.h"
@@ -110,37 +113,65 @@ Expr deformable_flops(const Node& node) {
   return product(node.output()->shape()) * weight[1] * weight[2] * weight[3] * 2;
 }
 
-/// Matrices [..., n, n].
-void infer_determinant(Node& node) {
-  const Value& x = operand(node, 0);
-  const size_t rank = x.rank();
-  if (rank < 2 || !same_extent(x.shape()[rank - 2], x.shape()[rank - 1]))
-    fail_node(node, "its operand {} must be square matrices", to_string(x.shape()));
-  set_result(node, 0, x.dtype(), Shape(x.shape().begin(), x.shape().end() - 2));
+std::vector<Example> grid_sample_examples(std::string_view) {
+  using namespace example;
+  std::vector<Example> all;
+  for (const char* mode : {"nearest", "linear", "cubic"})
+    for (const char* padding : {"zeros", "border", "reflection"})
+      all.push_back({fmt::format("{}, {}", mode, padding),
+                     {input("2 3 4 5", reals), input("2 3 4 2", reals)},
+                     {{"mode", std::string(mode)}, {"padding_mode", std::string(padding)}}});
+  all.push_back({"volumes by their corners",
+                 {input("2 2 3 4 5", reals), input("2 2 3 4 3", unit)},
+                 {{"mode", std::string("linear")}, {"align_corners", int64_t{1}}}});
+  return all;
 }
 
-Rule determinant_rule(const Node& node) {
-  const size_t rank = shape_of(node, 0).size();
-  std::vector<bool> stays(rank, true);
-  stays[rank - 1] = stays[rank - 2] = false;
-  Rule rule = dimension_rule(node, stays);
-  rule.results = {{rule.operands[0].begin(), rule.operands[0].end() - 2}};
-  return rule;
+std::vector<Example> roi_align_examples(std::string_view) {
+  using namespace example;
+  const Tensor regions = Tensor::of<float>(DType::float32, {3, 4}, {0, 0, 5, 5, 1, 1, 3, 4, 0, 2, 6, 6});
+  std::vector<Example> all;
+  for (const char* mode : {"avg", "max"})
+    all.push_back({mode,
+                   {input("2 4 6 6", reals), constant(regions), indices("3", 0, 2)},
+                   {{"mode", std::string(mode)}, {"output_height", int64_t{2}}, {"output_width", int64_t{3}}}});
+  return all;
 }
 
-Expr determinant_flops(const Node& node) {
-  const Shape& x = shape_of(node, 0);
-  return product(x) * x.back();
+std::vector<Example> deformable_examples(std::string_view) {
+  using namespace example;
+  const std::vector<ExampleOperand> plain = {input("2 4 5 5", reals), weight("6 4 2 2", reals), input("2 8 4 4", unit)};
+  std::vector<ExampleOperand> whole = plain, grouped = plain;
+  whole.push_back(weight("6", reals));
+  whole.push_back(input("2 4 4 4", unit));
+  grouped[1].extents = "6 2 2 2";
+  return {{"plain", plain}, {"with bias and mask", whole}, {"in groups", grouped, {{"group", int64_t{2}}}}};
 }
+
+constexpr std::string_view kNotYet = "it is not taken yet";
 
 }  // namespace
 
 std::vector<OpDef> interpolation_ops() {
   return {
-      {.type = "GridSample", .infer = infer_grid_sample, .rule = grid_sample_rule, .flops = sample_flops},
-      {.type = "RoiAlign", .infer = infer_roi_align, .rule = roi_align_rule, .flops = sample_flops},
-      {.type = "DeformConv", .infer = infer_deformable, .rule = deformable_rule, .flops = deformable_flops},
-      {.type = "Det", .infer = infer_determinant, .rule = determinant_rule, .flops = determinant_flops},
+      {.type = "GridSample",
+       .infer = infer_grid_sample,
+       .rule = grid_sample_rule,
+       .flops = sample_flops,
+       .no_gradient = kNotYet,
+       .examples = grid_sample_examples},
+      {.type = "RoiAlign",
+       .infer = infer_roi_align,
+       .rule = roi_align_rule,
+       .flops = sample_flops,
+       .no_gradient = kNotYet,
+       .examples = roi_align_examples},
+      {.type = "DeformConv",
+       .infer = infer_deformable,
+       .rule = deformable_rule,
+       .flops = deformable_flops,
+       .no_gradient = kNotYet,
+       .examples = deformable_examples},
   };
 }
 

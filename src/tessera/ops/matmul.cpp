@@ -150,6 +150,7 @@ std::vector<OpDef> matmul_ops() {
        .infer = infer_matmul,
        .rule = matmul_rule,
        .flops = matmul_flops,
+       .no_gradient = kMadeByPartitioner,
        .fixed_dims = kMatrix},
       {.type = "Gemm",
        .infer = infer_gemm,
@@ -165,6 +166,7 @@ std::vector<OpDef> matmul_ops() {
        .rule = gemm_rule,
        .flops = gemm_flops,
        .localize = localize_gemm,
+       .no_gradient = kMadeByPartitioner,
        .broadcast_one_way = {2}},
   };
 }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "tessera/ops/example.h"
 #include "tessera/ops/gradients/gradients.h"
 #include "tessera/ops/library/dims.h"
 #include "tessera/ops/library/infer.h"
@@ -145,6 +146,71 @@ Rule mean_variance_rule(const Node& node) {
   return rule_along(node, mean_variance_axes(node), FactorKind::moment);
 }
 
+Attribute axis(int64_t at) {
+  return {"axis", at};
+}
+
+std::vector<Example> along_axis_examples(std::string_view type) {
+  using namespace example;
+  std::vector<Example> all = {
+      {"rows", {input("4 6", reals)}, {axis(-1)}, normalized},
+      {"columns", {input("6 4 2", reals)}, {axis(0)}, normalized},
+      {"symbolic", {input("b=3 2 5", reals)}, {axis(2)}, normalized},
+      {"nothing", {input("0 4", reals)}, {axis(-1)}, normalized},
+      {"long rows", {input("3 70", reals)}, {axis(1)}, normalized},
+      {"fewer columns than ranks", {input("6 2", reals)}, {axis(1)}, normalized},
+  };
+  if (type == "LpNormalization")
+    all.push_back({"absolute values", {input("4 6", reals)}, {axis(1), {"p", int64_t{1}}}, normalized});
+  if (type == "Softmax" || type == "LpNormalization")
+    all.push_back({"bfloat16", {input("4 6", reals, DType::bfloat16)}, {axis(-1)}, bfloat16});
+  if (type == "Hardmax") all.push_back({"ties", {input("5 7", small)}, {axis(1)}});
+  return all;
+}
+
+std::vector<Example> layer_norm_examples(std::string_view type) {
+  using namespace example;
+  const Example narrow = {
+      "bfloat16", {input("4 6", reals, DType::bfloat16), weight("6", reals, DType::bfloat16)}, {}, bfloat16};
+  // The data of most are weights: these are ordered, and not gathered, however short their rows are.
+  const ExampleOperand rows = weight("4 6", reals), planes = weight("5 4 6", reals), scale = weight("6", reals),
+                       scales = weight("4 6", reals);
+  if (type == "RMSNormalization")
+    return {{"rows", {rows, scale}, {}, normalized},
+            {"two dimensions", {planes, scales}, {axis(-2)}, normalized},
+            {"fewer columns than ranks", {weight("6 2", reals), weight("2", reals)}, {}, normalized},
+            narrow};
+  return {{"rows", {rows, scale, scale}, {}, normalized},
+          {"two dimensions", {planes, scales}, {axis(1)}, normalized},
+          {"symbolic", {input("b=3 2 6", reals), scale, scale}, {axis(-1), {"epsilon", 0.01F}}, normalized},
+          {"with statistics", {rows, scale, scale}, {}, normalized, 3},
+          {"two dimensions with statistics", {planes, scales, scales}, {axis(1)}, normalized, 3},
+          {"a bias for all", {input("4 6", reals), scale, weight("1", reals)}, {}, normalized},
+          narrow};
+}
+
+std::vector<Example> channel_norm_examples(std::string_view type) {
+  using namespace example;
+  const ExampleOperand channel = weight("6", reals), image = weight("2 6 3 4", reals);
+  if (type == "BatchNormalization")
+    return {{"given statistics", {input("2 6 3 2", reals), channel, channel, channel, weight("6", above_one)}},
+            {"without spatial dimensions",
+             {input("4 6", reals), weight("6"), weight("6"), weight("6"), weight("6", positive)}}};
+  if (type == "InstanceNormalization") return {{"images", {image, channel, channel}, {}, normalized}};
+  const auto groups = [](int64_t count) { return Attribute{"num_groups", count}; };
+  const ExampleOperand half = weight("4", integers, DType::float16);
+  return {{"images", {image, channel, channel}, {groups(3)}, normalized},
+          {"groups of one channel", {weight("2 6 5", reals), channel, channel}, {groups(6)}, normalized},
+          {"float16", {input("2 4 3", reals, DType::float16), half, half}, {groups(2)}, bfloat16},
+          {"one group", {weight("3 6 5", reals), channel, channel}, {groups(1)}, normalized}};
+}
+
+std::vector<Example> mean_variance_examples(std::string_view) {
+  using namespace example;
+  return {{"channels", {input("2 6 3 4", reals)}, {}, normalized},
+          {"other axes", {input("4 6 3", reals)}, {{"axes", std::vector<int64_t>{-1}}}, normalized}};
+}
+
 }  // namespace
 
 std::vector<OpDef> normalization_ops() {
@@ -154,62 +220,72 @@ std::vector<OpDef> normalization_ops() {
        .rule = along_axis_rule,
        .flops = softmax_flops,
        .localize = localize_softmax,
-       .gradient = softmax_gradient},
+       .gradient = softmax_gradient,
+       .examples = along_axis_examples},
       {.type = "LogSoftmax",
        .infer = infer_along_axis,
        .rule = along_axis_rule,
        .flops = softmax_flops,
        .localize = localize_softmax,
-       .gradient = log_softmax_gradient},
+       .gradient = log_softmax_gradient,
+       .examples = along_axis_examples},
       {.type = "Hardmax",
        .infer = infer_along_axis,
        .rule = hardmax_rule,
        .localize = localize_hardmax,
-       .gradient = no_gradient},
+       .gradient = no_gradient,
+       .examples = along_axis_examples},
       {.type = "LpNormalization",
        .infer = infer_along_axis,
        .rule = along_axis_rule,
        .flops = softmax_flops,
        .localize = localize_lp_normalization,
-       .gradient = lp_normalization_gradient},
+       .gradient = lp_normalization_gradient,
+       .examples = along_axis_examples},
       {.type = "LayerNormalization",
        .infer = infer_layer_norm,
        .rule = layer_norm_rule,
        .flops = norm_flops,
        .localize = localize_layer_normalization,
        .gradient = layer_normalization_gradient,
-       .broadcast_one_way = {1, 2}},
+       .broadcast_one_way = {1, 2},
+       .examples = layer_norm_examples},
       {.type = "RMSNormalization",
        .infer = infer_layer_norm,
        .rule = layer_norm_rule,
        .flops = norm_flops,
        .localize = localize_layer_normalization,
        .gradient = rms_normalization_gradient,
-       .broadcast_one_way = {1}},
+       .broadcast_one_way = {1},
+       .examples = layer_norm_examples},
       {.type = "BatchNormalization",
        .infer = infer_channel_norm,
        .rule = channel_norm_rule,
        .flops = batch_norm_flops,
        .gradient = batch_normalization_gradient,
-       .untrained = {3, 4}},
+       .untrained = {3, 4},
+       .examples = channel_norm_examples},
       {.type = "InstanceNormalization",
        .infer = infer_channel_norm,
        .rule = channel_norm_rule,
        .flops = norm_flops,
        .localize = localize_channel_normalization,
-       .gradient = group_normalization_gradient},
+       .gradient = group_normalization_gradient,
+       .examples = channel_norm_examples},
       {.type = "GroupNormalization",
        .infer = infer_channel_norm,
        .rule = channel_norm_rule,
        .flops = norm_flops,
        .localize = localize_channel_normalization,
-       .gradient = group_normalization_gradient},
+       .gradient = group_normalization_gradient,
+       .examples = channel_norm_examples},
       {.type = "MeanVarianceNormalization",
        .infer = infer_mean_variance,
        .rule = mean_variance_rule,
        .flops = norm_flops,
        .localize = localize_mean_variance,
-       .gradient = mean_variance_gradient},
+       .gradient = mean_variance_gradient,
+       .examples = mean_variance_examples},
   };
 }
 

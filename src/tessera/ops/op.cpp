@@ -20,8 +20,8 @@ const std::map<Key, OpDef>& registry() {
     for (auto family :
          {elementwise_ops, shape_ops,     movement_ops,      extent_ops,       resize_ops,        generator_ops,
           indexing_ops,    reduction_ops, normalization_ops, matmul_ops,       einsum_ops,        convolution_ops,
-          pooling_ops,     recurrent_ops, attention_ops,     quantization_ops, interpolation_ops, random_ops,
-          cache_ops,       quantized_ops, experts_ops,       flow_ops})
+          pooling_ops,     recurrent_ops, attention_ops,     quantization_ops, interpolation_ops, square_matrix_ops,
+          random_ops,      cache_ops,     quantized_ops,     experts_ops,      flow_ops})
       for (OpDef& op : family())
         check(all.emplace(Key{op.domain, op.type}, op).second, "an operator is registered once");
     return all;

@@ -88,6 +88,7 @@ using LocalizeFn = std::vector<Value*> (*)(Localizer&);
 
 class NodeBuilder;
 class GradientBuilder;
+struct Example;
 
 /// Gives the gradients of a node's operands (gradient.h).
 using GradientFn = void (*)(GradientBuilder&);
@@ -126,8 +127,9 @@ struct OpDef {
   Expr (*flops)(const Node& node) = nullptr;
   /// Null: the same node on local operands.
   LocalizeFn localize = nullptr;
-  /// Null: it has none.
+  /// Null: it has none, and `no_gradient` says why.
   GradientFn gradient = nullptr;
+  std::string_view no_gradient = "";
   /// Spells the node out in operators of the opset that we write, and gives their results; none if the node needs no
   /// spelling out. Null: it never does, or cannot be.
   std::vector<Value*> (*body)(NodeBuilder&, const Node&) = nullptr;
@@ -169,7 +171,13 @@ struct OpDef {
   std::optional<size_t> counter = {};
   /// Null: it has no indices.
   Indices (*indices)(const Node& node) = nullptr;
+  /// Nodes of the operator `type` that tests and documentation try (example.h): a plain one first, then what may go
+  /// wrong. Null: tests/property/ has them.
+  std::vector<Example> (*examples)(std::string_view type) = nullptr;
 };
+
+/// OpDef::no_gradient of local forms.
+inline constexpr std::string_view kMadeByPartitioner = "only the partitioner makes it, after differentiation";
 
 /// Null for an unknown operator.
 const OpDef* find_op(std::string_view type, std::string_view domain);

@@ -252,6 +252,7 @@ std::vector<OpDef> pooling_ops() {
                    .infer = infer_pool,
                    .rule = pool_rule,
                    .flops = pool_flops,
+                   .no_gradient = kMadeByPartitioner,
                    .values = {kPads},
                    .windows = true});
   return ops;

@@ -142,9 +142,16 @@ std::vector<OpDef> quantization_ops() {
        .rule = dynamic_rule,
        .flops = dynamic_flops,
        .localize = localize_dynamic_quantization,
+       .no_gradient = "its results are codes",
        .body = dynamic_body},
-      {.type = "QuantizeLinear", .infer = infer_quantize, .rule = quantization_rule},
-      {.type = "DequantizeLinear", .infer = infer_dequantize, .rule = quantization_rule},
+      {.type = "QuantizeLinear",
+       .infer = infer_quantize,
+       .rule = quantization_rule,
+       .no_gradient = "its results are codes"},
+      {.type = "DequantizeLinear",
+       .infer = infer_dequantize,
+       .rule = quantization_rule,
+       .no_gradient = "its operands are codes"},
   };
 }
 

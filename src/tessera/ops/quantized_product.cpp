@@ -255,14 +255,20 @@ std::vector<OpDef> quantized_ops() {
        .infer = infer_matmul_nbits,
        .rule = matmul_nbits_rule,
        .flops = block_flops,
-       .localize = localize_matmul_nbits},
+       .localize = localize_matmul_nbits,
+       .no_gradient = "its weights are codes"},
       {.type = "MatMulBlocks",
        .domain = "tessera",
        .infer = infer_matmul_blocks,
        .rule = matmul_blocks_rule,
        .flops = block_flops,
+       .no_gradient = "its weights are codes",
        .body = matmul_blocks_body},
-      {.type = "MatMulInteger", .infer = infer_matmul_integer, .rule = matmul_integer_rule, .flops = matmul_flops},
+      {.type = "MatMulInteger",
+       .infer = infer_matmul_integer,
+       .rule = matmul_integer_rule,
+       .flops = matmul_flops,
+       .no_gradient = "its operands are integers"},
   };
 }
 

@@ -154,6 +154,7 @@ std::vector<OpDef> random_ops() {
                    .infer = infer_filling,
                    .rule = filling_rule,
                    .localize = localize_filling,
+                   .no_gradient = "it reads no element that trains",
                    .values = {0},
                    .counter = kFillingCounter});
   return ops;

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "tessera/ops/example.h"
 #include "tessera/ops/gradients/gradients.h"
 #include "tessera/ops/library/dims.h"
 #include "tessera/ops/library/infer.h"
@@ -167,6 +168,108 @@ Rule cumulative_rule(const Node& node) {
   return node.is("CumSum") ? rule.partial(Reduction::sum, {0}) : rule;
 }
 
+/// What the operands of a reduction's examples hold, and how their results round.
+struct Reduced {
+  std::string_view type;
+  Fill fill = Fill::integers;
+  Rounding rounding = Rounding::none;
+};
+
+constexpr Reduced kReduced[] = {
+    {"ReduceSum"},
+    // Each rank divides its own sum; without cancellation those roundings are small beside the mean.
+    {"ReduceMean", Fill::positive, Rounding::reordered},
+    {"ReduceMax"},
+    {"ReduceMin"},
+    {"ReduceSumSquare"},
+    {"ReduceL1"},
+    {"ReduceL2"},
+    {"ReduceProd", Fill::small},
+    {"ReduceLogSum", Fill::positive},
+    {"ReduceLogSumExp", Fill::reals, Rounding::reordered},
+};
+
+const Attribute kDrop{"keepdims", int64_t{0}};
+
+std::vector<Example> reduce_examples(std::string_view type) {
+  using namespace example;
+  const Reduced& of =
+      *std::find_if(std::begin(kReduced), std::end(kReduced), [&](const Reduced& row) { return row.type == type; });
+  const auto is_one_of = [&](std::initializer_list<std::string_view> types) {
+    return std::find(types.begin(), types.end(), type) != types.end();
+  };
+  std::vector<Example> all = {
+      {"the last dimension", {input("4 6", of.fill), ints({-1})}, {}, of.rounding},
+      {"two dimensions, dropped", {input("4 3 5", of.fill), ints({0, -1})}, {kDrop}, of.rounding},
+      {"everything", {input("4 6", of.fill)}, {kDrop}, of.rounding},
+      {"symbolic", {input("s=5 4", of.fill), ints({0})}, {}, of.rounding},
+  };
+  const auto typed = [&](DType dtype, Fill fill = integers) {
+    all.push_back({std::string(name_of(dtype)), {input("4 6", fill, dtype), ints({1})}});
+  };
+  if (is_one_of({"ReduceSum", "ReduceMean"})) typed(DType::int64);
+  if (is_one_of({"ReduceSum", "ReduceMax", "ReduceProd"})) typed(DType::int32);
+  if (type == "ReduceMin") typed(DType::uint8);
+  if (type == "ReduceMax") typed(DType::boolean);
+  if (is_one_of({"ReduceL2", "ReduceLogSum", "ReduceProd"})) typed(DType::int64, positive);
+  if (type == "ReduceSum") typed(DType::bfloat16);  // sums below 2^8 are exact in its 8 bits
+  if (is_one_of({"ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceProd"}))
+    all.push_back({"bfloat16", {input("4 6", positive, DType::bfloat16), ints({1})}, {kDrop}, bfloat16});
+  if (is_one_of({"ReduceSum", "ReduceProd", "ReduceSumSquare"})) all.push_back({"nothing", {input("4 0"), ints({1})}});
+  if (type == "ReduceSum")
+    all.push_back({"of no axes at all", {input("4 6"), ints({})}, {{"noop_with_empty_axes", int64_t{1}}}});
+  if (type == "ReduceMax") all.push_back({"special values", {input("4 6", special), ints({1})}});
+  if (type == "ReduceLogSumExp")
+    all.push_back({"special values", {weight("9 4", special_integers), ints({1})}, {kDrop}, normalized});
+  if (type == "ReduceMean") {
+    all.push_back({"a sequence", {input("b=2 s=5 4", positive), ints({1})}, {kDrop}, reordered});
+    all.push_back({"bfloat16", {input("4 6", positive, DType::bfloat16), ints({1})}, {}, bfloat16});
+  }
+  return all;
+}
+
+std::vector<Example> wide_sum_examples(std::string_view type) {
+  using namespace example;
+  return {{"float32 sums of bfloat16",
+           {input("4 6", integers, DType::bfloat16), ints({1})},
+           {{"accumulate", std::string("float32")}},
+           type == "ReduceMean" ? reordered : none}};
+}
+
+std::vector<Example> arg_examples(std::string_view) {
+  using namespace example;
+  const auto axis = [](int64_t at) { return Attribute{"axis", at}; };
+  std::vector<Example> all = {
+      {"rows", {input("4 6")}, {axis(-1)}},
+      {"symbolic", {input("s=5 4")}, {axis(0), kDrop}},
+      {"columns, the last of ties", {input("6 4", small)}, {axis(0), kDrop, {"select_last_index", int64_t{1}}}},
+      {"bfloat16", {input("4 6", integers, DType::bfloat16)}, {axis(1)}},
+  };
+  for (int64_t last : {0, 1}) {
+    const Attribute selects{"select_last_index", last};
+    const std::string which = last ? ", the last" : "";
+    all.push_back({"special values" + which, {weight("9 5", special_integers)}, {axis(1), selects}});
+    all.push_back({"fewer rows than ranks" + which, {weight("2 5", special_integers)}, {axis(0), selects}});
+    all.push_back({"uint8" + which, {weight("4 6", small, DType::uint8)}, {axis(1), selects}});
+  }
+  return all;
+}
+
+std::vector<Example> cumulative_examples(std::string_view) {
+  using namespace example;
+  const Attribute exclusive{"exclusive", int64_t{1}}, reverse{"reverse", int64_t{1}};
+  return {
+      {"rows", {input("4 6"), integer(1)}},
+      {"columns, exclusive", {input("4 6"), integer(-2)}, {exclusive}},
+      {"backwards", {input("4 6"), integer(1)}, {reverse}},
+      {"backwards, exclusive", {input("4 6"), integer(0)}, {reverse, exclusive}},
+      {"int32", {weight("3 7", nonzero, DType::int32), integer(1)}},
+      {"a symbolic sequence", {input("2 s=3 3", small), integer(1)}},
+      {"bfloat16", {input("4 6", small, DType::bfloat16), integer(1)}, {}, bfloat16},
+      {"special values", {weight("9 5", special_integers), integer(1)}},
+  };
+}
+
 }  // namespace
 
 std::vector<OpDef> reduction_ops() {
@@ -179,13 +282,17 @@ std::vector<OpDef> reduction_ops() {
              .flops = reduce_flops,
              .localize = row.localize,
              .gradient = reduction_gradient(row.type),
-             .wide_sums = sums};
+             .no_gradient = row.type.starts_with("Arg") ? "its results are integers" : "",
+             .wide_sums = sums,
+             .examples = row.type.starts_with("Arg") ? arg_examples : reduce_examples};
     if (!row.type.starts_with("Arg")) op.values = {1};  // the axes
     ops.push_back(op);
     if (!sums) continue;
     op.domain = "tessera";
     op.gradient = nullptr;
+    op.no_gradient = kMadeByPartitioner;
     op.wide_sums = false;
+    op.examples = wide_sum_examples;
     ops.push_back(op);
   }
   ops.push_back({.type = "CumSum",
@@ -194,13 +301,16 @@ std::vector<OpDef> reduction_ops() {
                  .flops = reduce_flops,
                  .localize = localize_cumulative,
                  .gradient = cumulative_sum_gradient,
-                 .values = {1}});
+                 .values = {1},
+                 .examples = cumulative_examples});
   ops.push_back({.type = "CumProd",
                  .infer = infer_cumulative,
                  .rule = cumulative_rule,
                  .flops = reduce_flops,
                  .localize = localize_cumulative,
-                 .values = {1}});
+                 .no_gradient = "it is not taken yet",
+                 .values = {1},
+                 .examples = cumulative_examples});
   return ops;
 }
 

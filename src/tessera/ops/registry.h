@@ -26,7 +26,8 @@ std::vector<OpDef> experts_ops();        // experts.cpp: mixtures of experts
 std::vector<OpDef> flow_ops();           // flow.cpp: where branches and loops begin and end
 std::vector<OpDef> quantization_ops();   // quantization.cpp: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear
 std::vector<OpDef> quantized_ops();      // quantized_product.cpp: MatMulInteger, MatMulNBits
-std::vector<OpDef> interpolation_ops();  // interpolation.cpp: GridSample, RoiAlign, DeformConv, Det
+std::vector<OpDef> interpolation_ops();  // interpolation.cpp: GridSample, RoiAlign, DeformConv
+std::vector<OpDef> square_matrix_ops();  // square_matrix.cpp: Det, Inverse
 std::vector<OpDef> random_ops();         // random.cpp: keyed Dropout, RandomUniform, RandomNormal
 std::vector<OpDef> cache_ops();          // cache.cpp: TensorScatter
 

@@ -248,6 +248,7 @@ std::vector<OpDef> resize_ops() {
            .infer = infer_part,
            .rule = blank_rule,
            .flops = resize_flops,
+           .no_gradient = kMadeByPartitioner,
            .values = {kRegion, kScales, kSizes, kResizePlace},
            .always_float32 = {kScales}}};
 }

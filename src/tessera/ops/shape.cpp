@@ -261,11 +261,13 @@ std::vector<OpDef> shape_ops() {
        .infer = infer_shape,
        .rule = no_factors_rule,
        .localize = localize_to_expression,
+       .no_gradient = "its results are integers",
        .elements_unread = {0}},
       {.type = "Size",
        .infer = infer_size,
        .rule = no_factors_rule,
        .localize = localize_to_expression,
+       .no_gradient = "its results are integers",
        .elements_unread = {0}},
   };
 }

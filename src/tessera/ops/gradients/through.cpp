@@ -63,10 +63,12 @@ class Backward {
     if (!op || !op->gradient) {
       size_t i = 0;
       while (!wanted[i]) ++i;
-      fail("gradient",
-           "{} has no gradient, and the loss depends on {} through it; freeze what trains there, or take the path out "
-           "of the loss",
-           node.label(), path_to(node.inputs[i]));
+      fail(
+          "gradient",
+          "{} has no gradient{}, and the loss depends on {} through it; freeze what trains there, or take the path out "
+          "of the loss",
+          node.label(), op && !op->no_gradient.empty() ? fmt::format(" ({})", op->no_gradient) : "",
+          path_to(node.inputs[i]));
     }
     GradientBuilder builder(graph_, node, std::move(of_results), std::move(wanted));
     op->gradient(builder);

@@ -273,6 +273,7 @@ OpDef attention_shard_op() {
           .infer = infer_attention_shard,
           .rule = attention_shard_rule,
           .flops = attention_flops,
+          .no_gradient = kMadeByPartitioner,
           .body = attention_shard_body,
           .values = {kPlace},
           .made_of = {{}, {kPastKey, kKey}, {kPastValue, kValue}, {}, {}}};
