@@ -23,7 +23,8 @@ const std::vector<std::string>& devices();
 inline constexpr int64_t kMostRankThreads = 256;
 
 struct SessionOptions {
-  int threads_per_rank = 0;  ///< 0: the cores divided among the machine's ranks, at least 1
+  /// 0: the cores divided among the machine's ranks, for all runs that go on at once; at least 1.
+  int threads_per_rank = 0;
   /// What each rank computes on: "cpu", or "simulated", a CPU that behaves like an accelerator, for tests, with the
   /// memory that "simulated:512M" names (docs/devices.md).
   std::string device = "cpu";
@@ -45,9 +46,14 @@ struct SessionOptions {
   /// updates or sets. Only one of the two runs at a time. The programs must store these states in the same way
   /// (CompileOptions::sharing). Null: the session has its own states.
   const class Session* share_states = nullptr;
-  /// For so many sets of sizes of inputs a plan is kept, which takes a few ms to make; the set that was not used for
-  /// the longest time makes room.
-  size_t kept_plans = 64;
+  /// The most runs that go on at once; others wait. Each has threads of its own for all ranks, and memory for its
+  /// buffers and outputs, for which plans leave room; weights are there once. Runs of a program whose states change
+  /// take turns, and so do those on processes, on a device with memory of its own, and with `profile` or `keep_all`.
+  int concurrent_runs = 1;
+  /// For so many sets of sizes of inputs plans are kept, each of which takes a few ms to make, and which take no more
+  /// than about so many bytes together (for each of the runs that go on at once). The set that was not used for the
+  /// longest time makes room; the latest stays.
+  size_t kept_plans = 64, kept_plan_bytes = size_t{1} << 28;
   bool checkpoints = false;  ///< peak and limit count the copies of states that Checkpoints writes (training.h)
   bool overlap = true;       ///< run what does not depend on a communication while it is under way
   /// The most communications that a rank starts before it needs their results. A split state (Plan::storage) is
@@ -68,7 +74,7 @@ struct Profile;
 class Checkpoints;
 
 /// A model or a program on its ranks: threads of this process, or the processes of a connection. run() may be called
-/// from several threads where there is no connection; calls queue.
+/// from several threads where there is no connection; calls beyond SessionOptions::concurrent_runs queue.
 class Session {
  public:
   explicit Session(const Program& program, const SessionOptions& options = {});
@@ -94,8 +100,10 @@ class Session {
   /// can be used again after both. With a connection, all processes give the same inputs; outputs are in that of rank
   /// 0, and there are none in the others; and a rank that fails ends the connection.
   ///
-  /// A limit ends the run before the next operator, as if a rank had failed: plans are made anew by later runs. Once a
-  /// rank writes over states, it goes on. The wait for other runs of the session, and making plans, are not cut short.
+  /// A limit ends the run before the next operator, and before ranks write over states; once one does, it goes on.
+  /// Ranks of one process stop together, and the session keeps their plans. Where ranks are processes, run unlike
+  /// programs (Plan::places) or write over states, it is as if a rank had failed, and later runs make their plans anew.
+  /// The wait for other runs of the session, and making plans, are not cut short.
   Tensors run(const Tensors& inputs, const RunLimits& limits = {});
   /// The same into the caller's memory: `outputs` has tensors of the outputs' types and shapes, whose elements become
   /// the results, and which nobody else may use meanwhile. Outputs that it lacks are not given. Throws a user error for

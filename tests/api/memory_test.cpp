@@ -1,9 +1,12 @@
 // The memory that a session keeps: the model's pages, and the planned memory.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
+#include <future>
 #include <numeric>
 #include <string>
 
@@ -330,6 +333,87 @@ TEST(MemoryLimit, counts_outputs_that_somebody_has) {
     // Idle memory makes room for another size.
     for (int64_t rows : {600, 300, 700, 100}) EXPECT_NO_THROW(session.run({{"x", test::ramp({rows, 1024})}})) << rows;
   }
+}
+
+// Weights are there once, and room for buffers and outputs as often as there may be runs.
+TEST(MemoryLimit, counts_runs_that_go_on_at_once) {
+  constexpr int64_t kWeights = 16 << 20, kOutput = 8 << 20;
+  test::TemporaryFolder folder;
+  const Model model = Model::load(test::write_model(folder, chain(4, 1024)));
+  const Tensors inputs = {{"x0", test::ramp({kOutput / 4096, 1024})}};
+  const auto bytes_of = [&](int runs, size_t limit) {
+    Session session(model, {}, {}, {}, {.threads_per_rank = 1, .memory_limit = limit, .concurrent_runs = runs});
+    std::vector<std::future<Tensors>> made;
+    for (int run = 0; run < 2 * runs; ++run) made.push_back(session.run_async(inputs));
+    for (auto& each : made) each.wait();
+    return session.process_bytes();
+  };
+  const int64_t one = bytes_of(1, 0), two = bytes_of(2, 0), four = bytes_of(4, 0);
+  EXPECT_GE(two - one, kOutput);
+  EXPECT_LE(two - one, one - kWeights);
+  EXPECT_EQ(four - two, 2 * (two - one));
+  EXPECT_NO_THROW(bytes_of(2, static_cast<size_t>(two + two)));
+  try {
+    Session(model, {}, {}, {}, {.memory_limit = static_cast<size_t>(two - 1), .concurrent_runs = 2}).run(inputs);
+    FAIL() << "one run would do";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.stage(), "memory") << error.what();
+  }
+}
+
+// Programs for unlike values are one session's: they share weights, and the limit.
+TEST(MemoryLimit, is_one_for_all_programs_of_a_session) {
+  constexpr int64_t kWeights = 4 << 20, kHidden = 8 << 20, kSlack = 2 << 20;
+  test::TemporaryFolder folder;
+  const Model model = Model::load(
+      test::write_model(folder,
+                        "largest (float[batch, 1024] x, int64[1] k) => (float[batch, n] y) <float[1024, 1024] w> {\n"
+                        "  h = MatMul (x, w)\n"
+                        "  y, at = TopK (h, k)\n"
+                        "}"));
+  const auto run = [&](Session& session, int64_t k, int64_t rows) {
+    return session.run({{"x", test::ramp({rows, 1024})}, {"k", Tensor::of<int64_t>({1}, {k})}}).at("y");
+  };
+  {
+    Session session(model, {}, {}, {}, {.threads_per_rank = 1});
+    run(session, 1, 4);
+    const int64_t before = anonymous_bytes();
+    run(session, 2, 4);
+    if (test::kCountsMemory) {
+      EXPECT_LT(anonymous_bytes() - before, kWeights / 2) << "each has weights of its own";
+    }
+  }
+  constexpr int64_t kLimit = kWeights + kHidden + kHidden / 2;  // for one of them
+  Session session(model, {}, {}, {}, {.threads_per_rank = 1, .memory_limit = static_cast<size_t>(kLimit)});
+  const int64_t before = anonymous_bytes();
+  const int64_t rows = kHidden / (1024 * 4);
+  const Tensor first = run(session, 1, rows);
+  for (int64_t k = 2; k <= 5; ++k) run(session, k, rows);
+  const Tensor again = run(session, 1, rows);
+  EXPECT_EQ(std::memcmp(first.data, again.data, first.bytes), 0);
+  if (test::kCountsMemory) {
+    EXPECT_LT(anonymous_bytes() - before, kLimit + kSlack) << "each has a limit of its own";
+  }
+}
+
+TEST(KeptPlans, stay_within_their_budget) {
+  if (!test::kCountsMemory) GTEST_SKIP() << "the sanitizer has an allocator of its own";
+  const Model model = Model::load(std::string(TESSERA_TEST_DATA) + "/models/gpt2/model.onnx");
+  const Program program = compile(model, Mesh());
+  constexpr int64_t kRuns = 16;
+  const auto growth = [&](size_t budget) {
+    Session session(program, {.threads_per_rank = 1, .kept_plan_bytes = budget});
+    const auto run = [&](int64_t sequence) {
+      session.run({{"input_ids", Tensor::zeros(DType::int64, {1, sequence})}});
+    };
+    for (int64_t sequence = 3 * kRuns; sequence > 2 * kRuns; --sequence) run(sequence);
+    const auto before = static_cast<int64_t>(mallinfo2().uordblks);
+    for (int64_t sequence = 2 * kRuns; sequence > kRuns; --sequence) run(sequence);
+    return static_cast<int64_t>(mallinfo2().uordblks) - before;
+  };
+  constexpr int64_t kLeastOfPlan = 256 << 10, kSlack = 1 << 20;
+  EXPECT_GT(growth(size_t{1} << 30), kRuns * kLeastOfPlan);
+  EXPECT_LT(growth(size_t{2} << 20), kSlack) << "as many plans go as come";
 }
 
 TEST(MemoryLimit, is_for_plans_too) {

@@ -22,7 +22,6 @@ namespace {
 
 using test::kPair;
 using test::TemporaryFolder;
-using test::in_parts::message_of;
 using test::write_model;
 using test::in_parts::message_of;
 using testing::HasSubstr;
@@ -175,6 +174,58 @@ TEST(Session, ends_a_run_at_its_deadline_or_when_it_is_told_to_stop) {
     EXPECT_THAT(running_error_of([&] { made.get(); }), HasSubstr("stopped by its caller"));
     const Tensors again = session.run(turns(3), {.deadline = std::chrono::minutes(1)});
     EXPECT_TRUE(compare("y", expected.at("y"), again.at("y"), {0.0, 0.0}).pass) << mesh;
+  }
+}
+
+TEST(Session, lets_runs_go_on_at_once) {
+  TemporaryFolder folder;
+  const Model model = Model::load(write_model(folder, kLong));
+  constexpr int64_t kForever = int64_t{1} << 40;
+  for (const char* mesh : {"tp=1", "tp=2"}) {
+    Session session(model, Mesh::parse(mesh), {.annotations = {{"x=[-, tp]"}}}, {}, {.concurrent_runs = 2});
+    const Tensors expected = session.run(turns(3));
+    std::stop_source stop;
+    std::future<Tensors> made = session.run_async(turns(kForever), {.stop = stop.get_token()});
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    for (int run = 0; run < 3; ++run) {
+      std::future<Tensors> beside = session.run_async(turns(3));
+      if (beside.wait_for(std::chrono::minutes(1)) != std::future_status::ready) stop.request_stop();
+      ASSERT_FALSE(stop.stop_requested()) << "it waits for the other";
+      EXPECT_TRUE(compare("y", expected.at("y"), beside.get().at("y"), {0.0, 0.0}).pass) << mesh;
+    }
+    stop.request_stop();
+    EXPECT_THAT(running_error_of([&] { made.get(); }), HasSubstr("stopped by its caller"));
+    std::vector<std::future<Tensors>> again;
+    for (int run = 0; run < 4; ++run) again.push_back(session.run_async(turns(3)));
+    for (auto& each : again) EXPECT_TRUE(compare("y", expected.at("y"), each.get().at("y"), {0.0, 0.0}).pass) << mesh;
+  }
+  EXPECT_THAT(message_of([&] { Session(model, {}, {}, {}, {.concurrent_runs = 0}); }), HasSubstr("at least 1"));
+  EXPECT_THAT(message_of([&] { Session(model, Mesh::parse("tp=2"), {}, {}, {.concurrent_runs = 200}); }),
+              HasSubstr("200 runs at once of 2 ranks"));
+}
+
+TEST(Session, gives_each_of_several_callers_its_own_answer) {
+  TemporaryFolder folder;
+  const Model model = Model::load(write_model(folder, kPair));
+  constexpr size_t kCallers = 5, kSizes = 7;
+  for (const size_t kept : {size_t{64}, size_t{2}}) {  // plans
+    Session session(model, Mesh::parse("tp=2"), {}, {}, {.concurrent_runs = 3, .kept_plans = kept});
+    std::vector<Tensors> inputs, expected;
+    for (size_t i = 0; i < kSizes; ++i) {
+      inputs.push_back({{"x", test::ramp({static_cast<int64_t>(i) + 1, 8}, static_cast<int64_t>(i))}});
+      expected.push_back(Session(model).run(inputs.back()));
+    }
+    std::vector<size_t> wrong(kCallers, 0);
+    std::vector<std::thread> callers;
+    for (size_t caller = 0; caller < kCallers; ++caller)
+      callers.emplace_back([&, caller] {
+        for (size_t run = 0; run < 60; ++run) {
+          const size_t i = (run * (caller + 1) + caller) % kSizes;
+          wrong[caller] += !compare("y", expected[i].at("y"), session.run(inputs[i]).at("y")).pass;
+        }
+      });
+    for (std::thread& caller : callers) caller.join();
+    EXPECT_THAT(wrong, testing::Each(0u)) << kept;
   }
 }
 

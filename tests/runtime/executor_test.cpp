@@ -1,5 +1,6 @@
 #include "tessera/runtime/executor.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -47,6 +48,17 @@ ExecutorOptions one_thread(ExecutorOptions options = {}) {
 Executor executor(std::string_view text, std::string_view mesh, const Compiled::Orders& orders = {},
                   const ExecutorOptions& options = {}) {
   return {program_of(text, mesh, orders), one_thread(options)};
+}
+
+// Layers with a reduction each.
+std::string deep(int layers) {
+  std::string nodes;
+  for (int layer = 0; layer < layers; ++layer)
+    nodes += fmt::format("  p{0} = MatMul (v{0}, w)\n  v{1} = Sin (p{0})\n", layer, layer + 1);
+  return fmt::format(
+      "m (float[b, 4] v0) => (float[b, 4] y) <float[4, 4] w = {{2, 0, 1, 0, 0, 1, 0, 3, 1, 1, 1, 1, 0, 2, 0, 1}}> {{\n"
+      "{}  y = Neg (v{})\n}}\n",
+      nodes, layers);
 }
 
 Tensor floats(Dims dims, const std::vector<float>& values) {
@@ -137,6 +149,31 @@ TEST(Executor, EndsTheRunOnAllRanksWhenOneFails) {
     EXPECT_THAT(message, HasSubstr("Gather"));
     EXPECT_THAT(result(run.run({{"table", table}, {"rows", rows({0, 1, 2, -1})}})), ElementsAre(0, 1, 2, 3, 4, 5, 4, 5))
         << "the next run starts afresh";
+  }
+}
+
+// Ranks stop before the same communication, wherever each of them is.
+TEST(Executor, KeepsItsPlansWhenLimitsEndARun) {
+  const std::string model = deep(400);
+  for (const char* mesh : {"", "tp=2", "tp=4"}) {
+    Executor run = executor(model, mesh, *mesh ? Compiled::Orders{{"v0", "[-, tp]"}} : Compiled::Orders{});
+    const Tensors inputs = {{"v0", floats({2, 4}, {1, 2, 3, 4, -1, -2, -3, -4})}};
+    const std::vector<float> expected = result(run.run(inputs));
+    const auto begin = RunLimits::Clock::now();
+    run.run(inputs);
+    const auto whole = RunLimits::Clock::now() - begin;
+    int stopped = 0;
+    for (int part = 1; part <= 40; ++part) {
+      try {
+        run.run(inputs, {.stop = {}, .deadline = RunLimits::Clock::now() + part * whole / 50});
+      } catch (const Error& error) {
+        ASSERT_EQ(error.stage(), RunLimits::kStage) << error.what();
+        ++stopped;
+      }
+      ASSERT_TRUE(run.flights().empty()) << mesh << ": a rank has failed";
+      ASSERT_EQ(result(run.run(inputs)), expected) << mesh;
+    }
+    EXPECT_GT(stopped, 5) << mesh;
   }
 }
 

@@ -31,6 +31,10 @@ runtime::ExecutorOptions executor_options(const SessionOptions& options) {
   result.prefetch = options.prefetch;
   result.saves = options.checkpoints;
   result.kept_plans = options.kept_plans;
+  result.kept_plan_bytes = options.kept_plan_bytes;
+  if (options.concurrent_runs < 1)
+    fail("session", "concurrent_runs is {}; it must be at least 1", options.concurrent_runs);
+  result.concurrent_runs = options.concurrent_runs;
   result.memory_limit = options.memory_limit;
   result.world.timeout = options.timeout;
   result.grace = std::min(result.grace, options.timeout);
@@ -49,12 +53,15 @@ runtime::ExecutorOptions executor_options(const SessionOptions& options) {
   return result;
 }
 
+// `share`: with the session's other programs; null: nothing.
 std::shared_ptr<launch::LoadedProgram> load(const compiler::CompiledProgram& program, const SessionOptions& options,
-                                            std::shared_ptr<runtime::StateStore> states) {
+                                            std::shared_ptr<runtime::StateStore> states,
+                                            std::shared_ptr<runtime::ProcessShare> share = nullptr) {
   // What we compiled is right by a proof of ours; files may have been changed by anybody.
   program.require_proof(program.compiled ? ErrorKind::running : ErrorKind::user);
   runtime::ExecutorOptions asked = executor_options(options);
   asked.states = std::move(states);
+  asked.share = std::move(share);
   asked.for_sizes = program.for_sizes;
   return std::make_shared<launch::LoadedProgram>(program.programs, std::move(asked), options.connection, version(),
                                                  options.flight_record);
@@ -86,10 +93,12 @@ Session::Session(const Model& model, const Mesh& mesh, const Plan& plan, const C
   impl_->plan = plan;
   impl_->plan.states.clear();
   const Model stepping = plan.states.empty() ? model : model.with_states(plan.states);
+  const auto share =
+      options.connection ? nullptr : std::make_shared<runtime::ProcessShare>(executor_options(options).memory_limit);
   // Keeps what it shares states with.
-  const auto load_program = [options, sharing = compile_options.sharing](const compiler::CompiledProgram& program,
-                                                                         std::shared_ptr<runtime::StateStore> states) {
-    return load(program, options, std::move(states));
+  const auto load_program = [options, share, sharing = compile_options.sharing](
+                                const compiler::CompiledProgram& program, std::shared_ptr<runtime::StateStore> states) {
+    return load(program, options, std::move(states), share);
   };
   impl_->runner =
       std::make_unique<parts::Runner>(stepping.shared_impl(), api::program_options(mesh, impl_->plan, compile_options),

@@ -239,30 +239,53 @@ void Runner::require_inputs(const Tensors& inputs) const {
 }
 
 Tensors Runner::run(const Tensors& inputs, const runtime::RunLimits& limits, Tensors given) {
-  const std::lock_guard lock(running_);
+  std::unique_lock lock(running_);
   ran_.clear();
   limits_ = limits;
-  Tensors outputs = run_whole(inputs, given);
+  if (whole_ && !parts_at(*whole_, inputs)) {
+    ran_.push_back(latest_ = whole_->loaded);
+    const std::shared_ptr<launch::LoadedProgram> ranks = whole_->loaded.ranks;
+    lock.unlock();  // they say how many runs go on at once
+    return ranks->recorded([&](runtime::Executor& executor) { return executor.run(inputs, limits, std::move(given)); });
+  }
+  require_inputs(inputs);
+  Tensors outputs;
+  for (bool done = false; !done;) {
+    try {
+      outputs = run_in_parts(inputs);
+      done = true;
+    } catch (const Error& error) {  // no state has stepped
+      ran_.clear();
+      latest_ = {};
+      if (over_processes_ || error.kind() != ErrorKind::user || error.stage() != "memory" || !drop_one()) throw;
+    }
+  }
   for (auto& [name, memory] : given) copy_output(name, outputs, memory);
   return outputs;
 }
 
-// Takes out of `given` what it has written.
-Tensors Runner::run_whole(const Tensors& inputs, Tensors& given) {
+// Drops one of the programs that parts have not used last; false: there are none.
+bool Runner::drop_one() {
+  return std::any_of(parts_.begin(), parts_.end(), [](Part& part) { return drop_one_of(part); });
+}
+
+bool Runner::drop_one_of(Part& part) {
+  if (part.made.size() > 1) {
+    part.made.pop_back();
+    return true;
+  }
+  return std::any_of(part.made.begin(), part.made.end(),
+                     [](const Made& made) { return made.parts && made.parts->drop_one(); }) ||
+         std::any_of(part.loops.begin(), part.loops.end(),
+                     [](const auto& loop) { return loop.second && drop_one_of(loop.second->body); });
+}
+
+Tensors Runner::run_in_parts(const Tensors& inputs) {
   Types types;
-  if (!whole_) {
-    require_inputs(inputs);
-    return run_parts(inputs, types);
-  }
-  if (Runner* parts = parts_at(*whole_, inputs)) {
-    require_inputs(inputs);
-    Tensors outputs;
-    run_nested(*parts, inputs, outputs, types);
-    return outputs;
-  }
-  ran_.push_back(latest_ = whole_->loaded);
-  return whole_->loaded.ranks->recorded(
-      [&](runtime::Executor& executor) { return executor.run(inputs, limits_, std::exchange(given, {})); });
+  if (!whole_) return run_parts(inputs, types);
+  Tensors outputs;
+  run_nested(*parts_at(*whole_, inputs), inputs, outputs, types);
+  return outputs;
 }
 
 std::vector<Runner::Loaded> Runner::ran() const {

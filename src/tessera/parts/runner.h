@@ -18,7 +18,8 @@
 namespace tessera::parts {
 
 /// Runs any model: as one program where that is possible; else in parts, one after the other, each compiled for the
-/// values and sizes that decide its shapes: on its first run with these, and again once eight other sets came after.
+/// values and sizes that decide its shapes: on its first run with these, and again once eight other sets came after, or
+/// their programs had to make room in memory.
 /// What a part hands to the next is whole, in memory of the host.
 class Runner {
  public:
@@ -99,7 +100,9 @@ class Runner {
   Runner* parts_at(Made& made, const Tensors& inputs) const;
   void require_inputs(const Tensors& inputs) const;
 
-  Tensors run_whole(const Tensors& inputs, Tensors& given);
+  Tensors run_in_parts(const Tensors& inputs);
+  bool drop_one();
+  static bool drop_one_of(Part& part);
   Tensors run_parts(const Tensors& inputs, Types& types);
   void run_program(Part& part, Tensors& known, Types& types);
   void run_nested(Runner& inner, const Tensors& given, Tensors& known, Types& types);

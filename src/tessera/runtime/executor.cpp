@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <condition_variable>
 #include <cstring>
 #include <numeric>
 #include <set>
@@ -22,7 +23,7 @@ std::string ranks_text(int64_t ranks) {
 }
 
 // The ranks of this process.
-std::vector<int> ranks_here(const Mesh& mesh, const std::shared_ptr<comm::World>& connected) {
+std::vector<int> ranks_here(const Mesh& mesh, const std::shared_ptr<comm::World>& connected, int runs) {
   const int64_t ranks = mesh.size();
   std::vector<int> here(static_cast<size_t>(ranks));
   std::iota(here.begin(), here.end(), 0);
@@ -38,6 +39,9 @@ std::vector<int> ranks_here(const Mesh& mesh, const std::shared_ptr<comm::World>
     fail("run",
          "{} ranks as threads of one process are too many (at most {}); use a smaller mesh, or --dry-run to see "
          "the plan of a large one",
+         here.size(), kMostRanksHere);
+  if (here.size() * static_cast<size_t>(runs) > kMostRanksHere)
+    fail("run", "{} runs at once of {} ranks each are too many threads (at most {}); allow fewer concurrent runs", runs,
          here.size(), kMostRanksHere);
   return here;
 }
@@ -80,21 +84,34 @@ int threads_of_rank(const RankPrograms& programs, const ExecutorOptions& options
 #endif
   if (options.threads_per_rank > 0) return options.threads_per_rank;
   const int64_t ranks = options.machine_ranks > 0 ? options.machine_ranks : programs.mesh().size();
-  return std::max<int>(1, static_cast<int>(std::thread::hardware_concurrency() / ranks));
+  const int64_t teams = ranks * options.concurrent_runs;
+  return std::max<int>(1, static_cast<int>(std::thread::hardware_concurrency() / teams));
 }
 
 Executor::Executor(std::shared_ptr<const spmd::Program> program, const ExecutorOptions& options)
     : Executor(RankPrograms::same(std::move(program)), options) {}
 
-Executor::Impl::Impl(std::shared_ptr<const RankPrograms> given, const ExecutorOptions& asked)
+// States that step make each run depend on the one before.
+ExecutorOptions options_for(const RankPrograms& programs, ExecutorOptions options) {
+  const bool takes_turns = options.connected || options.keep_all || options.profile || options.states ||
+                           !programs.changing_states().empty() ||
+                           !device::make_device(options.device)->uses_host_memory();
+  if (takes_turns) options.concurrent_runs = 1;
+  return options;
+}
+
+Executor::Impl::Impl(std::shared_ptr<const RankPrograms> given, const ExecutorOptions& asked, Impl* first_team)
     : programs(std::move(given)),
       options(asked),
-      memory(options.memory_limit),
-      store(options.states ? options.states : std::make_shared<StateStore>()),
+      first(first_team),
+      share(first           ? first->share
+            : options.share ? options.share
+                            : own_share()),
+      store(options.states ? options.states : std::make_shared<StateStore>(share->weights)),
       team({options.world, options.connected, threads_of_rank(*programs, options), options.grace, options.abandoned},
            [this] { drop_plans_of_failed_world(); }) {
   const Mesh& mesh = programs->mesh();
-  const std::vector<int> here = ranks_here(mesh, options.connected);
+  const std::vector<int> here = ranks_here(mesh, options.connected, options.concurrent_runs);
   if (options.keep_all) compute_all_in_steps();
   const std::string device(device::make_device(options.device)->name());
   store->admit(mesh, here, device, whole_states(*programs), fixed_states(*programs));
@@ -105,7 +122,14 @@ Executor::Impl::Impl(std::shared_ptr<const RankPrograms> given, const ExecutorOp
   team.connect();
 }
 
-// A run that keeps all values must compute those of init, too.
+std::shared_ptr<ProcessShare> Executor::Impl::own_share() {
+  if (!options.connected) return std::make_shared<ProcessShare>(options.memory_limit);
+  return std::make_shared<ProcessShare>(options.memory_limit, [this](size_t bytes) {
+    return team.world().allocate(team.here().front(), bytes, "an output");
+  });
+}
+
+// Every value is one of the run that keeps all.
 void Executor::Impl::compute_all_in_steps() {
   const auto of_steps = [](std::shared_ptr<const RankPrograms> made) {
     auto in_steps = in_one_graph(*made);
@@ -184,13 +208,20 @@ void Executor::Impl::require_outputs(const Tensors& wanted, const Tensors& input
   }
 }
 
+// Whether the ranks may stop before the same communication: they are all here, and have the same ones in one order.
+bool Executor::Impl::stops_together(const PlanSet& set) const {
+  const RankPrograms& chosen = *set.front()->programs();
+  return !options.connected && chosen.programs.size() == 1 &&
+         std::all_of(set.begin(), set.end(), [](const auto& plan) { return plan->may_stop_together(); });
+}
+
 Executor::Tensors Executor::Impl::take_outputs(const PlanSet& set, const Symbols& symbols, const Tensors& wanted,
                                                bool is_direct) {
   Tensors outputs;
   try {
     const RankPrograms& chosen = *set.front()->programs();
     const spmd::Program& program = chosen.of(team.here().front());
-    const size_t arenas = arenas_of(set);
+    const size_t all_arenas = all_arenas_with(set);
     for (size_t i = 0; i < program.outputs.size(); ++i) {
       const std::string& name = program.outputs[i].name;
       const RankPrograms::Output whole = chosen.output(i);
@@ -201,7 +232,7 @@ Executor::Tensors Executor::Impl::take_outputs(const PlanSet& set, const Symbols
       if (output.data) continue;
       output = given != wanted.end() && is_direct
                    ? given->second
-                   : pool.take(dtype, dims, fmt::format("the output '{}'", name), arenas);
+                   : pool.take(dtype, dims, fmt::format("the output '{}'", name), all_arenas);
     }
     return outputs;
   } catch (...) {
@@ -210,8 +241,56 @@ Executor::Tensors Executor::Impl::take_outputs(const PlanSet& set, const Symbols
   }
 }
 
+/// Teams of ranks that run at once. A caller takes one that is idle, or waits for the next.
+class Executor::Teams {
+ public:
+  explicit Teams(Impl& first) {
+    for (int n = 1; n < first.options.concurrent_runs; ++n)
+      others_.push_back(std::make_unique<Impl>(first.programs, first.options, &first));
+    for (const auto& other : others_) idle_.push_back(other.get());
+    idle_.push_back(&first);
+  }
+
+  class Turn {
+   public:
+    explicit Turn(Teams& teams) : teams_(teams), team_(teams.take()) {}
+    ~Turn() { teams_.give_back(team_); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    Impl& team() const { return *team_; }
+
+   private:
+    Teams& teams_;
+    Impl* team_;
+  };
+
+ private:
+  // That which was used last has its data in the caches.
+  Impl* take() {
+    std::unique_lock lock(mutex_);
+    freed_.wait(lock, [this] { return !idle_.empty(); });
+    Impl* team = idle_.back();
+    idle_.pop_back();
+    return team;
+  }
+  void give_back(Impl* team) {
+    {
+      const std::lock_guard lock(mutex_);
+      idle_.push_back(team);
+    }
+    freed_.notify_one();
+  }
+
+  std::vector<std::unique_ptr<Impl>> others_;
+  std::mutex mutex_;
+  std::condition_variable freed_;
+  std::vector<Impl*> idle_;
+};
+
 Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorOptions& options)
-    : impl_(std::make_unique<Impl>(std::move(programs), options)) {}
+    : impl_(std::make_unique<Impl>(programs, options_for(*programs, options))) {
+  if (impl_->options.concurrent_runs > 1) teams_ = std::make_unique<Teams>(*impl_);
+}
 
 Executor::~Executor() {
   const std::lock_guard lock(impl_->store->running);
@@ -226,8 +305,9 @@ std::vector<RankTimes> Executor::times() const {
   return impl_->times;
 }
 std::vector<comm::FlightLog> Executor::flights() const {
-  std::lock_guard lock(impl_->running);
-  return impl_->team.flights();
+  Impl& failed = failed_ ? *failed_ : *impl_;
+  std::lock_guard lock(failed.running);
+  return failed.team.flights();
 }
 int Executor::threads_per_rank() const {
   return impl_->team.threads();
@@ -268,48 +348,66 @@ Symbols Executor::bind_symbols(const Tensors& inputs) const {
 }
 
 Executor::Tensors Executor::run(const Tensors& inputs, const RunLimits& limits, Tensors wanted) {
-  std::scoped_lock lock(impl_->running, impl_->store->running);
-  impl_->commit();
-  Symbols symbols = impl_->alike(inputs, [&] {
-    impl_->store->require_whole();
+  if (!teams_) return run_on(*impl_, inputs, limits, std::move(wanted));
+  const Teams::Turn turn(*teams_);
+  return run_on(turn.team(), inputs, limits, std::move(wanted));
+}
+
+Executor::Tensors Executor::run_on(Impl& impl, const Tensors& inputs, const RunLimits& limits, Tensors wanted) {
+  std::scoped_lock lock(impl.running, impl.store->running);
+  impl.commit();
+  Symbols symbols = impl.alike(inputs, [&] {
+    impl.store->require_whole();
     const Symbols bound = bind_symbols(inputs);
-    impl_->require_outputs(wanted, inputs, bound);
+    impl.require_outputs(wanted, inputs, bound);
     return bound;
   });
-  if (!impl_->options.connected) limits.require_going_on();  // else other processes would wait for this one
-  auto& plans = impl_->plan(symbols);
+  if (!impl.options.connected) limits.require_going_on();  // else ranks would wait for this one
+  auto& plans = impl.plan(symbols);
   const RankPrograms& programs = *plans.front()->programs();
-  // Ranks of a written program may have values of their own, so take the first rank's.
-  const spmd::Program& program = programs.of(impl_->team.here().front());
-  impl_->last = &plans;
-  impl_->last_symbols = symbols;
-  if (impl_->options.keep_all) impl_->last_inputs = inputs;
-  if (impl_->options.profile) impl_->times.resize(impl_->team.size());
+  // Ranks of a written program may have values of their own, so it is that of the first rank here.
+  const spmd::Program& program = programs.of(impl.team.here().front());
+  impl.last = &plans;
+  impl.last_symbols = symbols;
+  if (impl.options.keep_all) impl.last_inputs = inputs;
+  if (impl.options.profile) impl.times.resize(impl.team.size());
   std::vector<const void*> given;
   for (const spmd::Port& port : program.inputs) given.push_back(inputs.at(port.name).data);
-  const bool is_direct = !impl_->options.connected;  // else other processes may have to reach them
-  Tensors outputs = impl_->take_outputs(plans, symbols, wanted, is_direct);
+  const bool is_direct = !impl.options.connected;  // else other processes may have to reach them
+  Tensors outputs = impl.take_outputs(plans, symbols, wanted, is_direct);
   std::vector<void*> made;
   std::vector<std::string> called;  // outputs, in the ranks' programs
   for (size_t i = 0; i < program.outputs.size(); ++i) {
     made.push_back(outputs.at(program.outputs[i].name).mutable_data());
     called.push_back(programs.output(i).value->name);
   }
+  StopPoint stop;
+  StopPoint* const together = limits.is_any() && impl.stops_together(plans) ? &stop : nullptr;
+  std::atomic<bool> stopped = false;
   try {
-    impl_->on_all(
+    impl.on_all(
         [&](size_t n) {
-          plans[n]->run(given, made, impl_->options.profile ? &impl_->times[n] : nullptr, limits);
+          if (!plans[n]->run(given, made, impl.options.profile ? &impl.times[n] : nullptr, limits, together)) {
+            stopped = true;
+            return;
+          }
           for (size_t i = 0; i < made.size(); ++i)
-            bring_parts(impl_->team[n], programs, symbols, impl_->team.here(), called[i], made[i]);
+            bring_parts(impl.team[n], programs, symbols, impl.team.here(), called[i], made[i]);
         },
         {&inputs, &outputs});
   } catch (...) {
-    impl_->store->note_failure();
+    impl.store->note_failure();
+    failed_ = &impl;
     throw;
   }
-  impl_->uncommitted = &plans;
-  if (!impl_->options.keep_all) impl_->commit();  // else kept() reads the earlier values
-  if (!impl_->team.has_first()) return {};
+  if (stopped) {
+    impl.last = nullptr;
+    impl.times.clear();
+    limits.require_going_on();
+  }
+  impl.uncommitted = &plans;
+  if (!impl.options.keep_all) impl.commit();  // else kept() reads the values before
+  if (!impl.team.has_first()) return {};
   if (!is_direct)
     for (auto& [name, output] : wanted) {
       std::memcpy(output.mutable_data(), outputs.at(name).data, output.bytes);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -10,6 +11,7 @@
 #include "tessera/checkpoint/checkpoint.h"
 #include "tessera/checkpoint/save.h"
 #include "tessera/runtime/classes.h"
+#include "tessera/runtime/process_share.h"
 #include "tessera/runtime/rank_plan.h"
 
 namespace tessera::runtime {
@@ -21,9 +23,11 @@ struct ExecutorOptions {
   bool overlap = true;             ///< compute while communications are under way (bind/schedule.h)
   int prefetch = bind::kUnderWay;  ///< so many of them at most
   size_t memory_limit = 0;         ///< bytes that this process may hold for its ranks; 0: what the machine has
-  size_t kept_plans = 64;          ///< for this many sets of sizes; the least recently used one makes room
-  bool saves = false;              ///< states are saved during runs: plans include memory for their copies
-  comm::WorldOptions world;        ///< unless `connected`
+  /// For so many sets of sizes plans are kept, which take so many bytes together (plan_bytes()). Those that were not
+  /// used for the longest time make room; the latest stays.
+  size_t kept_plans = 64, kept_plan_bytes = size_t{1} << 28;
+  bool saves = false;        ///< states are saved while it runs: what is planned has room for their copies
+  comm::WorldOptions world;  ///< unless `connected`
   /// The world whose local ranks this executor is to be; every process of it has an executor of the same program, and
   /// makes the same calls in the same order. Null: all ranks are threads of this process.
   std::shared_ptr<comm::World> connected;
@@ -37,7 +41,12 @@ struct ExecutorOptions {
   /// cannot be ended, and run() does not return. Lets the caller end the process.
   std::function<void(const std::string& message, const std::vector<comm::FlightLog>& flights)> abandoned;
   std::chrono::milliseconds grace{5'000};
-  /// The states, if the program shares them with another executor's; null: the executor has its own.
+  /// The most runs that go on at once, each on a team of ranks of its own, with an arena of its own. 1 where ranks are
+  /// connected, where states change, and with `profile` or `keep_all`, which say something of the last run.
+  int concurrent_runs = 1;
+  /// What other executors of the process have, too; null: nothing. Not where ranks are connected.
+  std::shared_ptr<ProcessShare> share;
+  /// Whose states the program's are, where another executor has them, too; null: the executor has its own.
   std::shared_ptr<StateStore> states;
   ProgramsForSizes for_sizes;  ///< null: the programs run at the sizes of their own class only (classes.h)
 };
@@ -48,8 +57,8 @@ int threads_of_rank(const RankPrograms& programs, const ExecutorOptions& options
 /// Ranks that a process runs as threads, at most.
 inline constexpr size_t kMostRanksHere = 256;
 
-/// Runs a program on ranks that are threads of this process, and maybe of others. If all ranks are here, several
-/// threads may call run(); the calls take turns.
+/// Runs a program on ranks that are threads of this process, and maybe of others. run() may be called from several
+/// threads where all ranks are here; calls beyond ExecutorOptions::concurrent_runs queue.
 class Executor {
  public:
   Executor(std::shared_ptr<const spmd::Program> program, const ExecutorOptions& options);
@@ -131,7 +140,12 @@ class Executor {
   Tensors states_if(const std::function<bool(const std::string& name)>& is_wanted);
 
   struct Impl;
+  class Teams;
+  Tensors run_on(Impl& impl, const Tensors& inputs, const RunLimits& limits, Tensors given);
+
   std::unique_ptr<Impl> impl_;
+  std::unique_ptr<Teams> teams_;         // of runs at once, of which impl_ is one; null: there is only one
+  std::atomic<Impl*> failed_ = nullptr;  // in the last run that failed
 };
 
 }  // namespace tessera::runtime

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <atomic>
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "tessera/runtime/executor.h"
@@ -16,28 +18,32 @@ namespace tessera::runtime {
 
 /// The ranks of this process, and the plans that they run.
 struct Executor::Impl {
-  Impl(std::shared_ptr<const RankPrograms> programs, const ExecutorOptions& asked);
+  /// `first`: of those that run at once; null: this.
+  Impl(std::shared_ptr<const RankPrograms> programs, const ExecutorOptions& asked, Impl* first = nullptr);
+  ~Impl() { share->arenas -= arenas; }
 
   std::shared_ptr<const RankPrograms> programs;
   ExecutorOptions options;
-  device::MemoryLimit memory;
+  Impl* first;
+  std::shared_ptr<ProcessShare> share;
+  device::MemoryLimit& memory = share->limit;
   std::shared_ptr<StateStore> store;
   std::mutex running;
   RankTeam team;
   PlanCache plans;
-  std::shared_ptr<const void> room_to_save;  ///< held in the limit for copies of the states, with `saves`
-  /// Memory for outputs that the ranks can reach.
-  TensorPool pool{memory,
-                  [this](size_t bytes) { return team.world().allocate(team.here().front(), bytes, "an output"); }};
-  size_t most_running = 0;           ///< the most bytes that a run needs beside states
-  PlanSet* uncommitted = nullptr;    ///< whose run has succeeded, and whose states have not stepped yet
-  PlanSet* last = nullptr;           ///< of the last run; null if it has been dropped since
-  std::vector<RankTimes> times;      ///< of the last run, with profile
-  Tensors last_inputs;               ///< with keep_all: kept values may be views of them
-  Symbols last_symbols;              ///< of the last run
-  std::vector<const Tensors*> lent;  ///< the caller's tensors that communications of a task may use
-  bool compared = false;             ///< whether ranks have compared what they have loaded
-  std::exception_ptr unlike;         ///< the error if they differ: then nothing runs
+  std::shared_ptr<const void> room_to_save;  ///< of the limit, for copies of the states, with `saves`
+  TensorPool& pool = share->outputs;
+  size_t arenas = 0;          ///< bytes, of all that run at once, in the share; in the first, under `planning`
+  std::set<Symbols> planned;  ///< sizes for which there is room for all of them; likewise
+  std::atomic<size_t> most_running = 0;  ///< bytes that runs at once need beside states, at most
+  PlanSet* uncommitted = nullptr;        ///< whose run has ended well, and whose states have not stepped yet
+  PlanSet* last = nullptr;               ///< of the last run; null if it has been dropped since
+  std::vector<RankTimes> times;          ///< of the last run, with profile
+  Tensors last_inputs;                   ///< with keep_all: kept values may be views of them
+  Symbols last_symbols;                  ///< of the last run
+  std::vector<const Tensors*> lent;      ///< what communications of a task may read or write that is not the ranks'
+  bool compared = false;                 ///< what ranks have loaded
+  std::exception_ptr unlike;             ///< what came of it, if ranks differ: there will be no run
 
   void commit() {
     if (PlanSet* plans_to_commit = std::exchange(uncommitted, nullptr))
@@ -49,17 +55,21 @@ struct Executor::Impl {
   Symbols alike(const Tensors& inputs, const std::function<Symbols()>& bind);
   /// Throws a user error unless the caller's memory fits the outputs, and overlaps neither inputs nor other outputs.
   void require_outputs(const Tensors& wanted, const Tensors& inputs, const Symbols& symbols) const;
-  /// Memory for a run's outputs: the caller's, if ranks can write there directly. If there is not enough, processes
-  /// that wait for this one hear of it.
+  bool stops_together(const PlanSet& set) const;
+  /// Memory for a run's outputs: what the caller wants them in, if ranks can write there directly. Where there is none,
+  /// processes that wait for this one are told.
   Tensors take_outputs(const PlanSet& set, const Symbols& symbols, const Tensors& wanted, bool is_direct);
 
   /// The plans for these sizes, which are made if they do not exist. Throws a user error if they do not fit into the
   /// limit; for the first plans of programs, before anything is loaded.
   PlanSet& plan(const Symbols& symbols);
-  /// Bytes that this process holds at its peak, in runs of any plan made so far.
+  /// Of all executors of the share, once these plans run at once.
+  size_t all_arenas_with(const PlanSet& set) const;
+  /// What this process holds at its peak, in runs of any plan that was made.
   size_t process_bytes() const;
 
  private:
+  std::shared_ptr<ProcessShare> own_share();
   void compute_all_in_steps();
   void drop_plans_of_failed_world();
 
@@ -76,6 +86,14 @@ struct Executor::Impl {
   bind::Options bind_options() const { return {options.keep_all, options.overlap, options.prefetch}; }
   size_t bytes_to_save() const;
   size_t arenas_of(const PlanSet& made) const;
+  bool has_loaded(const WeightForm& form) const { return store->weights()->find(form).owner != nullptr; }
+  /// What is noted once for all that run at once.
+  Impl& group() { return first ? *first : *this; }
+  const Impl& group() const { return first ? *first : *this; }
+  size_t runs_at_once() const { return static_cast<size_t>(options.concurrent_runs); }
+  bool is_planned(const Symbols& symbols) const { return group().planned.contains(symbols); }
+  size_t other_arenas() const { return share->arenas - group().arenas; }
+  void note_planned(const PlanSet& made, const Symbols& symbols);
   ProcessMemory needed_to_run(const PlanSet& made, const Symbols& symbols, size_t copies) const;
 };
 

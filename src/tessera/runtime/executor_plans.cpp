@@ -28,6 +28,7 @@ PlanSet& Executor::Impl::plan(const Symbols& symbols) {
   const std::shared_ptr<const RankPrograms> chosen = programs_for(programs, symbols, options.for_sizes);
   team.join(*chosen);
   PlanSet made;
+  const std::lock_guard planning(share->planning);
   try {
     made = made_plans(chosen, symbols);
     compare_loaded();
@@ -36,9 +37,11 @@ PlanSet& Executor::Impl::plan(const Symbols& symbols) {
     forget_unused(chosen);
     throw;
   }
-  most_running = std::max(most_running, needed_to_run(made, symbols, bytes_to_save()).peak());
+  note_planned(made, symbols);
   PlanSet& kept = plans.add(symbols, std::move(made));
-  if (plans.size() > std::max<size_t>(1, options.kept_plans)) drop_oldest_plans();
+  while (plans.size() > std::max<size_t>(1, options.kept_plans) ||
+         (plans.size() > 1 && plans.bytes() > options.kept_plan_bytes))
+    drop_oldest_plans();
   return kept;
 }
 
@@ -87,14 +90,21 @@ Executor::Impl::SizedRanks Executor::Impl::require_room_to_load(const std::share
 void Executor::Impl::require_room_for(const SizedRanks& sized, const RankPrograms& chosen,
                                       const Symbols& symbols) const {
   ProcessMemory all, already;
-  all.add_outputs(output_bytes(chosen, symbols), room_to_save ? 0 : bytes_to_save());
+  for (size_t run = 0; run < runs_at_once(); ++run)
+    all.add_outputs(output_bytes(chosen, symbols), room_to_save || run > 0 ? 0 : bytes_to_save());
   for (size_t n = 0; n < sized.size(); ++n) {
-    all.add(ProcessMemory::need_of(sized[n]->state, team[n].memory().bytes_to_run(sized[n]->plan.machine())));
+    ProcessMemory::Need need = ProcessMemory::need_of(
+        sized[n]->state, runs_at_once() * team[n].memory().bytes_to_run(sized[n]->plan.machine()));
+    // What another executor has loaded counts in the limit, and is shared.
+    std::erase_if(need.weights, [&](const auto& weight) { return need.shares && has_loaded(weight.first); });
+    all.add(need);
     already.add(ProcessMemory::need_of(team[n], 0));
   }
+  all.add_running(other_arenas());
   for (size_t n = 0; n < team.size(); ++n) all.add_weights(team[n]);
   const size_t to_come = all.peak() - std::min(all.peak(), already.states());
   store->weights()->room().set_budget(checked_add(memory.held(), to_come, "the ranks"));
+  if (is_planned(symbols)) return;
   memory.require_plan(
       to_come,
       [&] {
@@ -109,9 +119,11 @@ void Executor::Impl::require_room_for(const SizedRanks& sized, const RankProgram
 
 // Refuses arenas and outputs that exceed the limit together with what the ranks hold already.
 void Executor::Impl::require_memory(const PlanSet& made, const Symbols& symbols) const {
+  if (is_planned(symbols)) return;
   for (size_t n = 0; n < made.size(); ++n)
     team[n].memory().require_room(made[n]->machine(), [&] { return made[n]->pieces(); });
-  const ProcessMemory needed = needed_to_run(made, symbols, room_to_save ? 0 : bytes_to_save());
+  ProcessMemory needed = needed_to_run(made, symbols, room_to_save ? 0 : bytes_to_save());
+  needed.add_running(other_arenas());
   memory.require_plan(
       needed.peak(),
       [&] {
@@ -167,11 +179,29 @@ size_t Executor::Impl::arenas_of(const PlanSet& made) const {
   return bytes;
 }
 
+size_t Executor::Impl::all_arenas_with(const PlanSet& set) const {
+  return other_arenas() + runs_at_once() * arenas_of(set);
+}
+
+void Executor::Impl::note_planned(const PlanSet& made, const Symbols& symbols) {
+  constexpr size_t kMostPlanned = 1024;
+  Impl& all = group();
+  all.most_running = std::max(all.most_running.load(), needed_to_run(made, symbols, bytes_to_save()).peak());
+  const size_t most = std::max(all.arenas, runs_at_once() * arenas_of(made));
+  share->arenas += most - all.arenas;
+  all.arenas = most;
+  if (runs_at_once() == 1) return;
+  if (all.planned.size() == kMostPlanned) all.planned.clear();
+  all.planned.insert(symbols);
+}
+
 // What a run of these plans needs beside what the ranks hold.
 ProcessMemory Executor::Impl::needed_to_run(const PlanSet& made, const Symbols& symbols, size_t copies) const {
   ProcessMemory needed;
-  needed.add_outputs(output_bytes(*made.front()->programs(), symbols), copies);
-  needed.add_running(arenas_of(made));
+  for (size_t run = 0; run < runs_at_once(); ++run) {
+    needed.add_outputs(output_bytes(*made.front()->programs(), symbols), run == 0 ? copies : 0);
+    needed.add_running(arenas_of(made));
+  }
   return needed;
 }
 

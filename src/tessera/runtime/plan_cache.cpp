@@ -15,7 +15,10 @@ PlanSet* PlanCache::find(const Symbols& sizes) {
 }
 
 PlanSet& PlanCache::add(const Symbols& sizes, PlanSet plans) {
-  return by_sizes_.emplace(sizes, Entry{std::move(plans), ++calls_}).first->second.plans;
+  size_t bytes = 0;
+  for (const auto& plan : plans) bytes += plan->bytes();
+  bytes_ += bytes;
+  return by_sizes_.emplace(sizes, Entry{std::move(plans), ++calls_, bytes}).first->second.plans;
 }
 
 const PlanSet* PlanCache::latest_of(const std::shared_ptr<const RankPrograms>& programs) const {
@@ -32,7 +35,16 @@ PlanSet& PlanCache::oldest() {
 }
 
 void PlanCache::drop(const PlanSet& plans) {
-  std::erase_if(by_sizes_, [&](const auto& entry) { return &entry.second.plans == &plans; });
+  const auto known = std::find_if(by_sizes_.begin(), by_sizes_.end(),
+                                  [&](const auto& entry) { return &entry.second.plans == &plans; });
+  if (known == by_sizes_.end()) return;
+  bytes_ -= known->second.bytes;
+  by_sizes_.erase(known);
+}
+
+void PlanCache::clear() {
+  by_sizes_.clear();
+  bytes_ = 0;
 }
 
 void PlanCache::abandon_memory() const {

@@ -22,18 +22,22 @@ class PlanCache {
   /// The least recently used set; there must be one.
   PlanSet& oldest();
   void drop(const PlanSet& plans);
-  void clear() { by_sizes_.clear(); }
+  void clear();
   size_t size() const { return by_sizes_.size(); }
-  /// Never frees the plans' tensors, because communications that were under way when a run failed may still use them.
+  /// Of all plans, as RankPlan::bytes() estimates them.
+  size_t bytes() const { return bytes_; }
+  /// Leaves all plans' tensors in memory for good, for communications that were under way as a run failed.
   void abandon_memory() const;
 
  private:
   struct Entry {
     PlanSet plans;
     uint64_t used = 0;  // when, in calls
+    size_t bytes = 0;
   };
   std::map<Symbols, Entry> by_sizes_;
   uint64_t calls_ = 0;
+  size_t bytes_ = 0;
 };
 
 }  // namespace tessera::runtime

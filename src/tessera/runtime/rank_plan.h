@@ -22,10 +22,15 @@ class RankPlan {
   static std::unique_ptr<RankPlan> rebound(const RankPlan& like, const Symbols& symbols);
 
   /// Runs all steps on whole inputs (one per program input, extents as bound) and writes this rank's parts of the whole
-  /// outputs (one per program output), from the rank's thread. `times` may be null. States get their next values
-  /// in commit(), once all ranks have run. Throws what the limits throw.
-  void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, RankTimes* times = nullptr,
-           const RunLimits& limits = {});
+  /// outputs (one per program output), from the rank's thread. `times` may be null. States have their next values
+  /// after commit(), which is for when all ranks have got so far. Throws what the limits throw.
+  ///
+  /// `stop`: of the ranks that stop together if the limits end the run (may_stop_together()); false: they did. Null: a
+  /// rank stops by itself, which is a running error.
+  bool run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, RankTimes* times = nullptr,
+           const RunLimits& limits = {}, StopPoint* stop = nullptr);
+  /// Whether nothing of a run that ends before its last operator stays behind.
+  bool may_stop_together() const;
 
   /// Makes the next values of states their current values.
   void commit();
@@ -36,6 +41,8 @@ class RankPlan {
 
   /// Bytes that a run needs beside states and whole outputs: the arena, and the host's copies.
   size_t arena_bytes() const { return machine().arena_bytes + machine().staging_bytes; }
+  /// About the bytes of the plan itself, without arenas, weights, and the kernels that plans share.
+  size_t bytes() const;
   const std::shared_ptr<const RankPrograms>& programs() const { return programs_; }
   const bind::MachineProgram& machine() const { return binding_->machine(); }
 
@@ -63,8 +70,10 @@ class RankPlan {
   std::byte* resolve(const bind::Location& place) const;
   void bring_in(const bind::HostCopy& copy);
   void bring_out(const bind::HostCopy& copy, void* whole);
-  void act(size_t action, RankTimes* times);
-  void follow_controls(RankTimes* times);
+  bool act(size_t action, RankTimes* times);
+  bool act_all(RankTimes* times);
+  bool follow_controls(RankTimes* times);
+  bool stops_before(const bind::Enqueued& enqueued);
   void join_queues();
   template <typename T>
   T read(const bind::Location& place);
@@ -81,6 +90,9 @@ class RankPlan {
   std::vector<const void*> inputs_;
   std::vector<void*> outputs_;
   RunLimits limits_;
+  StopPoint* stop_ = nullptr;
+  int64_t begun_ = 0;                                   // communications
+  std::vector<size_t> under_way_;                       // steps that communicate, of these
   std::vector<size_t> offsets_;                         // of the arena's buffers, which loops exchange
   std::vector<std::shared_ptr<device::Event>> events_;  // by action
 };

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tessera/bind/state_slot.h"
@@ -43,6 +44,10 @@ class RankStates {
 /// way.
 class StateStore {
  public:
+  /// `weights`: of stores of the same process, which share them.
+  explicit StateStore(std::shared_ptr<SharedWeights> weights = std::make_shared<SharedWeights>())
+      : weights_(std::move(weights)) {}
+
   /// Admits a program whose ranks of this process are `here`, with the states that change and those that do not, by
   /// their names in the model. Throws a user error if the store is another mesh's, other ranks' or on another device,
   /// or if a state changes in one program only, or is divided differently.
@@ -69,7 +74,7 @@ class StateStore {
 
  private:
   std::map<int, RankStates> ranks_;
-  std::shared_ptr<SharedWeights> weights_ = std::make_shared<SharedWeights>();
+  std::shared_ptr<SharedWeights> weights_;
   std::optional<Mesh> mesh_;
   std::vector<int> here_;
   std::string device_;
