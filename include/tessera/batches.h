@@ -16,9 +16,6 @@
 namespace tessera {
 inline namespace v1 {
 
-/// How messages name a setting, as "held-out"; a command line answers "--held-out". Null: 'held_out', the field's name.
-using SettingName = std::string (*)(std::string_view setting);
-
 /// What one step takes.
 struct Batch {
   int64_t first = 0;  ///< the position that it was made at
@@ -36,7 +33,6 @@ struct BatchOptions {
   bool evaluates = false;
   uint64_t seed = 0;        ///< of the order of samples
   size_t memory_limit = 0;  ///< bytes that batches may take; 0: what the machine has
-  SettingName name = nullptr;
 };
 
 /// The batches of a training run, in order or at any position. What a batch holds follows from its position alone,

@@ -73,7 +73,6 @@ struct TrainingSetup {
   CompileOptions compile;                   ///< whose limit is for the step and its evaluation together
   std::optional<Training> evaluation = {};  ///< as the step's, at the sizes of the data that are evaluated; none: none
   TrainingObserver* observer = nullptr;     ///< hears of phases
-  SettingName name = nullptr;               ///< for messages that advise a change
 };
 
 /// `step` is training_step(model, training). Throws user errors as compile() does, and one that names a change that
@@ -90,7 +89,6 @@ struct TrainerOptions {
   std::optional<Batches> evaluated;          ///< what evaluate() takes; in Trainer::make, it asks for evaluations
   int64_t evaluated_batches = 0;             ///< of one evaluation, at most; 0: all
   TrainingObserver* observer = nullptr;      ///< outlives the trainer
-  SettingName name = nullptr;
 };
 
 /// What train() makes.

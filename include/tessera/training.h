@@ -94,9 +94,10 @@ struct SelectedTensor {
   bool transposed = false;  ///< so is the copy
 };
 
-/// What a pattern of an option ("--freeze") matches, by name.
+/// What a pattern of Training matches, by name.
 struct PatternReach {
-  std::string option, pattern;
+  std::string setting;  ///< the member that it stands in: "freeze"
+  std::string pattern;
   std::vector<std::string> names;
 };
 

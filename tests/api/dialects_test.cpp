@@ -187,7 +187,7 @@ TEST(Dialects, WhatCannotBeSaidIsRefusedWithTheNodeAndTheMend) {
   EXPECT_THAT(refusal(folder, compiled(folder, kColumns, "tp=5", {"w=[-,tp]", "y=[-,-]"}), Dialect::tensorrt),
               HasSubstr("TensorRT moves equal blocks only"));
   EXPECT_THAT(refusal(folder, compiled(folder, kColumns, "tp=2", {"w=[tp,-]", "y=[tp,-]"}), Dialect::ort),
-              HasSubstr("and no ReduceScatter; choose layouts that need none, or another --dialect"));
+              HasSubstr("and no ReduceScatter; choose layouts that need none, or another `dialect`"));
   EXPECT_EQ(refusal(folder, compiled(folder, kColumns, "tp=2", {"w=[tp,-]", "y=[tp,-]"}), Dialect::tensorrt), "");
 }
 

@@ -197,7 +197,7 @@ TEST(JoinedOutputs, AreTheSameOnAllRanksThatGiveThem) {
       ends_in("y = Identity (p)\n"),
       AllOf(HasSubstr("output: not proved: the output 'y' is not the same on ranks 0 and 1: the data of 'w' differ, "
                       "which MatMul producing 'y' uses"),
-            HasSubstr("give --own y if each rank has its own")));
+            HasSubstr("give `own` y if each rank has its own")));
   EXPECT_THAT(ends_in("r = com.microsoft.AllReduce (p)\n y = Add (r, p)\n"), HasSubstr("the data of 'w' differ"));
   EXPECT_EQ(flaw_of(std::string(kSplitMatMul) + "y = Identity (p)\n}", first, first), "") << "equal data are one";
   EXPECT_EQ(flaw_of(std::string(kSplitMatMul) + "y = Identity (p)\n}", first, second, {"y"}), "");

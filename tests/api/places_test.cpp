@@ -260,7 +260,7 @@ TEST(Places, ThatCannotBeAreRefused) {
   split.annotations = {{"up=[-, pp]"}};
   EXPECT_THAT(error_of("hidden=pp:1", "pp=2", split), HasSubstr("[place] 'up'"));
   split.annotations = {{"hidden=[-, -] at(pp=1)"}};
-  EXPECT_THAT(error_of("active=pp:1", "pp=2", split), HasSubstr("--place 'hidden=pp:1'"));
+  EXPECT_THAT(error_of("active=pp:1", "pp=2", split), HasSubstr("`places` 'hidden=pp:1'"));
 }
 
 TEST(Places, AreHeldToTheSizeOfAMeshOnceItIsKnown) {

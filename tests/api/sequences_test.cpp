@@ -133,7 +133,7 @@ TEST(Sequences, are_as_long_as_the_inputs_of_a_run_say) {
   EXPECT_FALSE(model.runs_in_parts());
   EXPECT_THAT(message_of([&] { compile(model, Mesh()); }),
               testing::AllOf(testing::HasSubstr("Loop"), testing::HasSubstr("iterations is batch"),
-                             testing::HasSubstr("--fix batch=")));
+                             testing::HasSubstr("`with_sizes` batch=")));
   const Model four = model.with_sizes({{"batch", 4}});
   EXPECT_THAT(four.size_symbols(), testing::ElementsAre("width"));
   EXPECT_THAT(four.with_sizes({{"width", 4}}).size_symbols(), testing::IsEmpty());

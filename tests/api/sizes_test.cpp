@@ -189,8 +189,7 @@ TEST(SizesOfOne, are_another_written_program) {
   const Tensors inputs = {{"x", filled({2, 1, 8}, 1)}, {"z", filled({2, 5, 8}, 0.5F)}};
   compile(model, mesh).write(folder / "equal");
   Session equal(Program::read(folder / "equal"));
-  EXPECT_THAT(complaint([&] { equal.run(inputs); }),
-              HasSubstr("write one for the others with tessera shard --fix s=1"));
+  EXPECT_THAT(complaint([&] { equal.run(inputs); }), HasSubstr("write one for the others with `with_sizes` s=1"));
   compile(model.with_sizes({{"s", 1}}), mesh).write(folder / "one");
   expect_same(Session(compile(model, Mesh())).run(inputs), Session(Program::read(folder / "one")).run(inputs),
               "written");

@@ -167,7 +167,7 @@ TEST_F(BatchNorm, IsRefusedWhereItCannotTrain) {
   };
   Training narrow = training("train");
   narrow.compute = DType::bfloat16;
-  EXPECT_THAT(refusal(normalized(), narrow), HasSubstr("--batch-norm=frozen"));
+  EXPECT_THAT(refusal(normalized(), narrow), HasSubstr("`batch_norm=frozen`"));
   narrow.batch_norm = "frozen";
   EXPECT_EQ(refusal(normalized("<training_mode = 1>"), narrow), "accepted");
   const Model without = model("g (float[b, 3] x) => (float[b, 3] y) <float[3, 3] w> {\n  y = MatMul (x, w)\n}");

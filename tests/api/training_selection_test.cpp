@@ -169,7 +169,7 @@ TEST_F(TrainingSelections, takePatternsOfTheExportedModelsNames) {
   changed.no_decay = {"val_2"};
   const TrainingStep step = training_step(model, changed);
   EXPECT_THAT(step.parameters, UnorderedElementsAre("embed.weight", "bias"));
-  EXPECT_EQ(row(step, "val_1").why, "--freeze 'layer.0.*'");
+  EXPECT_EQ(row(step, "val_1").why, "`freeze` 'layer.0.*'");
   ASSERT_EQ(step.reached.size(), 2u);
   EXPECT_THAT(step.reached[0].names, ElementsAre("val_1"));
   EXPECT_THAT(step.reached[1].names, UnorderedElementsAre("embed.weight", "val_2"));
@@ -214,13 +214,13 @@ TEST_F(TrainingSelections, reportEqualTensorsAndTieThemIfAsked) {
   const Model model = made(kExported, false);
   const TrainingStep apart = training_step(model, training());
   EXPECT_THAT(apart.parameters, Contains("val_2"));
-  EXPECT_THAT(apart.notes, Contains(HasSubstr("--tie 'val_2=embed.weight^T'")));
+  EXPECT_THAT(apart.notes, Contains(HasSubstr("`tie` 'val_2=embed.weight^T'")));
   Training tied = training();
   tied.tie = {"val_2=embed.weight^T"};
   tied.freeze = {"table"};
   const TrainingStep step = training_step(model, tied);
   EXPECT_THAT(step.parameters, Not(Contains("val_2")));
-  EXPECT_THAT(step.notes, Not(Contains(HasSubstr("--tie"))));
+  EXPECT_THAT(step.notes, Not(Contains(HasSubstr("`tie`"))));
   Training by_hand = training();
   by_hand.freeze = {"table"};
   expect_near(train(model, tied, {"tp=2", ""}, batches_),
@@ -347,9 +347,9 @@ g (float[b, 6] x) => (float[b, 6] y) <float[6, 6] val_1> {
   squares.freeze = {"gain.b"};
   const TrainingStep step = training_step(model, squares);
   EXPECT_THAT(step.parameters, UnorderedElementsAre("val_1", "gain.a"));
-  EXPECT_EQ(row(step, "gain.b").why, "--freeze 'gain.b'");
+  EXPECT_EQ(row(step, "gain.b").why, "`freeze` 'gain.b'");
   squares.train = {"gain.b"};
-  EXPECT_THAT(mistake(model, squares), HasSubstr("does not train: --freeze 'gain.b'"));
+  EXPECT_THAT(mistake(model, squares), HasSubstr("does not train: `freeze` 'gain.b'"));
 }
 
 TEST_F(TrainingSelections, listWhatLooksConstant) {
@@ -384,7 +384,7 @@ g (float[b, 3, 6] x) => (float[b, 3, 6] y)
   const TrainingStep step = training_step(model, squares);
   EXPECT_THAT(step.parameters, UnorderedElementsAre("val_1", "scale", "positions", "bias"));
   EXPECT_THAT(row(step, "rotations").why, HasSubstr("only Mul reads it"));
-  EXPECT_THAT(step.notes, Contains(AllOf(HasSubstr("'rotations'"), HasSubstr("--train"))));
+  EXPECT_THAT(step.notes, Contains(AllOf(HasSubstr("'rotations'"), HasSubstr("`train`"))));
   squares.train = {"rotations"};
   EXPECT_THAT(training_step(model, squares).parameters, Contains("rotations"));
 }

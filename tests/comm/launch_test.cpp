@@ -153,7 +153,7 @@ TEST(Launched, numbers_must_be_numbers_and_ranks_less_than_the_size) {
 TEST(Launched, launchers_that_disagree_are_refused_unless_the_engine_is_said) {
   Map both = kOpenMpi;
   both.insert(kTorchrun.begin(), kTorchrun.end());
-  EXPECT_THAT(refusal_of(both), AllOf(HasSubstr("rank 2 of 4"), HasSubstr("3 of 4"), HasSubstr("--engine=")));
+  EXPECT_THAT(refusal_of(both), AllOf(HasSubstr("rank 2 of 4"), HasSubstr("3 of 4"), HasSubstr("`engine=")));
   EXPECT_EQ(launch_of(both, Engine::mpi).rank, 2);
   EXPECT_EQ(launch_of(both, Engine::gloo).rank, 3);
   both["RANK"] = "2";
@@ -188,7 +188,7 @@ TEST(Launched, the_shell_of_an_interactive_allocation_is_no_step_of_srun) {
 TEST(Launched, ranks_set_by_hand_must_be_those_of_srun) {
   Map both = with(kTorchrun, kSlurm);
   EXPECT_THAT(refusal_of(both),
-              AllOf(HasSubstr("Slurm says that this is rank 1 of 2"), HasSubstr("3 of 4"), HasSubstr("--engine=gloo")));
+              AllOf(HasSubstr("Slurm says that this is rank 1 of 2"), HasSubstr("3 of 4"), HasSubstr("`engine=gloo`")));
   EXPECT_EQ(launch_of(both, Engine::gloo).rank, 3);
   EXPECT_EQ(launch_of(with(both, {{"RANK", "1"}, {"WORLD_SIZE", "2"}})).address, "10.0.0.1");
   EXPECT_EQ(launch_of(without(both, "SLURM_STEP_ID")).rank, 3) << "in a batch script";

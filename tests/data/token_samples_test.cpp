@@ -236,7 +236,7 @@ TEST_F(TokenSamplesTest, defects_are_named) {
       },
       {"token 256", "0 to 255"});
   expect_user_error(open("short.txt", 0), {"sequence is 0"});
-  expect_user_error([&] { TokenSamples samples(SampleOptions{.sequence = 1}); }, {"--data"});
+  expect_user_error([&] { TokenSamples samples(SampleOptions{.sequence = 1}); }, {"`data`"});
 }
 
 }  // namespace

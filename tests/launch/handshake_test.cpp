@@ -60,7 +60,7 @@ TEST(Handshake, names_the_ranks_and_what_differs) {
               Each(AllOf(HasSubstr("the version of tessera of ranks 2,3 is not that of rank 0"),
                          HasSubstr("install one version"))));
   EXPECT_THAT(compare({{usual}, {pair_on("dp=2,tp=2", "megatron:tp")}}),
-              Each(HasSubstr("the mesh of rank 1 is not that of rank 0; give all ranks the same --mesh")));
+              Each(HasSubstr("the mesh of rank 1 is not that of rank 0; give all ranks the same `mesh`")));
   EXPECT_THAT(compare({{usual}, {pair_on("tp=4", "dp:tp")}}), Each(HasSubstr("the program of rank 1")));
 }
 

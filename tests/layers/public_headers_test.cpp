@@ -86,6 +86,31 @@ TEST(PublicHeaders, the_command_includes_no_others) {
   EXPECT_THAT(others, IsEmpty()) << "what the command needs, others need, too: make it public, or do without";
 }
 
+// The library's messages name settings as its structures do, in backticks; the command shows its options instead.
+TEST(Messages, name_settings_and_no_options) {
+  static const std::regex literal(R"re(("(?:[^"\\\n]|\\.)*"))re"), comment("//[^\n]*"), option(R"((^|[^-a-z])--[a-z])"),
+      named("[^`a-z]`([A-Za-z_:]+)"), known("Setting\\{\"([A-Za-z_:]+)\"");
+  const std::vector<std::string> listed = matches(text_of(kSourceRoot / "src/tessera/cli/settings.cpp"), known);
+  const std::set<std::string> settings(listed.begin(), listed.end());
+  std::vector<fs::path> files = files_below(kSourceRoot / "src/tessera", ".cpp");
+  for (fs::path& header : files_below(kSourceRoot / "src/tessera", ".h")) files.push_back(std::move(header));
+  std::set<std::string> used;
+  std::vector<std::string> wrong;
+  for (const fs::path& path : files) {
+    const std::string name = fs::relative(path, kSourceRoot / "src/tessera").generic_string();
+    if (name.starts_with("cli/")) continue;
+    for (const std::string& text : matches(std::regex_replace(text_of(path), comment, ""), literal)) {
+      if (std::regex_search(text, option)) wrong.push_back(name + ": " + text);
+      for (const std::string& setting : matches(text, named)) {
+        used.insert(setting);
+        if (!settings.contains(setting)) wrong.push_back(name + ": " + text);
+      }
+    }
+  }
+  EXPECT_THAT(wrong, IsEmpty()) << "name the setting, as `memory_limit`, and list it in cli/settings.cpp";
+  EXPECT_GT(used.size(), 20u);
+}
+
 TEST(PublicHeaders, readers_are_sent_to_no_other_headers) {
   static const std::set<std::string> for_developers = {"architecture.md", "devices.md", "roadmap.md"};
   static const std::regex header(R"(([\w/]*\w\w\.h)\b)");

@@ -261,7 +261,7 @@ TEST(OneModelForms, HaveNoConstantRank) {
     compile(Model::load(path), Mesh::parse("tp=2"), {}).write(folder / "out", options);
     ADD_FAILURE() << "written";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("leave out --rank-id=constant"));
+    EXPECT_THAT(error.what(), HasSubstr("leave out `rank_id=constant`"));
   }
   EXPECT_FALSE(std::filesystem::exists(folder / "out"));
 }

@@ -123,7 +123,7 @@ TEST(LocalFunctions, what_has_no_body_is_refused_by_name) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::user);
-    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("'first'"), testing::HasSubstr("--lower=collectives")));
+    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("'first'"), testing::HasSubstr("`lower=collectives`")));
   }
 }
 

@@ -273,7 +273,7 @@ TEST(Executor, SaysWhichSymbolsMustBeEqual) {
   EXPECT_THAT(result(alone.run({{"a", three}, {"b", one}})), ElementsAre(2, 3, 4)) << "one element broadcasts";
   for (const Tensor& other : {three, floats({2}, {1, 2})})
     EXPECT_THAT(error_of(alone, {{"a", one}, {"b", other}}),
-                AllOf(HasSubstr("Add producing 'y' needs n = m"), HasSubstr("tessera shard --fix n=1")))
+                AllOf(HasSubstr("Add producing 'y' needs n = m"), HasSubstr("`with_sizes` n=1")))
         << "nobody is there to compile the model for that";
   Executor split = executor(model, "dp=2");
   EXPECT_THAT(error_of(split, {{"a", three}, {"b", one}}), HasSubstr("needs n = m"));

@@ -150,7 +150,7 @@ TEST(Numbers, OfStepsHaveBounds) {
   EXPECT_THAT(with([&](StepOptions& o) { o.average = 1; }), HasSubstr("average"));
   for (const char* rule : {"normal:nan", "normal:-1", "normal:0.1,inf", "uniform:0,1e39", "constant:1e400",
                            "normal:", "normal:0.1,", "normal:0.1 ", "uniform:1,0x2"})
-    EXPECT_THAT(with([&](StepOptions& o) { o.init = {{"w", rule}}; }), HasSubstr("--init")) << rule;
+    EXPECT_THAT(with([&](StepOptions& o) { o.init = {{"w", rule}}; }), HasSubstr("`init`")) << rule;
 }
 
 }  // namespace

@@ -140,13 +140,13 @@ TEST_F(BatchesFor, AModelHaveItsInputsAndNothingElse) {
   few.erase("ids");
   EXPECT_THAT(mistake([&] { of(few); }), HasSubstr("takes 'ids'"));
   many.emplace("mask", classes({3, 2, 6}, 2, 1));
-  EXPECT_THAT(mistake([&] { of(many); }), AllOf(HasSubstr("'mask'"), HasSubstr("give 'labels' mask")));
+  EXPECT_THAT(mistake([&] { of(many); }), AllOf(HasSubstr("'mask'"), HasSubstr("give `labels` mask")));
   unlike.at("labels") = classes({4, 2, 6}, 11, 2);
   EXPECT_THAT(mistake([&] { of(unlike); }), HasSubstr("'labels' has 4"));
   scalar.at("labels") = classes({}, 11, 2);
   EXPECT_THAT(mistake([&] { of(scalar); }), HasSubstr("scalar"));
   EXPECT_THAT(mistake([&] { of({}); }), HasSubstr("no data"));
-  EXPECT_THAT(mistake([&] { of(arrays()).steps(4); }), AllOf(HasSubstr("'steps' says 4"), HasSubstr("has 3")));
+  EXPECT_THAT(mistake([&] { of(arrays()).steps(4); }), AllOf(HasSubstr("`steps` says 4"), HasSubstr("has 3")));
 }
 
 TEST_F(BatchesFor, AStepAreInRange) {
@@ -175,7 +175,7 @@ TEST_F(BatchesFor, FilesOfTokensAreDrawnBySeed) {
   std::ofstream(folder_ / "text.bin", std::ios::binary) << std::string(400, '\1') + std::string(400, '\2');
   const std::string data = (folder_ / "text.bin").string() + ":uint8";
   BatchOptions options;
-  EXPECT_THAT(mistake([&] { Batches::open(data, model_, training_, options); }), HasSubstr("'sequence'"));
+  EXPECT_THAT(mistake([&] { Batches::open(data, model_, training_, options); }), HasSubstr("`sequence`"));
   options.sequence = 6, options.batch = 2, options.held_out = 0.25;
   Batches batches = Batches::open(data, model_, training_, options);
   EXPECT_EQ(batches.count(), std::nullopt);

@@ -170,12 +170,12 @@ TEST_F(Runs, GoOnOnlyFromTheirOwn) {
   ASSERT_TRUE(trainer("", saving("run")).train({.steps = 3}));
   training_.optimizer = "adamw";
   EXPECT_THAT(mistake([&] { trainer("", saving("run")).resume(); }),
-              AllOf(HasSubstr("another optimizer"), HasSubstr("'optimizer' is adamw and was sgd:momentum=0.9")));
+              AllOf(HasSubstr("another optimizer"), HasSubstr("`optimizer` is adamw and was sgd:momentum=0.9")));
   training_.optimizer = "sgd:momentum=0.9";
   EXPECT_THAT(mistake([&] { trainer("", saving("run")).resume(2); }), HasSubstr("more than the 2 steps"));
   const auto on_others = [&] { return Trainer::make(mlp_, training_, batches(arrays(9)), Mesh(), {}, saving("run")); };
   EXPECT_THAT(mistake([&] { on_others().resume(); }),
-              AllOf(HasSubstr("arrays of 9 steps"), HasSubstr("arrays of 6 steps"), HasSubstr("'other_data'")));
+              AllOf(HasSubstr("arrays of 9 steps"), HasSubstr("arrays of 6 steps"), HasSubstr("`other_data`")));
   EXPECT_EQ(on_others().resume(0, true), 3);
 }
 
@@ -241,7 +241,7 @@ TEST_F(Runs, EndWithTheTensorThatIsNotFiniteAndChangeNoState) {
   const Tensors before = run.parameters();
   EXPECT_THAT(
       error_of(ErrorKind::running, [&] { run.step(); }),
-      AllOf(HasSubstr("the loss of step 3 is nan"), HasSubstr("'x'"), HasSubstr("('clip' 1)"), Not(HasSubstr("--"))));
+      AllOf(HasSubstr("the loss of step 3 is nan"), HasSubstr("'x'"), HasSubstr("(`clip` 1)"), Not(HasSubstr("--"))));
   EXPECT_EQ(run.steps_made(), 2);
   expect_near(run.parameters(), before);
 }
@@ -301,7 +301,7 @@ TEST_F(Runs, FitIntoTheLimitOrSayWhatWould) {
   TrainerOptions options = quick();
   options.session.memory_limit = 4000;
   EXPECT_THAT(error_of(ErrorKind::user, [&] { trainer("", std::move(options)); }),
-              AllOf(HasSubstr("[memory]"), HasSubstr("'recompute'=auto needs least of what was tried")));
+              AllOf(HasSubstr("[memory]"), HasSubstr("`recompute=auto` needs least of what was tried")));
 }
 
 TEST(TrainingLog, HasALineForEachStepAndDropsThoseThatAreMadeAgain) {

@@ -29,8 +29,7 @@ std::string_view version() {
 Model Model::load(const std::filesystem::path& path) {
   if (program_io::is_written_program(path))
     fail("import",
-         "'{}' is a written program, which `tessera run`, `check` and `bench` take (and Program::read); this needs the "
-         "original model, an ONNX file",
+         "'{}' is a written program, which `Program::read` takes; this needs the original model, an ONNX file",
          path.string());
   std::vector<uint64_t> files;
   OnnxModel read = import_model(path, &files);

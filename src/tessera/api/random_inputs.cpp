@@ -95,7 +95,7 @@ class Maker {
       case DType::uint8:
         return whole<uint8_t>(input, dims);
       default:
-        fail("inputs", "there are no random values of type {} for input '{}'; give --inputs", name_of(input.dtype()),
+        fail("inputs", "there are no random values of type {} for input '{}'; give `inputs`", name_of(input.dtype()),
              input.name);
     }
   }
@@ -121,7 +121,7 @@ class Maker {
     bool mask = input.name.find("mask") != std::string::npos;
     int64_t last = dims.empty() ? 1 : std::max<int64_t>(dims.back(), 1);
     if (rows && *rows == 0 && count_of(dims) > 0)
-      fail("inputs", "input '{}' indexes a table without rows; give --inputs", input.name);
+      fail("inputs", "input '{}' indexes a table without rows; give `inputs`", input.name);
     return filled<T>(input.dtype(), dims, [&](int64_t i) -> T {
       if (positions) return static_cast<T>(rows ? std::min(i % last, *rows - 1) : i % last);
       if (rows) return static_cast<T>(below(std::min<int64_t>(*rows, std::numeric_limits<T>::max())));
@@ -138,7 +138,7 @@ class Maker {
 Tensors random_inputs(const Model& model, const SymbolSizes& sizes, uint64_t seed, size_t memory_limit) {
   const Model sized = model.with_needed_sizes(sizes);
   if (const std::vector<std::string> values = sized.value_inputs(); !values.empty())
-    fail("inputs", "shapes depend on the elements of input '{}', which cannot be random; give --inputs",
+    fail("inputs", "shapes depend on the elements of input '{}', which cannot be random; give `inputs`",
          values.front());
   // What a model that runs in parts computes from its inputs is not known before.
   const Graph& graph = sized.runs_in_parts() ? *model.impl().model.graph : *sized.impl().rewritten().graph;
@@ -149,7 +149,7 @@ Tensors random_inputs(const Model& model, const SymbolSizes& sizes, uint64_t see
   size_t bytes = 0;
   for (const Value* input : graph.inputs) {
     if (!input->has_shape())
-      fail("inputs", "input '{}' has no declared shape for random values; give --inputs", input->name);
+      fail("inputs", "input '{}' has no declared shape for random values; give `inputs`", input->name);
     Dims dims;
     for (const Expr& extent : input->shape()) dims.push_back(extent.evaluate(all));
     require_countable(input->dtype(), dims, input->name);

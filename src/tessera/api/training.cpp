@@ -88,7 +88,7 @@ TrainingStep training_step(const Model& model, const Training& training) {
     made.selection.push_back({std::move(row.name), std::move(row.sources), std::move(row.dims), row.trains,
                               std::move(row.why), std::move(row.tied_to), row.transposed});
   for (train::Reached& reached : step.reached)
-    made.reached.push_back({std::move(reached.option), std::move(reached.pattern), std::move(reached.names)});
+    made.reached.push_back({std::move(reached.setting), std::move(reached.pattern), std::move(reached.names)});
   return made;
 }
 

@@ -7,10 +7,22 @@
 #include <cstdio>
 #include <sstream>
 
+#include "tessera/cli/settings.h"
+
 namespace tessera::cli {
 
+namespace {
+
+void put_options(Json& object) {
+  if (object.is_string()) object = with_options(object.get_ref<const std::string&>());
+  if (object.is_structured())
+    for (Json& each : object) put_options(each);
+}
+
+}  // namespace
+
 void Console::say(std::string_view line) const {
-  if (!json && speaks()) std::printf("%.*s\n", static_cast<int>(line.size()), line.data());
+  if (!json && speaks()) std::printf("%s\n", with_options(line).c_str());
 }
 
 void Console::note(std::string_view line) const {
@@ -24,7 +36,7 @@ void Console::advise(std::string_view line) const {
 void Console::warn(std::string_view line) const {
   if (!speaks()) return;
   std::fflush(stdout);
-  std::fprintf(stderr, "warning: %.*s\n", static_cast<int>(line.size()), line.data());
+  std::fprintf(stderr, "warning: %s\n", with_options(line).c_str());
 }
 
 void Console::note(const ProgramSummary& summary) const {
@@ -37,7 +49,7 @@ int Console::report(int code, const std::string& message) const {
     connection->abort(message, code == static_cast<int>(ErrorKind::user) ? ErrorKind::user : ErrorKind::running);
   if (!speaks() && connection->first_has_heard()) return code;
   std::fflush(stdout);
-  std::fprintf(stderr, "tessera: %s\n", message.c_str());
+  std::fprintf(stderr, "tessera: %s\n", with_options(message).c_str());
   if (json) {
     Json object = {{"error", message}};
     object.update(known);
@@ -48,8 +60,10 @@ int Console::report(int code, const std::string& message) const {
 
 void Console::emit(const Json& object) const {
   if (!speaks()) return;
+  Json shown = object;
+  put_options(shown);
   // Names in a model need not be UTF-8.
-  std::string text = object.dump(2, ' ', false, Json::error_handler_t::replace);
+  std::string text = shown.dump(2, ' ', false, Json::error_handler_t::replace);
   std::printf("%s\n", text.c_str());
 }
 
@@ -157,6 +171,11 @@ std::vector<Table::Column> Table::columns() const {
                                 columns[c].right ? std::max(widest_number, longest_word(rows_[0][c])) : widest_piece);
   }
   return columns;
+}
+
+void Table::add(std::vector<std::string> row) {
+  for (std::string& cell : row) cell = with_options(cell);
+  rows_.push_back(std::move(row));
 }
 
 void Table::print(const Console& console) const {

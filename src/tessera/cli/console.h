@@ -51,7 +51,7 @@ size_t columns_of_terminal(size_t otherwise);
 class Table {
  public:
   explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
-  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  void add(std::vector<std::string> row);
   bool empty() const { return size() == 0; }
   size_t size() const { return rows_.size() - 1; }
   void print(const Console& console) const;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "tessera/cli/settings.h"
+
 namespace tessera::cli {
 namespace {
 
@@ -81,7 +83,7 @@ void print_selection(const Console& console, const TrainingStep& step, bool verb
   if (step.reached.empty()) return;
   Table patterns({"pattern", "reaches", ""});
   for (const PatternReach& reach : step.reached)
-    patterns.add({reach.option + " '" + reach.pattern + "'", std::to_string(reach.names.size()),
+    patterns.add({option_of(reach.setting) + " '" + reach.pattern + "'", std::to_string(reach.names.size()),
                   verbose ? joined(reach.names) : some_of(reach.names)});
   patterns.print(console);
 }
@@ -96,7 +98,7 @@ Json selection_json(const TrainingStep& step) {
     tensors.push_back(std::move(entry));
   }
   for (const PatternReach& reach : step.reached)
-    patterns.push_back({{"option", reach.option}, {"pattern", reach.pattern}, {"names", reach.names}});
+    patterns.push_back({{"option", option_of(reach.setting)}, {"pattern", reach.pattern}, {"names", reach.names}});
   return {{"tensors", tensors}, {"patterns", patterns}};
 }
 

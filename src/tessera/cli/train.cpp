@@ -214,7 +214,6 @@ class Train : public Command {
       setup.compile.memory_limit = machine_memory() / static_cast<size_t>(here);
     }
     setup.observer = &observer;
-    setup.name = option_of_setting;
     return compile_training(model, training, step, setup);
   }
 
@@ -296,7 +295,6 @@ class Train : public Command {
     options.evaluated = std::move(evaluated_);
     options.evaluated_batches = options_.eval_steps;
     options.observer = &report;
-    options.name = option_of_setting;
     return options;
   }
 

@@ -69,10 +69,6 @@ void wrong_training(const std::string& message) {
   throw Error(ErrorKind::user, "train", message);
 }
 
-std::string option_of_setting(std::string_view setting) {
-  return "--" + std::string(setting);
-}
-
 void TrainOptions::declare(CLI::App& app) {
   app_ = &app;
   declare_training(app);
@@ -250,7 +246,6 @@ BatchOptions TrainOptions::batches(bool evaluates, size_t memory_limit) const {
   options.evaluates = evaluates;
   options.seed = seed;
   options.memory_limit = memory_limit;
-  options.name = option_of_setting;
   return options;
 }
 

@@ -13,9 +13,6 @@ namespace tessera::cli {
 /// Throws a user error, stage "train".
 [[noreturn]] void wrong_training(const std::string& message);
 
-/// "--held-out", as messages of a run call a setting.
-std::string option_of_setting(std::string_view setting);
-
 /// What a training step is made of, and what feeds it: --loss, --optimizer, --lr, --data, …, and --config.
 struct TrainOptions {
   void declare(CLI::App& app);

@@ -38,7 +38,7 @@ class Reader {
   std::string needed(const std::string& name, const std::string& because) const {
     auto value = variables_(name);
     if (!value || value->empty())
-      fail("launch", "{} is set, as {} sets it, but {} is not; set both, or neither, or give --engine=threads", because,
+      fail("launch", "{} is set, as {} sets it, but {} is not; set both, or neither, or give `engine=threads`", because,
            launcher_, name);
     return *value;
   }
@@ -155,7 +155,7 @@ Launched gloo_launch(const std::optional<Launched>& mpi, const std::optional<Lau
   std::optional<Launched> launch = slurm ? slurm : mpi;
   if (!launch)
     fail("launch",
-         "--engine=gloo, but nothing says which rank this process is; start it with torchrun, or set RANK, WORLD_SIZE, "
+         "`engine=gloo`, but nothing says which rank this process is; start it with torchrun, or set RANK, WORLD_SIZE, "
          "MASTER_ADDR and MASTER_PORT for each process");
   const Reader reader(variables, launch->launcher);
   if (launch->address.empty()) launch->address = reader.text("MASTER_ADDR");
@@ -215,13 +215,13 @@ Launched find_launch(Engine asked, const Variables& variables) {
   if (asked == Engine::gloo) return gloo_launch(mpi, torchrun, slurm, variables);
   if (asked == Engine::mpi) {
     if (mpi) return *mpi;
-    fail("launch", "--engine=mpi, but this process was not started by MPI; start it with mpirun -n RANKS tessera …");
+    fail("launch", "`engine=mpi`, but this process was not started by MPI; start it with mpirun -n RANKS tessera …");
   }
   // Other launchers start torchrun, but torchrun starts none.
   if (torchrun && variables("TORCHELASTIC_RUN_ID")) return *torchrun;
   const bool step_of_many = slurm && slurm->size > 1;
-  if (torchrun && mpi) require_agreement(*torchrun, *mpi, "--engine=mpi or --engine=gloo");
-  if (torchrun && !mpi && step_of_many) require_agreement(*torchrun, *slurm, "--engine=gloo to follow them");
+  if (torchrun && mpi) require_agreement(*torchrun, *mpi, "`engine=mpi` or `engine=gloo`");
+  if (torchrun && !mpi && step_of_many) require_agreement(*torchrun, *slurm, "`engine=gloo` to follow them");
   if (mpi) return *mpi;
   if (torchrun) return *torchrun;
   if (step_of_many) return gloo_launch(mpi, torchrun, slurm, variables);

@@ -16,7 +16,7 @@ namespace tessera::compiler {
 namespace {
 
 [[noreturn]] void refuse_unknown(const OnnxModel& model, const AnnotationRequest& request) {
-  fail("annotate", "'{}' matches no tensor of the model{} (tessera inspect --weights lists the parameters)",
+  fail("annotate", "'{}' matches no tensor of the model{} (`Inspection::weights` lists the parameters)",
        request.pattern, nearest_names(tensor_names(*model.graph), request.pattern));
 }
 
@@ -77,7 +77,7 @@ class AnnotationReader {
     if (!exact && (value->content || !request.fits(value->rank()))) return;
     Sharding sharding = parse_sharding(request.for_rank(value->rank()), value->shape(), mesh_, name);
     if (!sharding.at.empty())
-      fail("annotate", "'{}': a tensor is where its node runs; leave out at({}), and place the node: --place '{}={}'",
+      fail("annotate", "'{}': a tensor is where its node runs; leave out at({}), and place the node: `places` '{}={}'",
            name, print_place(sharding.at, mesh_), name, request_of(sharding.at, mesh_));
     if (const auto cut = cut_within_bytes(*value, sharding))
       fail("annotate",

@@ -192,7 +192,7 @@ class Compiler {
     for (const auto& value : graph().values())
       if (value->next && !rewrite::only_moves(*value))
         fail("precision",
-             "the state '{}' changes, and each step would round it; leave out --dtype, or cast the states to {} in the "
+             "the state '{}' changes, and each step would round it; leave out `dtype`, or cast the states to {} in the "
              "model",
              value->name, name_of(options_.compute));
     rewrite::lower_precision(*result_.model, options_.compute);
@@ -241,7 +241,8 @@ class Compiler {
       result_.notes.push_back("preset " + names + " (implied by the mesh)");
     } else {
       result_.notes.push_back(fmt::format(
-          "no preset is applied, since there are annotations; add --preset {} for those that the mesh implies", names));
+          "no preset is applied, since there are annotations; add `presets` {} for those that the mesh implies",
+          names));
     }
   }
 

@@ -321,7 +321,8 @@ std::vector<DeviceFault> device_faults(const OnnxModel& model, const std::string
 void refuse_faults(const OnnxModel& model, const std::string& configuration) {
   if (const auto faults = device_faults(model, configuration); !faults.empty())
     fail("devices", "{}{}", faults.front().message,
-         faults.size() == 1 ? "" : fmt::format(" (and {} more faults; tessera check names all)", faults.size() - 1));
+         faults.size() == 1 ? ""
+                            : fmt::format(" (and {} more faults; `check_annotations` names all)", faults.size() - 1));
 }
 
 }  // namespace tessera::compiler

@@ -104,8 +104,7 @@ ProgramOptions without_buckets(const ProgramOptions& options) {
 // estimate, since buffers share memory, so the next one frees as much more as this one lacks; then, less and less more
 // than it takes.
 ProgramOptions with_recomputation(const std::shared_ptr<const Source>& source, const ProgramOptions& options) {
-  if (options.memory_limit == 0)
-    fail("recompute", "'auto' recomputes what does not fit into a memory limit; give one");
+  if (options.memory_limit == 0) fail("recompute", "'auto' recomputes what does not fit into a memory limit; give one");
   ProgramOptions trial = without_buckets(options);
   trial.recompute_to_fit = false;
   trial.memory_limit = 0;
@@ -142,18 +141,17 @@ void require_small_reshards(const spmd::Program& program, int64_t most) {
   if (most < 0) fail("reshard", "changes of layout cannot be limited to {} bytes; give 0 or more", most);
   for (const ReshardSummary& reshard : summarize(program).reshards)
     if (reshard.bytes > most)
-      fail(
-          "reshard",
-          "'{}' has the layout {}, and {} needs it as {}: in {}, a rank receives {} bytes, more than the {} that are "
-          "allowed; annotate one of the two otherwise, or allow more",
-          reshard.tensor, reshard.from, reshard.consumer, reshard.to, fmt::join(reshard.steps, ", "), reshard.bytes,
-          most);
+      fail("reshard",
+           "'{}' has the layout {}, and {} needs it as {}: in {}, a rank receives {} bytes, more than the {} that are "
+           "allowed; annotate one of the two otherwise, or allow more",
+           reshard.tensor, reshard.from, reshard.consumer, reshard.to, fmt::join(reshard.steps, ", "), reshard.bytes,
+           most);
 }
 
 void require_whole(const Source& source) {
   if (program_io::has_collectives(source.model) || program_io::says_shares(source.model))
     fail("compile",
-         "'{}' holds collectives, or shares of tensors: it is split already; run or check it as it is, with a --mesh "
+         "'{}' holds collectives, or shares of tensors: it is split already; run or check it as it is, with a `mesh` "
          "of as many ranks as it was split for",
          source.path.string());
 }

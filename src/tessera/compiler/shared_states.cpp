@@ -47,16 +47,16 @@ void SharedStates::require_alike(const spmd::Program& other) const {
     if (known->second != state->changing)
       fail("state",
            "the state '{}' changes in one of the programs that share it, but not in the other; name it as one that "
-           "changes in both (--state, Model::with_states)",
+           "changes in both (`states`, Model::with_states)",
            known->first);
     if (!state->changing) continue;
     const auto same = changing_.find(placement.name);
     if (same == changing_.end() || same->second->origin != placement.origin)
-      fail(
-          "state",
-          "the programs that share the state '{}' hold it in different pieces; name it in an annotation or --store, so "
-          "that it stays whole",
-          known->first);
+      fail("state",
+           "the programs that share the state '{}' hold it in different pieces; name it in an annotation or `storage`, "
+           "so "
+           "that it stays whole",
+           known->first);
     require_alike(*same->second, placement);
   }
 }
@@ -69,7 +69,7 @@ void SharedStates::require_alike(const spmd::Placement& own, const spmd::Placeme
   if (own.global == other.global && own.sharding == other.sharding) return;
   fail("state",
        "the programs that share the state '{}' hold it in different ways, one as {}, the other as {}; place and store "
-       "it in the same way in both (--place, --store)",
+       "it in the same way in both (`places`, `storage`)",
        own.name, text(own), text(other));
 }
 

@@ -30,8 +30,7 @@ spmd::Storage read_storage(const Graph& graph, const std::vector<AnnotationReque
       storage.emplace(state, std::move(sharding));
     }
     if (!reached && !shared)
-      fail("store",
-           "'{}' matches no state or parameter of the model{} (tessera inspect --weights lists the parameters)",
+      fail("store", "'{}' matches no state or parameter of the model{} (`Inspection::weights` lists the parameters)",
            request.pattern, nearest_names(states, request.pattern));
     if (!fitted && !shared)
       fail("store",
@@ -52,7 +51,7 @@ spmd::Storage stored_anew(const spmd::Storage& storage, const std::vector<std::s
     std::erase_if(anew, [&](const auto& entry) { return glob_matches(pattern, entry.first->name); });
     const auto matches = [&](std::string_view name) { return glob_matches(pattern, name); };
     if (anew.size() == before && std::none_of(names.begin(), names.end(), matches))
-      fail("store", "--keep-gathered: '{}' matches no state or parameter that is stored split{}; store it so first",
+      fail("store", "`keep_gathered`: '{}' matches no state or parameter that is stored split{}; store it so first",
            pattern, nearest_names(names, pattern));
   }
   return anew;

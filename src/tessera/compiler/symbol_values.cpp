@@ -74,9 +74,9 @@ spmd::Hints symbol_values(const OnnxModel& model, const Graph* rewritten, const 
     all += (all.empty() ? "" : ",") + text;
     if (wished.contains(name)) defaults += (defaults.empty() ? "" : ",") + text;
   }
-  notes->push_back(fmt::format("unbound sizes: {} (set them with --shapes)", defaults));
+  notes->push_back(fmt::format("unbound sizes: {} (set them with `shapes`)", defaults));
   if (!sizes.unmet.empty())
-    notes->push_back(fmt::format("no sizes were found at which the model runs; with {}: {}; give others with --shapes",
+    notes->push_back(fmt::format("no sizes were found at which the model runs; with {}: {}; give others with `shapes`",
                                  all, sizes.unmet));
   return sizes.of;
 }

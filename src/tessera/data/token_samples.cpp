@@ -9,7 +9,7 @@ namespace tessera::data {
 namespace {
 
 std::vector<double> weights_of(const std::vector<SourceSpec>& sources) {
-  if (sources.empty()) fail("data", "no training data is given; name files with --data");
+  if (sources.empty()) fail("data", "no training data is given; name files with `data`");
   std::vector<double> weights;
   for (const SourceSpec& source : sources) weights.push_back(source.weight);
   return weights;

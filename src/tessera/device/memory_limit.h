@@ -70,7 +70,7 @@ class MemoryLimit {
 
   size_t bytes_;
   std::string name_ = "the limit";
-  std::string mend_ = "use smaller sizes or more ranks, or raise the limit (--memory-limit)";
+  std::string mend_ = "use smaller sizes or more ranks, or raise the limit (`memory_limit`)";
   std::shared_ptr<Held> held_ = std::make_shared<Held>();
 };
 

@@ -66,10 +66,10 @@ void require_even(const Outgoing& outgoing, const Expr& extent, std::string_view
   }
   std::string fix;
   for (const std::string& symbol : symbols) fix += fmt::format("{}{}=…", fix.empty() ? "" : ",", symbol);
-  if (!fix.empty()) fix = fmt::format("; if this size is always the same, give it with --shapes {}", fix);
+  if (!fix.empty()) fix = fmt::format("; if this size is always the same, give it with `shapes` {}", fix);
   outgoing.refuse(
       "its members' blocks have {} elements, and {} moves equal blocks only; split a dimension that {} ranks divide, "
-      "or write --dialect=tessera{}",
+      "or write `dialect=tessera`{}",
       fmt::join(shown, ", "), engine, extents.size(), fix);
 }
 

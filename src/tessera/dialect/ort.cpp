@@ -62,25 +62,25 @@ void write(const Outgoing& out) {
   if (!op && (node.op_type == "Send" || node.op_type == "Recv"))
     out.refuse(
         "{} has no messages between two ranks; do not split the dimension whose parts ranks exchange, compile "
-        "with ring_attention \"never\" (--ring-attention=never), or use another --dialect",
+        "with ring_attention \"never\" (`ring_attention=never`), or use another `dialect`",
         kName);
   if (!op)
     out.refuse(
-        "{} has AllReduce, AllGather and AllToAll, and no {}; choose layouts that need none, or another --dialect",
+        "{} has AllReduce, AllGather and AllToAll, and no {}; choose layouts that need none, or another `dialect`",
         kName, node.op_type);
   if (!out.of_all)
     out.refuse(
-        "its group is the ranks {}, but {} communicates among all {}; use a mesh of one axis, or another --dialect",
+        "its group is the ranks {}, and {} communicates among all {}; use a mesh of one axis, or another `dialect`",
         fmt::join(out.members, ", "), kName, out.mesh.size());
   Value* data = node.input(0);
   if (!takes(*op, data->dtype()))
-    out.refuse("{}'s {} does not support {}; compute in float32, or use another --dialect", kName, node.op_type,
+    out.refuse("{}'s {} takes no {}; compute in float32, or use another `dialect`", kName, node.op_type,
                name_of(data->dtype()));
   const auto members = static_cast<int64_t>(out.members.size());
   const Attribute group_size = rewrite::attribute("group_size", members);
   if (node.op_type == "AllReduce") {
     if (const Reduction reduction = out.collective.reduction; reduction != Reduction::sum)
-      out.refuse("{}'s AllReduce sums, and this one reduces by {}; choose layouts that need none, or another --dialect",
+      out.refuse("{}'s AllReduce sums, and this one reduces by {}; choose layouts that need none, or another `dialect`",
                  kName, name_of(reduction));
     become(out.graph, node, "AllReduce", kDomain, {data}, {});
   } else if (node.op_type == "AllGather") {
@@ -109,9 +109,8 @@ void read(const Incoming& in) {
     in.refuse("its group_size is missing, so it is {}, but there are {} ranks; give it group_size = {}",
               kDefaultGroupSize, in.mesh.size(), in.mesh.size());
   if (int64_t size = node.get_int("group_size", kDefaultGroupSize); size != in.mesh.size())
-    in.refuse(
-        "its group_size is {}, but there are {} ranks, and {} communicates among all of them; give a --mesh of {}",
-        size, in.mesh.size(), kName, size);
+    in.refuse("its group_size is {}, and there are {} ranks, among all of which {} communicates; give a `mesh` of {}",
+              size, in.mesh.size(), kName, size);
   if (node.op_type == "AllGather") {
     const size_t dim = ops::normalize_axis(node, node.get_int("axis", kDefaultAxis), in.shape().size());
     become(in, {.kind = Collective::all_gather, .axes = axes, .dim = static_cast<int64_t>(dim)});

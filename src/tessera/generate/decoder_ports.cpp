@@ -81,8 +81,8 @@ class PortFinder {
       if (!known_.contains(input->name) && !constants.contains(input->name)) unknown.push_back(type_of(*input));
     if (!unknown.empty())
       fail("generate",
-           "the model has inputs that generation does not provide: {}; give their arrays with --inputs or, if they are "
-           "caches, their outputs with --state 'INPUT=OUTPUT'",
+           "the model has inputs that generation does not provide: {}; give their arrays with `inputs` or, if they are "
+           "caches, their outputs with `states` 'INPUT=OUTPUT'",
            fmt::join(unknown, ", "));
     return ports_;
   }

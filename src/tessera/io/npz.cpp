@@ -90,7 +90,7 @@ class MemoryLimit {
     const ComparedBytes texts = compared_bytes(entry.size, limit_);
     fail("inputs",
          "{}: with its {} the arrays take more than the limit of {}; give smaller ones, or raise the limit "
-         "(--memory-limit)",
+         "(`memory_limit`)",
          entry.what, texts.first, texts.second);
   }
 

@@ -82,7 +82,7 @@ int64_t evaluate_atom(const Expr::Atom& atom, const Expr::Lookup& lookup) {
   switch (atom.kind) {
     case Expr::AtomKind::symbol: {
       auto value = lookup(atom.name);
-      if (!value) fail("shape", "the symbol '{}' has no value; bind it with --shapes {}=N", atom.name, atom.name);
+      if (!value) fail("shape", "the symbol '{}' has no value; bind it with `shapes` {}=N", atom.name, atom.name);
       return *value;
     }
     case Expr::AtomKind::floordiv:

@@ -16,7 +16,7 @@ std::string nothing() {
 const std::vector<Connector>& engines() {
   static const std::vector<Connector> all = {
       {"threads", "ranks are threads of one process", nothing, nullptr},
-      {"processes", "ranks are processes that --spawn starts, which share memory", nothing, connect_spawned},
+      {"processes", "ranks are processes that `spawn` starts, which share memory", nothing, connect_spawned},
       {"mpi", "ranks are processes that mpirun or srun starts", [] { return comm::why_no_plugin(comm::Engine::mpi); },
        connect_launched},
       {"gloo", "ranks are processes that torchrun or srun starts, over TCP",

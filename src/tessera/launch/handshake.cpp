@@ -21,7 +21,7 @@ struct Aspect {
 };
 constexpr std::array<Aspect, 4> kAspects = {{
     {"the version of tessera", "install one version on all machines"},
-    {"the mesh", "give all ranks the same --mesh"},
+    {"the mesh", "give all ranks the same `mesh`"},
     {"the program", "give all ranks the same model and the same options"},
     {"the constants or the weights' types", "give all ranks the same model file"},
 }};

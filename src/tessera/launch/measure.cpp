@@ -82,7 +82,7 @@ std::vector<Groups> groups_of(const Mesh& mesh, int64_t per_host, const std::str
     }
     const int64_t inside = per_host / nearer;
     if (per_host % nearer != 0 || axis.size % inside != 0)
-      fail("bench", "hosts of {} ranks do not divide axis '{}' of the mesh {}; name another --mesh or --per-host",
+      fail("bench", "hosts of {} ranks do not divide axis '{}' of the mesh {}; name another `mesh` or `per_host`",
            per_host, axis.name, mesh.str());
     const int64_t hosts = axis.size / inside;
     const AxisRef near{axis.name, hosts, inside}, far{axis.name, 1, hosts};
@@ -104,7 +104,7 @@ void require_memory(int64_t ranks, int64_t most) {
   const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   const double needed = 2.0 * static_cast<double>(ranks) * static_cast<double>(most);
   if (needed > 0.8 * memory)
-    fail("bench", "{} ranks need {:.1f} GiB for messages of {} MiB, and the machine has {:.1f}; give a smaller --max",
+    fail("bench", "{} ranks need {:.1f} GiB for messages of {} MiB, and the machine has {:.1f}; give a smaller `most`",
          ranks, needed / (1 << 30), most >> 20, memory / (1 << 30));
 }
 
@@ -268,7 +268,7 @@ Topology CollectiveTimes::topology() const {
   Topology topology;
   for (const LinkFit& fit : fits) {
     if (fit.level.bandwidth <= 0)
-      fail("bench", "times over {} do not grow with the bytes, so the bandwidth cannot be fitted; give a larger --max",
+      fail("bench", "times over {} do not grow with the bytes, so the bandwidth cannot be fitted; give a larger `most`",
            fit.axes);
     const std::string axis = fit.axes.substr(0, fit.axes.find(':'));
     if (topology.axes.empty() || topology.axes.back().name != axis) topology.axes.push_back({axis, {}});
@@ -294,10 +294,10 @@ CollectiveTimes measure_collectives(const Mesh& mesh, const MeasureOptions& opti
     per_host = machine_ranks = launch.local_size;
     first_core = static_cast<size_t>(launch.local_rank);
     if (mesh.size() != launch.size)
-      fail("bench", "the mesh '{}' has {} ranks, but {} were started; name a --mesh of that size", mesh.str(),
+      fail("bench", "the mesh '{}' has {} ranks, but {} were started; name a `mesh` of that size", mesh.str(),
            mesh.size(), launch.size);
   } else {
-    if (mesh.size() > 256) fail("bench", "{} ranks are too many threads; name a --mesh of at most 256", mesh.size());
+    if (mesh.size() > 256) fail("bench", "{} ranks are too many threads; name a `mesh` of at most 256", mesh.size());
     world = comm::make_local_world(static_cast<int>(mesh.size()),
                                    {.timeout = options.timeout, .spin = mesh.size() <= cores});
   }

@@ -15,7 +15,7 @@ constexpr const char* kMemory = "TESSERA_SHARED_MEMORY";
 
 int number_in(const char* variable) {
   const char* text = std::getenv(variable);
-  if (!text) fail("launch", "{} is set, but not {}; tessera run --spawn sets both", kRank, variable);
+  if (!text) fail("launch", "{} is set, but not {}; `spawn` sets both", kRank, variable);
   int number = 0;
   const std::string_view digits = text;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);

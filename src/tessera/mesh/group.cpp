@@ -10,7 +10,7 @@ AxisRef parse_axis(std::string_view text, const Mesh& mesh) {
   size_t colon = text.find(':');
   auto index = mesh.find(text.substr(0, colon));
   if (!index)
-    fail("mesh", "'{}' is not an axis of the mesh {}; give a --mesh with it", text,
+    fail("mesh", "'{}' is not an axis of the mesh {}; give a `mesh` with it", text,
          mesh.axes().empty() ? "of one rank" : mesh.str());
   AxisRef axis = AxisRef::whole(mesh.axes()[*index]);
   if (colon == std::string_view::npos) return axis;

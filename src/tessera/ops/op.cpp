@@ -90,7 +90,7 @@ const OpDef& op_of(const Node& node) {
   if (!op)
     fail("operators",
          "{}: the operator {}{}{} is not supported yet; export the model without it, or decompose it into "
-         "supported operators (`tessera inspect` lists the coverage)",
+         "supported operators (`inspect` lists the coverage)",
          node.label(), node.domain, node.domain.empty() ? "" : ".", node.op_type);
   return *op;
 }

@@ -181,7 +181,7 @@ Function local_function(const Node& node) {
     return function;
   }
   fail("write",
-       "{}: this form of {} has no function in ONNX's own operators; write the program with --lower=collectives, or "
+       "{}: this form of {} has no function in ONNX's own operators; write the program with `lower=collectives`, or "
        "change the layout so that the operator is whole",
        node.label(), node.op_type);
 }

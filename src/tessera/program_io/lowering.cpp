@@ -30,7 +30,7 @@ Lowering::Lowering(Graph& graph, ExpressionNodes& expressions, const Mesh& mesh,
       hints_(hints),
       library_(mesh, options.rank_type == RankType::opaque) {
   if (options.rank_type == RankType::opaque && options.rank_id == RankIdentity::constant)
-    fail("write", "a rank that is a handle cannot be a constant; give --rank-type=integer, or another --rank-id");
+    fail("write", "a rank that is a handle cannot be a constant; give `rank_type=integer`, or another `rank_id`");
 }
 
 Value* Lowering::rank() {
@@ -107,7 +107,8 @@ void Lowering::lower_collective(const Node& node) {
   const CollectiveTraits& traits = traits_of(collective.kind);
   const BlockSide block = traits.block;
   if (block != BlockSide::none && members > dialect::kMostBlocks)
-    fail("write", "{}: its group has {} members; functions of {} support up to {}; leave out --lower=primitives",
+    fail("write",
+         "{}: its group has {} members; functions of {} list the blocks of up to {}: leave out `lower=primitives`",
          node.label(), members, node.op_type, dialect::kMostBlocks);
   Value* data = node.input(0);
   const DType dtype = data ? data->dtype() : DType::int64;

@@ -399,7 +399,7 @@ void require_within(const std::filesystem::path& folder, const std::string& file
 
 Manifest read_manifest(const std::filesystem::path& folder) {
   if (!is_written_program(folder))
-    fail("program", "'{}' holds no {}: it is not a written program; name a folder that `tessera shard -o` wrote",
+    fail("program", "'{}' holds no {}: it is not a written program; name a folder that `Program::write` wrote",
          folder.string(), kManifestFile);
   require_within(folder, std::string(kManifestFile));
   Manifest manifest =

@@ -80,7 +80,7 @@ std::optional<Mesh> parallel_for_mesh(const OnnxModel& model, const std::string&
   const auto* names = loop.get<std::vector<std::string>>("axes");
   const std::vector<int64_t> sizes = loop.get_ints("sizes");
   if (!names || names->size() != sizes.size())
-    fail("program", "'{}' has a ParallelFor without one of `sizes` for each of its `axes`; write the program again",
+    fail("program", "'{}' has a ParallelFor without one of 'sizes' for each of its 'axes'; write the program again",
          source);
   std::vector<MeshAxis> axes;
   for (size_t i = 0; i < sizes.size(); ++i) axes.push_back({(*names)[i], sizes[i]});

@@ -56,7 +56,7 @@ class ProgramReader {
 
   std::shared_ptr<const runtime::RankPrograms> run(bool changed_models) {
     const std::string accept =
-        fmt::format("{}; or, if the change is intended, run tessera check --accept '{}'", kMend, folder_.string());
+        fmt::format("{}; or, if the change is intended, accept it with `changed_models` '{}'", kMend, folder_.string());
     for (const FileStamp* stamp : manifest_.model_stamps())
       if (!changed_models) check_stamp(folder_, *stamp, accept);
     for (const Manifest::RankFile& file : manifest_.weights) check_size(folder_, file.stamp, kMend);

@@ -33,12 +33,11 @@ std::string word(const std::array<std::string_view, count>& known, Option option
 }
 
 // Programs of other engines have one order, and one way to know the rank; the user must not ask for another.
-void require_only(const std::map<std::string, std::string>& words, const std::string& name, std::string_view option,
-                  std::string_view only) {
+void require_only(const std::map<std::string, std::string>& words, const std::string& name, std::string_view only) {
   auto said = words.find(name);
   if (said == words.end() || said->second == only) return;
-  fail("write", "--dialect={} requires {}={}; leave out {}={}, or --dialect", words.at("dialect"), option, only, option,
-       said->second);
+  fail("write", "programs of `dialect={}` have `{}={}` only; leave out `{}={}`, or `dialect`", words.at("dialect"),
+       name, only, name, said->second);
 }
 
 }  // namespace
@@ -52,8 +51,8 @@ WriteOptions WriteOptions::from_words(const std::map<std::string, std::string>& 
   read(words, "rank_type", kRankType, options.rank_type);
   read(words, "dialect", kDialect, options.dialect);
   if (options.dialect != Dialect::tessera) {
-    require_only(words, "order", "--order", word(kOrder, Order::position));
-    require_only(words, "rank_id", "--rank-id", word(kRankId, RankIdentity::constant));
+    require_only(words, "order", word(kOrder, Order::position));
+    require_only(words, "rank_id", word(kRankId, RankIdentity::constant));
   }
   return options;
 }

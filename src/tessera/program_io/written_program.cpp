@@ -69,11 +69,11 @@ std::optional<std::string> objection_to_replacing(const fs::path& folder) {
 WriteOptions settled(WriteOptions options) {
   if (options.dialect == Dialect::tessera) return options;
   if (options.lower == Lower::primitives)
-    fail("write", "other engines have no Send and Recv; leave out --lower=primitives, or --dialect");
+    fail("write", "other engines have no Send and Recv; leave out `lower=primitives`, or `dialect`");
   if (options.rank_type == RankType::opaque)
     fail("write",
          "models for other engines contain their rank as a constant, which a handle cannot be; leave out "
-         "--rank-type=opaque, or --dialect");
+         "`rank_type=opaque`, or `dialect`");
   options.order = Order::position;
   options.rank_id = RankIdentity::constant;
   return options;
@@ -270,11 +270,11 @@ void write_program(const spmd::Program& program, const std::string& source, cons
   if (options.dialect != Dialect::tessera)
     fail("write",
          "models for other engines contain their rank as a constant, but this form is one model for all ranks; give "
-         "--form=mpmd, or leave out --dialect");
+         "`form=mpmd`, or leave out `dialect`");
   if (options.rank_id == RankIdentity::constant)
     fail("write",
-         "a constant rank needs one model per rank, but this form is one model for all ranks; give --form=mpmd, or "
-         "leave out --rank-id=constant");
+         "a constant rank needs one model per rank, but this form is one model for all ranks; give `form=mpmd`, or "
+         "leave out `rank_id=constant`");
   const bool ports = options.form == Form::parallel_for;
   WriteOptions one = options;
   if (ports) one.rank_id = RankIdentity::input;  // the body's

@@ -52,7 +52,7 @@ class Replicas {
         return;
       }
       report(other->second, known, rank, value, fmt::format("the output '{}'", name),
-             programs_.placed ? "" : fmt::format("; gather it, or give --own {} if each rank has its own", name));
+             programs_.placed ? "" : fmt::format("; gather it, or give `own` {} if each rank has its own", name));
     }
   }
 

@@ -245,7 +245,7 @@ void check_types(const spmd::Program& program, int64_t rank, Report& report) {
     misfit.findings.push_back(
         {"type",
          "not proved: no sizes were found that all stated extents allow; if the program is right, "
-         "write it again with --shapes at which it runs",
+         "write it again with `shapes` at which it runs",
          {{rank, ""}}});
   if (looked_at == 0) report.findings.insert(report.findings.end(), misfit.findings.begin(), misfit.findings.end());
 }

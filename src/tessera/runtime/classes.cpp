@@ -13,14 +13,14 @@ namespace {
                          const std::set<std::string>& ones) {
   std::string mend = "they must be equal";
   if (equality.node.starts_with(flow::kDomain))
-    mend += "; tessera run and verify run the model itself in parts then, with --inputs and on ranks of one process";
+    mend += "; the model itself runs in parts then, on ranks of one process";
   if (equality.broadcasts && !ones.empty()) {
     std::string sizes;
     for (const std::string& name : ones)
       sizes += fmt::format("{}{}={}", sizes.empty() ? "" : ",", name, symbols.at(name));
     mend = fmt::format(
-        "the program was written for sizes at which they are equal; write one for the others with tessera shard "
-        "--fix {}",
+        "the program was written for sizes at which they are equal; write one for the others with "
+        "`with_sizes` {}",
         sizes);
   }
   fail("inputs", "{} needs {} = {}, but these inputs make them {} and {}; {}", equality.node, equality.a.str(),

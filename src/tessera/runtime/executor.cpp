@@ -37,7 +37,7 @@ std::vector<int> ranks_here(const Mesh& mesh, const std::shared_ptr<comm::World>
   }
   if (here.size() > kMostRanksHere)
     fail("run",
-         "{} ranks as threads of one process are too many (at most {}); use a smaller mesh, or --dry-run to see "
+         "{} ranks as threads of one process are too many (at most {}); use a smaller mesh; `compile` gives "
          "the plan of a large one",
          here.size(), kMostRanksHere);
   if (here.size() * static_cast<size_t>(runs) > kMostRanksHere)

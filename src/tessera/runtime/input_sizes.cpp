@@ -44,8 +44,8 @@ std::string deciding(const Expr& extent, const SolvedSizes& solved, const std::v
     fail("inputs", "{}the model needs {}, which no whole {} from 0 on gives{}", begin, extent.str(), *unknown.begin(),
          since);
   fail("inputs",
-       "{}the model needs {}, which does not determine {}{}; replace symbols by numbers in the model, as tessera shard "
-       "--fix {}=SIZE does",
+       "{}the model needs {}, which does not determine {}{}; replace symbols by numbers in the model, as "
+       "`with_sizes` {}=SIZE does",
        begin, extent.str(), fmt::join(unknown, " and "), since, *unknown.begin());
 }
 

@@ -72,7 +72,7 @@ StateSlot& RankState::slot(const RankPrograms& programs, const Value* state) {
     if (known->dtype != slot.dtype || known->dims != slot.dims || known->layout != slot.layout)
       fail("state",
            "the programs that share the state '{}' store it in different ways: {} {} and {} {}; store it in the same "
-           "way in both (--store)",
+           "way in both (`storage`)",
            slot.name, name_of(known->dtype), known->layout, name_of(slot.dtype), slot.layout);
     return *known;
   }

@@ -53,7 +53,7 @@ void StateStore::admit(const Mesh& mesh, const std::vector<int>& here, std::stri
       if (b.contains(name))
         fail("state",
              "the state '{}' changes in one of the programs that share it, but not in the other; name it as one that "
-             "changes in both (--state, Model::with_states)",
+             "changes in both (`states`, Model::with_states)",
              name);
   };
   refuse_shared(changing, fixed_);
@@ -62,7 +62,7 @@ void StateStore::admit(const Mesh& mesh, const std::vector<int>& here, std::stri
     if (auto known = changing_.find(name); known != changing_.end() && !(known->second == state))
       fail("state",
            "the programs that share the state '{}' hold it in different ways, one {}, the other {}; name it in an "
-           "annotation or --store of both, so that it stays whole",
+           "annotation or `storage` of both, so that it stays whole",
            name, known->second.str(name), state.str(name));
   mesh_ = mesh;
   device_ = device;

@@ -92,7 +92,7 @@ void require_whole(const WholeStates& states) {
     if (!good || elements != count_of(state.dims))
       fail("state",
            "the program does not hold each element of the state '{}' once: it is {}; write the program again, or name "
-           "'{}' in an annotation or --store, so that it stays whole",
+           "'{}' in an annotation or `storage`, so that it stays whole",
            name, state.str(name), name);
   }
 }

@@ -29,8 +29,8 @@ void settle_dropout(OnnxModel& model, Dropout dropout, std::vector<std::string>&
   if (dropout != Dropout::as_stated) return rewrite::switch_dropouts(model, dropout == Dropout::on);
   if (const int idle = rewrite::count_dropouts(model, false))
     notes.push_back(
-        fmt::format("{} of the model's Dropouts drop nothing (no training_mode); --dropout=on makes them drop, "
-                    "--dropout=off silences this note",
+        fmt::format("{} of the model's Dropouts drop nothing (no training_mode); `dropout=on` makes them drop, "
+                    "`dropout=off` silences this note",
                     idle));
 }
 
@@ -42,7 +42,7 @@ std::map<std::string, size_t> settle_batch_norm(Graph& graph, const Selection& s
     if (!statistics.emplace(value->name, graph.outputs.size()).second)
       fail("train",
            "two BatchNormalizations share the running statistics '{}' ({} is one); give each its own, or give "
-           "--batch-norm=frozen",
+           "`batch_norm=frozen`",
            value->name, node->label());
     const size_t result = operand - 2;
     if (node->outputs.size() <= result) node->outputs.resize(result + 1, nullptr);
@@ -63,7 +63,7 @@ std::map<std::string, size_t> settle_batch_norm(Graph& graph, const Selection& s
   }
   if (how == BatchNorm::train && !any)
     fail("train",
-         "--batch-norm=train: the model has no BatchNormalization; exporters fuse them with convolutions, unless told "
+         "`batch_norm=train`: the model has no BatchNormalization; exporters fuse them with convolutions, unless told "
          "to keep them: torch.onnx.export with optimize=False, or, of the older exporter (dynamo=False), with "
          "training=TrainingMode.TRAINING and do_constant_folding=False (docs/training.md)");
   return statistics;

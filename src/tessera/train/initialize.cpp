@@ -20,8 +20,8 @@ struct Fans {
 };
 
 [[noreturn]] void no_fans(const Value& parameter, std::string_view why) {
-  fail("train", "--init: '{}' {}, so the number of its inputs is unknown; use normal or uniform for it", parameter.name,
-       why);
+  fail("train", "`init`: '{}' {}, so that the number of its inputs is not known; use normal or uniform for it",
+       parameter.name, why);
 }
 
 // Through operators that move all elements, as Transpose, to the operator that computes with the parameter.
@@ -76,7 +76,7 @@ struct Words {
       rest.remove_prefix(1);
       const std::string_view word = rest.substr(0, rest.find(','));
       const std::optional<double> number = Bounds().parse(word);
-      if (!number) fail("train", "--init '{}': write numbers after ':', separated by ',', as normal:0.02", text);
+      if (!number) fail("train", "`init` '{}': write numbers after ':', separated by ',', as normal:0.02", text);
       numbers.push_back(*number);
       rest.remove_prefix(word.size());
     }
@@ -91,14 +91,14 @@ class Filling : public ElementMaker {
     const auto& given = words.numbers;
     const auto takes = [&](size_t least, size_t most) {
       if (given.size() < least || given.size() > most)
-        fail("train", "--init '{}': {} takes {} numbers, but there are {}", rule, words.name,
+        fail("train", "`init` '{}': {} takes {} numbers, but there are {}", rule, words.name,
              least == most ? std::to_string(least) : fmt::format("{} or {}", least, most), given.size());
     };
     if (words.name == "normal") {
       takes(1, 2);
       normal_ = true;
       scale_ = given[0];
-      if (scale_ < 0) fail("train", "--init '{}': a deviation of {}; it must be at least 0", rule, scale_);
+      if (scale_ < 0) fail("train", "`init` '{}': a deviation of {}; it must be at least 0", rule, scale_);
       if (given.size() == 2) base_ = given[1];
     } else if (words.name == "uniform") {
       takes(2, 2);
@@ -122,7 +122,7 @@ class Filling : public ElementMaker {
       scale_ = std::sqrt(2 / fans_of(parameter).inputs);
     } else {
       fail("train",
-           "--init '{}' is not a rule; the rules are normal:0.02, uniform:-0.1,0.1, zeros, ones, constant:0.5, xavier "
+           "`init` '{}' is not a rule; the rules are normal:0.02, uniform:-0.1,0.1, zeros, ones, constant:0.5, xavier "
            "and kaiming",
            rule);
     }
@@ -186,14 +186,14 @@ void initialize(Graph& graph, const InitRules& rules, uint64_t seed, const std::
       if (!std::exchange(first, false)) continue;
       const DType type = parameter->dtype();
       if (type != DType::float32 && type != DType::float64)
-        fail("train", "--init: '{}' is {}; only floats can start with random numbers", parameter->name, name_of(type));
+        fail("train", "`init`: '{}' is {}; only floats can start with random numbers", parameter->name, name_of(type));
       const int64_t key = random::seeded(seed, random::key_of_name("init." + parameter->name));
       parameter->data =
           on_demand(type, parameter->data.dims, std::make_shared<Filling>(rules[r].second, *parameter, key));
     }
   }
   for (size_t r = 0; r < rules.size(); ++r)
-    if (!matched[r]) fail("train", "--init '{}={}' matches no parameter that trains", rules[r].first, rules[r].second);
+    if (!matched[r]) fail("train", "`init` '{}={}' matches no parameter that trains", rules[r].first, rules[r].second);
 }
 
 }  // namespace tessera::train

@@ -10,7 +10,7 @@ namespace tessera::train {
 
 MicroBatches::MicroBatches(const Graph& model, int parts, const Sizes& whole)
     : model_(model), parts_(parts), part_sizes_(whole) {
-  if (parts < 1) fail("train", "--micro-batches is {}; it must be at least 1", parts);
+  if (parts < 1) fail("train", "`micro_batches` is {}; it must be at least 1", parts);
   if (parts == 1) return;
   const auto with_batch = std::find_if(model.inputs.begin(), model.inputs.end(),
                                        [](const Value* input) { return input->has_shape() && input->rank() > 0; });
@@ -19,7 +19,7 @@ MicroBatches::MicroBatches(const Graph& model, int parts, const Sizes& whole)
   batch_ = (*with_batch)->shape()[0];
   if (batch_->is_constant()) return;
   const auto size = batch_size(whole);
-  if (!size) fail("train", "micro-batches need the size of the batch '{}'; give it with --shapes", batch_->str());
+  if (!size) fail("train", "micro-batches need the size of the batch '{}'; give it with `shapes`", batch_->str());
   if (*size % parts != 0)
     fail("train", "a batch of {} cannot be cut into {} equal micro-batches; choose a batch that can", *size, parts);
   const int64_t part = *size / parts;
@@ -49,8 +49,8 @@ Expr MicroBatches::rows_per_sample(const Expr& rows) const {
   const auto each = Expr::exact_divide(rows, samples);
   if (!each)
     fail("train",
-         "the output that the loss takes has {} rows for a batch of {}, so its labels cannot be divided "
-         "among micro-batches; leave --micro-batches out, or name another --output",
+         "the output that the loss takes has {} rows for a batch of {}, so that micro-batches cannot share out its "
+         "labels; leave `micro_batches` out, or name another `output`",
          rows.str(), samples.str());
   return *each;
 }

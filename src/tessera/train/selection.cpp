@@ -152,15 +152,14 @@ class Selector {
   // Empty if no pattern of --freeze means a state.
   std::string frozen_by(const std::string& state) const {
     for (const std::string& pattern : options_.freeze)
-      if (selection_.matches(pattern, state)) return fmt::format("--freeze '{}'", pattern);
+      if (selection_.matches(pattern, state)) return fmt::format("`freeze` '{}'", pattern);
     return "";
   }
 
   std::string why_not(const Value& value, const std::string* named) {
     if (const auto reader = read_before_.find(value.name); reader != read_before_.end()) {
       if (named && named->find('*') == std::string::npos)
-        fail("train", "--train names '{}', whose elements {} needs before the run; leave it out", value.name,
-             reader->second);
+        fail("train", "`train` names '{}', which {} reads before the run; leave it out", value.name, reader->second);
       return fmt::format("{} reads it before the run", reader->second);
     }
     if (bits_of(value.dtype()) < 16) return fmt::format("it is {}", tessera::name_of(value.dtype()));
@@ -203,22 +202,22 @@ class Selector {
   }
 
   void reach() {
-    for (const std::string& pattern : options_.freeze) reach("--freeze", pattern);
+    for (const std::string& pattern : options_.freeze) reach("freeze", pattern);
     for (const std::string& pattern : options_.no_decay)
-      if (pattern != "vectors") reach("--no-decay", pattern);
-    for (const auto& [pattern, factor] : options_.rate_factors) reach("--lr-factor", pattern);
+      if (pattern != "vectors") reach("no_decay", pattern);
+    for (const auto& [pattern, factor] : options_.rate_factors) reach("rate_factors", pattern);
     for (const std::string& pattern : options_.train) {
-      const Reached& reached = reach("--train", pattern);
+      const Reached& reached = reach("train", pattern);
       const auto trains = [&](const std::string& name) { return selection_.trained.contains(name) || tie_of(name); };
       if (!reached.names.empty() && std::none_of(reached.names.begin(), reached.names.end(), trains))
-        fail("train", "--train '{}' matches only '{}', which does not train: {}{}", pattern, reached.names[0],
+        fail("train", "`train` '{}' matches only '{}', which does not train: {}{}", pattern, reached.names[0],
              row_of(reached.names[0]).why,
              record_of(reached.names[0]).role == Role::computed
                  ? fmt::format("; {}, or name '{}' itself to train what was computed", kHowToExport, reached.names[0])
                  : "");
     }
     for (const auto& [pattern, rule] : options_.init) {
-      Reached reached{"--init", pattern, {}};
+      Reached reached{"init", pattern, {}};
       for (const Selected& row : selection_.table)
         if (row.trains && row.tied_to.empty() && selection_.matches(pattern, row.name))
           reached.names.push_back(row.name);
@@ -226,11 +225,11 @@ class Selector {
     }
   }
 
-  const Reached& reach(const std::string& option, const std::string& pattern) {
-    Reached reached{option, pattern, {}};
+  const Reached& reach(const std::string& setting, const std::string& pattern) {
+    Reached reached{setting, pattern, {}};
     for (const Selected& row : selection_.table)
       if (selection_.matches(pattern, row.tied_to.empty() ? row.name : row.tied_to)) reached.names.push_back(row.name);
-    if (reached.names.empty()) require_match(option, pattern);
+    if (reached.names.empty()) require_match(setting, pattern);
     selection_.reached.push_back(std::move(reached));
     return selection_.reached.back();
   }
@@ -242,7 +241,7 @@ class Selector {
   const Provenance& record_of(const std::string& name) const { return record_.of(*given_.find(name)); }
 
   // A pattern may mean a number or integers, which never train.
-  void require_match(std::string_view option, const std::string& pattern) const {
+  void require_match(std::string_view setting, const std::string& pattern) const {
     std::vector<std::string_view> names;
     for (const auto& value : given_.values())
       if (value->has_data() || (value->producer && value->producer->is("Constant")))
@@ -251,11 +250,12 @@ class Selector {
       return;
     for (const std::string& lost : record_.missing())
       if (glob_matches(pattern, lost))
-        fail("train",
-             "{} '{}' matches no tensor of the file: the model that was exported has the parameter '{}', but the file "
-             "has it under another name, or the exporter merged it with others or folded it away; {}",
-             option, pattern, lost, kHowToExport);
-    fail("train", "{} '{}' matches no parameter of the model{}", option, pattern, nearest_names(names, pattern));
+        fail(
+            "train",
+            "`{}` '{}' matches no tensor of the file: the model that was exported has the parameter '{}', but the file "
+            "has it under another name, or the exporter merged it with others or folded it away; {}",
+            setting, pattern, lost, kHowToExport);
+    fail("train", "`{}` '{}' matches no parameter of the model{}", setting, pattern, nearest_names(names, pattern));
   }
 
   void note_lost() {
@@ -273,7 +273,7 @@ class Selector {
           computed.size(), listed(computed)));
     if (!guessed_.empty())
       selection_.notes.push_back(
-          fmt::format("tensors that look like constants do not train: {}; --train NAME trains one", listed(guessed_)));
+          fmt::format("tensors that look like constants do not train: {}; `train` NAME trains one", listed(guessed_)));
   }
 
   void note_equal() {
@@ -281,7 +281,7 @@ class Selector {
       if (!selection_.trained.contains(pair.copy) && !selection_.trained.contains(pair.source)) continue;
       const char* how = pair.how == Tie::How::transposed ? "^T" : "";
       selection_.notes.push_back(
-          fmt::format("'{}' and '{}' begin with equal values{} and train separately; --tie '{}={}{}' makes them one",
+          fmt::format("'{}' and '{}' begin with equal values{} and train separately; `tie` '{}={}{}' makes them one",
                       pair.source, pair.copy, *how ? ", one transposed," : "", pair.copy, pair.source, how));
     }
   }

@@ -77,8 +77,8 @@ class StepMaker {
     const OnnxModel forward = forward_model(options_);
     if (!statistics_.empty() && bits_of(options_.compute) < 32)
       fail("train",
-           "BatchNormalizations that train compute in float32, and --dtype is {}; leave it out, or give "
-           "--batch-norm=frozen",
+           "BatchNormalizations that train compute in float32, and `dtype` is {}; leave it out, or give "
+           "`batch_norm=frozen`",
            name_of(options_.compute));
     start(forward);
     counted_ = new_state(graph(), kStep, Tensor::of(DType::int64, {}, std::vector<int64_t>{0}));
@@ -177,7 +177,7 @@ class StepMaker {
     std::vector<std::string_view> results;
     for (const Value* result : graph.values_of(ValueKind::result)) results.push_back(result->name);
     fail("loss", "no node of the model makes a tensor '{}'{}; name the tensor that the loss takes {}", name,
-         nearest_names(results, name), loss.tensor().empty() ? "with --output" : "after ':'");
+         nearest_names(results, name), loss.tensor().empty() ? "with `output`" : "after ':'");
   }
 
   // Random numbers differ from step to step and from part to part.
@@ -339,7 +339,7 @@ class StepMaker {
       step_.notes.push_back(fmt::format(
           "'{}' does not train: the loss does not depend on it in a way that has a gradient", parameters_[i]->name));
     }
-    if (parameters.empty()) fail("train", "the loss depends on no parameter; check --output");
+    if (parameters.empty()) fail("train", "the loss depends on no parameter, so that none trains; check `output`");
     parameters_ = std::move(parameters);
     gradients_ = std::move(found);
     Value* squares = nullptr;

@@ -73,9 +73,10 @@ struct Selected {
   bool transposed = false;  ///< so is the copy
 };
 
-/// The names that a pattern of an option matches.
+/// What a pattern matches, by name.
 struct Reached {
-  std::string option, pattern;
+  std::string setting;  ///< the member of StepOptions that it stands in: "freeze"
+  std::string pattern;
   std::vector<std::string> names;
 };
 

@@ -80,7 +80,7 @@ Value* initializer(const Graph& graph, const ExportRecord& record, const std::st
         if (source == name) return value.get();
     names.push_back(value->name);
   }
-  fail("train", "--tie: '{}' is not a float initializer of the model{}", name, nearest_names(names, name));
+  fail("train", "`tie`: '{}' is not a float initializer of the model{}", name, nearest_names(names, name));
 }
 
 Tie parsed(const Graph& graph, const ExportRecord& record, std::string text, std::vector<std::string>& notes) {
@@ -89,18 +89,18 @@ Tie parsed(const Graph& graph, const ExportRecord& record, std::string text, std
   if (is_transposed) text.resize(text.size() - 2);
   const size_t equals = text.rfind('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
-    fail("train", "--tie '{}' is not COPY=SOURCE; write for example 'lm_head.weight=embed.weight^T'", whole);
+    fail("train", "`tie` '{}' is not COPY=SOURCE; write for example 'lm_head.weight=embed.weight^T'", whole);
   const Value& copy = *initializer(graph, record, text.substr(0, equals));
   const Value& source = *initializer(graph, record, text.substr(equals + 1));
   const Tie::How how = is_transposed ? Tie::How::transposed : Tie::How::same;
-  if (&copy == &source) fail("train", "--tie '{}': both are '{}'", whole, copy.name);
+  if (&copy == &source) fail("train", "`tie` '{}': both are '{}'", whole, copy.name);
   if (!fits(copy.data, source.data, how))
-    fail("train", "--tie '{}': '{}' is {} {} and '{}' is {} {}{}", whole, copy.name, name_of(copy.dtype()),
+    fail("train", "`tie` '{}': '{}' is {} {} and '{}' is {} {}{}", whole, copy.name, name_of(copy.dtype()),
          to_string(copy.shape()), source.name, name_of(source.dtype()), to_string(source.shape()),
          is_transposed ? "; a transposed copy has the extents of its source in the other order"
                        : "; a copy has the extents of its source ('^T' after it: in the other order)");
   if (!holds(copy.data, source.data, how))
-    notes.push_back(fmt::format("'{}' begins with the values of '{}', since --tie makes them one; its own differ",
+    notes.push_back(fmt::format("'{}' begins with the values of '{}', since `tie` makes them one; its own differ",
                                 copy.name, source.name));
   return {copy.name, source.name, how, copy.data.dims};
 }
@@ -119,7 +119,7 @@ void add_recorded(Tie tie, std::vector<Tie>& ties, std::vector<std::string>& not
     if (asked.copy != tie.source) continue;
     const auto how = composed(asked.how, tie.how);
     if (!how) {
-      notes.push_back(fmt::format("'{}' trains on its own: it is '{}' in another shape, and --tie makes {}", tie.copy,
+      notes.push_back(fmt::format("'{}' trains on its own: it is '{}' in another shape, and `tie` makes {}", tie.copy,
                                   tie.source, asked.text()));
       return;
     }
@@ -180,7 +180,7 @@ std::vector<Tie> ties_of(const Graph& graph, const ExportRecord& record, const s
     const Tie tie = parsed(graph, record, text, notes);
     for (const Tie& other : ties)
       if (other.copy == tie.copy || other.copy == tie.source || other.source == tie.copy)
-        fail("train", "--tie: {} and {} form a chain; tie all copies to one source", other.text(), tie.text());
+        fail("train", "`tie`: {} and {} form a chain; tie all copies to one source", other.text(), tie.text());
     ties.push_back(tie);
   }
   if (!recorded) return ties;

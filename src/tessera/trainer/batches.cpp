@@ -79,7 +79,7 @@ std::vector<LossTerm> compared_terms(const Training& training) {
 data::BatchOptions options_of_tokens(const std::string& source, const Model& model, const Training& training,
                                      const BatchOptions& options) {
   if (options.sequence < 1)
-    refuse("files of tokens are cut into samples; give their length with " + called(options.name, "sequence"));
+    refuse("files of tokens are cut into samples; give their length with " + called("sequence"));
   constexpr int64_t kUsualBatch = 8;
   data::BatchOptions wanted;
   wanted.batch = options.batch ? options.batch : kUsualBatch;
@@ -99,8 +99,7 @@ data::BatchOptions options_of_tokens(const std::string& source, const Model& mod
         vocabulary_of(model, classes->tensor.empty() ? training.output : classes->tensor, classes->axis.value_or(-1));
   if (!options.document_separator.empty()) wanted.samples.separator = data::parse_separator(options.document_separator);
   if (training.loss.find("ignore_index") != std::string::npos)
-    refuse("files of tokens mark what is not to be predicted by -100; leave ignore_index out of " +
-           called(options.name, "loss"));
+    refuse("files of tokens mark what is not to be predicted by -100; leave ignore_index out of " + called("loss"));
   bool found = false;
   for (const TensorInfo& input : model.inputs()) {
     if (input.name == "position_ids") {
@@ -117,8 +116,8 @@ data::BatchOptions options_of_tokens(const std::string& source, const Model& mod
 }  // namespace
 
 struct Batches::Impl {
-  Impl(std::string source, const Model& model, std::unique_ptr<data::Batches> batches, SettingName name)
-      : source(std::move(source)), ports(model.inputs()), batches(std::move(batches)), name(name) {}
+  Impl(std::string source, const Model& model, std::unique_ptr<data::Batches> batches)
+      : source(std::move(source)), ports(model.inputs()), batches(std::move(batches)) {}
 
   void compare_with_model(const Training& training, bool are_files_of_tokens);
   Batch made(data::Batch batch) const;
@@ -126,7 +125,6 @@ struct Batches::Impl {
   std::string source;
   std::vector<TensorInfo> ports;  // of the model
   std::unique_ptr<data::Batches> batches;
-  SettingName name = nullptr;
   std::map<std::string, std::string> identity;
   int64_t labels_per_batch = 0;
   std::map<std::string, Dims> label_dims;
@@ -152,7 +150,7 @@ void Batches::Impl::compare_with_model(const Training& training, bool are_files_
     if (!are_files_of_tokens && !is_input) label_dims.emplace(array, extents.second);
     if (!is_input && array != labels && !is_compared)
       refuse("the array '" + array + "' of " + source + " is neither an input of the model nor the labels; " +
-             "if it holds the labels, give " + called(name, "labels") + " " + array);
+             "if it holds the labels, give " + called("labels") + " " + array);
   }
   const auto found = first.find(labels);
   if (found != first.end()) {
@@ -179,13 +177,13 @@ Batches Batches::open(const std::string& data, const Model& model, const Trainin
   const std::vector<data::SourceSpec> sources = data::parse_sources(data);
   const bool are_arrays = sources.front().storage == data::Storage::npz;
   if (are_arrays && (options.batch || options.sequence))
-    refuse(called(options.name, "batch") + " and " + called(options.name, "sequence") +
-           " are for files of tokens; the arrays of " + data + " have their own");
+    refuse(called("batch") + " and " + called("sequence") + " are for files of tokens; the arrays of " + data +
+           " have their own");
   data::BatchOptions wanted = are_arrays ? data::BatchOptions() : options_of_tokens(data, model, training, options);
   wanted.samples.sources = sources;
   wanted.labels = training.labels;
   wanted.memory_limit = options.memory_limit;
-  auto impl = std::make_unique<Impl>(data, model, std::make_unique<data::Batches>(wanted), options.name);
+  auto impl = std::make_unique<Impl>(data, model, std::make_unique<data::Batches>(wanted));
   impl->draws_samples = !are_arrays;
   impl->identity = identity_of(wanted.samples, options, !are_arrays);
   impl->compare_with_model(training, !are_arrays);
@@ -214,7 +212,7 @@ Batches Batches::read(const std::map<std::string, std::filesystem::path>& arrays
                 std::to_string(std::filesystem::file_size(path)) + " bytes)";
   }
   if (all.empty()) refuse("there is no data; name a .npy file for each input of the model, and for the labels");
-  auto impl = std::make_unique<Impl>(what, model, std::make_unique<data::Batches>(std::move(all), what), nullptr);
+  auto impl = std::make_unique<Impl>(what, model, std::make_unique<data::Batches>(std::move(all), what));
   impl->identity = {{"data", identity}};
   impl->compare_with_model(training, false);
   return Batches(std::move(impl));
@@ -223,7 +221,7 @@ Batches Batches::read(const std::map<std::string, std::filesystem::path>& arrays
 Batches Batches::of(const Tensors& arrays, const Model& model, const Training& training) {
   const std::string what = "the arrays";
   if (arrays.empty()) refuse("there is no data; give an array for each input of the model, and for the labels");
-  auto impl = std::make_unique<Impl>(what, model, std::make_unique<data::Batches>(arrays, what), nullptr);
+  auto impl = std::make_unique<Impl>(what, model, std::make_unique<data::Batches>(arrays, what));
   impl->identity = {{"data", "arrays of " + std::to_string(*impl->batches->count()) + " steps"}};
   impl->compare_with_model(training, false);
   return Batches(std::move(impl));
@@ -232,8 +230,7 @@ Batches Batches::of(const Tensors& arrays, const Model& model, const Training& t
 Batches Batches::made_by(std::function<Tensors(int64_t position)> make, std::optional<int64_t> count,
                          const Model& model, const Training& training, const std::string& what) {
   if (!make) refuse("there is no data; give a function that makes the arrays of each step");
-  auto impl =
-      std::make_unique<Impl>(what, model, std::make_unique<data::Batches>(std::move(make), count, what), nullptr);
+  auto impl = std::make_unique<Impl>(what, model, std::make_unique<data::Batches>(std::move(make), count, what));
   impl->identity = {{"data", what}};
   impl->compare_with_model(training, false);
   return Batches(std::move(impl));
@@ -263,7 +260,7 @@ std::optional<int64_t> Batches::count() const {
 
 int64_t Batches::steps(int64_t asked) const {
   const std::optional<int64_t> there = count();
-  const std::string steps = called(unmoved(impl_).name, "steps");
+  const std::string steps = called("steps");
   if (!there && asked == 0)
     refuse((unmoved(impl_).draws_samples ? "files of tokens have no end" : unmoved(impl_).source + " has no end") +
            std::string("; give the number of steps with ") + steps);

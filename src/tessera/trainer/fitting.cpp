@@ -16,13 +16,13 @@ struct Change {
   int micro_batches = 0;           ///< 0: as they were
 };
 
-/// "--preset=fsdp --recompute=auto"
-std::string words_of_change(const Change& change, SettingName name) {
+/// "`presets=fsdp` `recompute=auto`"
+std::string words_of_change(const Change& change) {
   std::string words;
   const auto say = [&](const char* setting, const std::string& value) {
-    if (!value.empty()) words += (words.empty() ? "" : " ") + called(name, setting) + "=" + value;
+    if (!value.empty()) words += (words.empty() ? "" : " ") + called(setting, value);
   };
-  say("preset", change.presets);
+  say("presets", change.presets);
   say("recompute", change.recompute);
   say("micro-batches", change.micro_batches > 0 ? std::to_string(change.micro_batches) : "");
   return words;
@@ -94,12 +94,12 @@ std::string change_that_fits(const Fitting& fitting) {
     const std::optional<int64_t> peak = peak_with(fitting, change);
     if (!peak || (least && *peak >= *least)) continue;
     least = peak;
-    words = words_of_change(change, fitting.name);
+    words = words_of_change(change);
     if (static_cast<size_t>(*least) <= fitting.options.memory_limit) return "; it fits with " + words;
   }
   if (!least) return "";
   return "; " + words + " needs least of what was tried, " + bytes_text(static_cast<double>(*least)) +
-         ": take more ranks, a smaller batch or " + called(fitting.name, "dtype") + "=bf16";
+         ": take more ranks, a smaller batch or " + called("dtype", "bf16");
 }
 
 }  // namespace tessera::trainer

@@ -15,12 +15,11 @@ struct Fitting {
   Training training;
   Mesh mesh;
   Plan plan;
-  CompileOptions options;      ///< whose limit is that of a process
-  SettingName name = nullptr;  ///< for the advice
+  CompileOptions options;  ///< whose limit is that of a process
 };
 
 /// What a person may change so that a process needs less, the smallest change first: activations that are computed
-/// again, micro-batches, states that are stored split, and these together. Returns "; it fits with --recompute=auto"
+/// again, micro-batches, states that are stored split, and these together. Returns "; it fits with `recompute=auto`"
 /// for the first that fits; if none does, which of them needs least.
 std::string change_that_fits(const Fitting& fitting);
 

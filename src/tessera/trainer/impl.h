@@ -48,7 +48,6 @@ struct Trainer::Impl {
   TrainingPrograms programs;
   SessionOptions session_options;
   TrainingObserver* observer;
-  SettingName name;
   std::vector<LossTerm> terms;
   bool is_dynamic = false;  // the scale of the loss
   std::vector<int64_t> peaks;

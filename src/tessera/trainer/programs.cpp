@@ -25,7 +25,7 @@ struct Compilation {
 /// The step beside so many bytes of an evaluation, within the limit of a process.
 Program step_within(const Compilation& of, int64_t beside) {
   const TrainingSetup& setup = of.setup;
-  trainer::Fitting fitting{of.model, of.training, setup.mesh, setup.plan, setup.compile, setup.name};
+  trainer::Fitting fitting{of.model, of.training, setup.mesh, setup.plan, setup.compile};
   if (const size_t limit = setup.compile.memory_limit; limit > 0)
     fitting.options.memory_limit = std::max(limit, static_cast<size_t>(beside) + 1) - static_cast<size_t>(beside);
   try {

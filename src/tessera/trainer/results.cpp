@@ -21,7 +21,7 @@ Trainer::Impl::Trained Trainer::Impl::trained(bool averaged) {
   const TrainingStep& step = programs.step;
   const bool has_averages = programs.training.average > 0;
   if (averaged && !has_averages)
-    refuse("the run keeps no moving averages; give their decay, " + trainer::called(name, "average"));
+    refuse("the run keeps no moving averages; give their decay, " + trainer::called("average"));
   std::vector<std::string> wanted = step.statistics;
   for (const std::string& parameter : step.parameters) {
     if (!averaged) wanted.push_back(parameter);

@@ -34,7 +34,7 @@ std::optional<int64_t> Trainer::resume(int64_t most, bool other_data) {
   const std::string path = Checkpoints::at(folder, step).string();
   if (most > 0 && step > most)
     refuse(path + " has made more than the " + std::to_string(most) + " steps of this run; give a larger " +
-           called(run.name, "steps") + ", or another folder");
+           called("steps") + ", or another folder");
   run.compare_optimizer(path);
   const bool same_data = run.has_data_of(Checkpoints::facts(path), path, other_data);
   const CheckpointFacts facts = [&] {
@@ -70,12 +70,12 @@ void Trainer::Impl::compare_optimizer(const std::string& checkpoint) const {
   for (const auto& [setting, own] : settings_of_states()) {
     const auto found = texts.find(setting);
     if (found != texts.end() && found->second != own)
-      differences += called(name, setting) + " is " + own + " and was " + found->second + "; ";
+      differences += called(setting) + " is " + own + " and was " + found->second + "; ";
   }
   refuse(checkpoint + " was made with another optimizer: " + differences +
          (missing == step.optimizer.end() ? "" : "it has no '" + *missing + "', which this one keeps; ") +
          (other == saved.end() ? "" : "it has '" + *other + "', which this one does not keep; ") + "give the same " +
-         called(name, "optimizer") + " and " + called(name, "average") + ", or begin in another folder");
+         called("optimizer") + " and " + called("average") + ", or begin in another folder");
 }
 
 // What the states beside the parameters follow from, by the settings that say it.
@@ -93,12 +93,12 @@ bool Trainer::Impl::has_data_of(const CheckpointFacts& facts, const std::string&
     if (was == own) continue;
     const auto shown = [](const std::string& text) { return text.empty() ? "none" : text; };
     differences +=
-        (differences.empty() ? "" : "; ") + (called(name, setting) + " is " + shown(own)) + " and was " + shown(was);
+        (differences.empty() ? "" : "; ") + (called(setting) + " is " + shown(own)) + " and was " + shown(was);
   }
   if (differences.empty()) return true;
   if (!other_data)
-    refuse(checkpoint + " was made with other data: " + differences + "; give the same, or " +
-           called(name, "other-data") + ", which begins these data at their first sample");
+    refuse(checkpoint + " was made with other data: " + differences + "; give the same, or " + called("other-data") +
+           ", which begins these data at their first sample");
   warn("other data than before: " + differences);
   return false;
 }

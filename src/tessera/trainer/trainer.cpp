@@ -44,7 +44,6 @@ TrainingSetup setup_of(const Mesh& mesh, const Plan& plan, const TrainerOptions&
   setup.compile.memory_limit =
       session.memory_limit > 0 ? session.memory_limit : machine_memory() / static_cast<size_t>(here);
   setup.observer = options.observer;
-  setup.name = options.name;
   return setup;
 }
 
@@ -55,7 +54,6 @@ Trainer::Impl::Impl(const Model& model, TrainingPrograms programs, Batches data,
       programs(std::move(programs)),
       session_options(options.session),
       observer(options.observer),
-      name(options.name),
       terms(loss_terms(this->programs.training.loss)),
       data(std::move(data)),
       evaluated(std::move(options.evaluated)),
@@ -198,7 +196,7 @@ void Trainer::Impl::fail_diverged(const Tensors& inputs) {
   }
   largest(0);                 // nobody ends the others before rank 0 knows
   if (!speaks()) largest(0);  // waits until rank 0 has said so, and ends with it
-  message += "; lower the learning rate, clip gradients (" + called(name, "clip") + " 1), or fix the data";
+  message += "; lower the learning rate, clip gradients (" + called("clip") + " 1), or fix the data";
   if (checkpoints) message += "; the last checkpoint stays as it is";
   throw Error(ErrorKind::running, "train", message);
 }

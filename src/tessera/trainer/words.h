@@ -4,7 +4,6 @@
 #include <string>
 #include <string_view>
 
-#include "tessera/batches.h"
 #include "tessera/error.h"
 
 /// What messages of a training run have in common.
@@ -14,12 +13,16 @@ namespace tessera::trainer {
   throw Error(ErrorKind::user, "train", message);
 }
 
-/// "--held-out" or 'held_out', as the caller calls it.
-inline std::string called(SettingName name, std::string_view setting) {
-  if (name) return name(setting);
+/// "`held_out`": how messages name a setting.
+inline std::string called(std::string_view setting) {
   std::string field(setting);
   std::replace(field.begin(), field.end(), '-', '_');
-  return "'" + field + "'";
+  return "`" + field + "`";
+}
+/// "`held_out=0.1`"
+inline std::string called(std::string_view setting, const std::string& value) {
+  const std::string name = called(setting);
+  return name.substr(0, name.size() - 1) + "=" + value + "`";
 }
 
 }  // namespace tessera::trainer

@@ -29,7 +29,7 @@ std::vector<std::string> warnings(std::string_view text, std::string_view mesh, 
 TEST(IdleRanks, are_named_where_an_axis_has_more_ranks_than_parts) {
   EXPECT_THAT(warnings(kTwoProducts, "dp=4", {{"x", "[dp, ?]"}}),
               ElementsAre(AllOf(HasSubstr("2 of the 4 ranks, at dp=2 to dp=3, idle: MatMul"), HasSubstr("b = 2"),
-                                HasSubstr("give dp fewer ranks, or larger --shapes"))));
+                                HasSubstr("give dp fewer ranks, or larger `shapes`"))));
   EXPECT_THAT(warnings(kTwoProducts, "tp=9", {{"down", "[tp, ?]"}}),
               ElementsAre(AllOf(HasSubstr("1 of the 9 ranks, at tp=8, idle"), HasSubstr("split along 8 only"))));
 }

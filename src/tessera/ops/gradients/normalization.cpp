@@ -119,7 +119,7 @@ void group_normalization_gradient(GradientBuilder& b) {
   for (size_t d = 1; d < shape.size(); ++d) rest = rest * shape[d];
   const Expr groups = instance ? shape[1] : Expr(b.node.get_int("num_groups", 1));
   const auto each = Expr::exact_divide(rest, groups);
-  if (!each) b.refuse("its channels do not divide into groups of a known size; fix the sizes with --shapes");
+  if (!each) b.refuse("its channels do not divide into groups of a known size; fix the sizes with `shapes`");
   const Shape grouped = {shape[0], groups, *each};
   const std::vector<int64_t> within = {2};
   const DType type = stash(b);

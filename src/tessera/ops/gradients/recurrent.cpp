@@ -20,7 +20,7 @@ class Unrolled {
       operands_.push_back(given && i != RecurrentCell::kLengths ? b.cast(given, type_) : given);
     }
     const auto times = b.x()->shape()[batch_first_ ? 1 : 0].constant();
-    if (!times) b.refuse("the length of its sequences is symbolic; fix it with --shapes");
+    if (!times) b.refuse("the length of its sequences is symbolic; fix it with `shapes`");
     times_ = *times;
     batch_ = b.x()->shape()[batch_first_ ? 0 : 1];
     width_ = b.x(RecurrentCell::kRecurrence)->shape()[2];

@@ -101,7 +101,7 @@ void slice_gradient(GradientBuilder& b) {
     }
     const auto extent = from[d].constant(), first = starts[i].constant(), taken = count.constant();
     if (!extent || !first || !taken)
-      b.refuse("it takes elements of a symbolic extent at a step other than 1; fix the extent with --shapes");
+      b.refuse("it takes elements of a symbolic extent at a step other than 1; fix the extent with `shapes`");
     int64_t at = *first < 0 ? *first + *extent : *first;
     at = steps[i] > 0 ? std::clamp<int64_t>(at, 0, *extent) : std::clamp<int64_t>(at, -1, *extent - 1);
     std::vector<int64_t> indices;
@@ -143,7 +143,7 @@ void pad_gradient(GradientBuilder& b) {
   for (size_t d = 0; d < from.size(); ++d) {
     const auto extent = from[d].constant(), begin = pads[d].first.constant(), end = pads[d].second.constant();
     if (begin == 0 && end == 0) continue;
-    if (!extent || !begin || !end) b.refuse("it repeats elements of a symbolic extent; fix the extent with --shapes");
+    if (!extent || !begin || !end) b.refuse("it repeats elements of a symbolic extent; fix the extent with `shapes`");
     // Negative pads take elements away first; what is left is repeated.
     const int64_t cropped = std::max<int64_t>(-*begin, 0);
     const int64_t body = std::max<int64_t>(*extent - cropped - std::max<int64_t>(-*end, 0), 1);
@@ -203,7 +203,7 @@ void resize_gradient(GradientBuilder& b) {
   for (size_t d = 0; d < from.size(); ++d) {
     if (from[d] == to[d] && scales[d] == 1) continue;
     const auto count = from[d].constant();
-    if (!count || !to[d].is_constant()) b.refuse("it resizes a symbolic extent; fix the extent with --shapes");
+    if (!count || !to[d].is_constant()) b.refuse("it resizes a symbolic extent; fix the extent with `shapes`");
     Tensor unit = Tensor::zeros(gradient->dtype(), {*count, *count});
     const size_t width = static_cast<size_t>(bits_of(gradient->dtype()) / 8);
     Tensor one = b.number(gradient, 1)->data;

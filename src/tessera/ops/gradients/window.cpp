@@ -18,7 +18,7 @@ struct Lay {
 
 int64_t known_extent(const GradientBuilder& b, const Expr& extent) {
   const auto known = extent.constant();
-  if (!known) b.refuse("the extent " + extent.str() + " of an image is symbolic; fix it with --shapes");
+  if (!known) b.refuse("the extent " + extent.str() + " of an image is symbolic; fix it with `shapes`");
   return *known;
 }
 

@@ -191,7 +191,7 @@ void refuse_unknown_size(const Node& node, std::string_view what, const Expr& ex
   throw ops::NotInOneProgram(
       "shape", node,
       fmt::format("{} is {}, and must be a number before the model is compiled, since it decides how many tensors a "
-                  "sequence has; give it a size (tessera shard --fix {}=SIZE)",
+                  "sequence has; give it a size (`with_sizes` {}=SIZE)",
                   what, extent.str(), fmt::join(symbols, "=SIZE,")),
       {.symbols = symbols});
 }

@@ -98,7 +98,7 @@ std::vector<std::string> idle_ranks(const Layout& layout, const Decisions& decis
           fmt::format(": {} is split along {} only", group.front().node->label(), size_text(group.front().size, hints));
       symbolic |= !group.front().size.is_constant();
     }
-    text += fmt::format("; give {} fewer ranks{}", name, symbolic ? ", or larger --shapes" : "");
+    text += fmt::format("; give {} fewer ranks{}", name, symbolic ? ", or larger `shapes`" : "");
     warnings.push_back(std::move(text));
   }
   return warnings;

@@ -91,10 +91,10 @@ std::vector<PresetRequest> implied_presets(const Mesh& mesh, const std::vector<s
       requests.push_back({implied, AxisRef::whole(axis)});
     } else if (axis.size > 1 && std::find(used.begin(), used.end(), axis.name) == used.end()) {
       std::string choices;
-      for (const Preset& preset : presets()) choices += fmt::format(" --preset {}:{}", preset.name, axis.name);
+      for (const Preset& preset : presets()) choices += fmt::format(" `presets` {}:{}", preset.name, axis.name);
       fail("preset",
            "the axis '{}' implies no preset, so nothing would be split over it; give it one ({} ), annotate tensors "
-           "with --annotate 'NAME=[-,{}]', or place nodes with --place 'NAME={}:0'",
+           "with `annotations` 'NAME=[-,{}]', or place nodes with `places` 'NAME={}:0'",
            axis.name, choices, axis.name, axis.name);
     }
   }

@@ -83,7 +83,7 @@ void remark_on_whole_weights(const PresetContext& context, const Decisions& deci
     axes.push_back(context.axis.axis);
     context.notes.push_back(
         fmt::format("{}: {:.3g} % of the parameters' bytes are stored without the axis {}, as ordered, so that all of "
-                    "its ranks hold the same parts between runs; --store '*=[{{{}}},...]' would split these, too",
+                    "its ranks hold the same parts between runs; `storage` '*=[{{{}}},...]' would split these, too",
                     context.by, share, context.axis.axis, fmt::join(axes, ",")));
   }
   if (!largest) return;
