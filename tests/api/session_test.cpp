@@ -256,13 +256,15 @@ TEST(Session, writes_outputs_into_memory_of_the_caller) {
       const Tensors expected = session.run({{"x", row(1)}});
       const Tensor& y = expected.at("y");
       std::vector<std::byte> memory(y.bytes);
-      Tensors outputs = {{"y", Tensor::borrow(y.dtype, y.dims, memory.data(), memory.size())}};
+      Tensors outputs = {{"y", Tensor::borrow_mutable(y.dtype, y.dims, memory.data(), memory.size())}};
       session.run_into({{"x", row(1)}}, outputs);
       EXPECT_EQ(outputs.at("y").data, memory.data());
       EXPECT_TRUE(std::equal(memory.begin(), memory.end(), y.data)) << mesh << " " << device;
       Tensors wrong = {{"y", Tensor::zeros(y.dtype, {1})}}, unknown = {{"z", Tensor::zeros(y.dtype, {1})}};
       EXPECT_THAT(message_of([&] { session.run_into({{"x", row(1)}}, wrong); }), HasSubstr("the output 'y'"));
       EXPECT_THAT(message_of([&] { session.run_into({{"x", row(1)}}, unknown); }), HasSubstr("no output 'z'"));
+      Tensors lent = {{"y", Tensor::borrow(y.dtype, y.dims, memory.data(), memory.size())}};
+      EXPECT_THAT(message_of([&] { session.run_into({{"x", row(1)}}, lent); }), HasSubstr("read only"));
     }
 }
 

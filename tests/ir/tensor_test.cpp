@@ -82,6 +82,22 @@ TEST(tensor, has_the_bytes_of_its_dimensions) {
   EXPECT_THAT(message_of([&] { cut.require_whole("x"); }), testing::HasSubstr("'x' is float32 [30]"));
 }
 
+TEST(tensor, is_written_only_where_it_may_be) {
+  std::vector<float> values = {1, 2, 3};
+  Tensor own = Tensor::of({3}, values), lent = Tensor::borrow(DType::float32, {3}, values.data(), 12);
+  Tensor open = Tensor::borrow_mutable(DType::float32, {3}, values.data(), 12);
+  EXPECT_EQ(own.mutable_data(), own.data);
+  EXPECT_EQ(open.mutable_data(), reinterpret_cast<std::byte*>(values.data()));
+  EXPECT_FALSE(lent.is_writable());
+  EXPECT_THAT(message_of([&] { lent.mutable_data(); }), testing::HasSubstr("float32 [3] is read only"));
+  Tensor second = own;  // a slice
+  second.data += 4;
+  second.bytes = 4;
+  second.dims = {1};
+  EXPECT_THAT(message_of([&] { second.mutable_data(); }), testing::HasSubstr("float32 [1] is read only"));
+  EXPECT_EQ(Tensor::borrow(DType::float32, {0}, nullptr, 0).mutable_data(), nullptr);
+}
+
 TEST(tensor, borrows_without_a_copy_and_keeps_the_owner) {
   auto owner = std::make_shared<std::vector<int64_t>>(std::vector<int64_t>{5, 6});
   const std::weak_ptr<const void> alive = owner;

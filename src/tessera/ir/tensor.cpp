@@ -35,8 +35,9 @@ Tensor allocated(DType dtype, Dims dims, Pages allocate(size_t, const char*)) {
   tensor.dtype = dtype;
   tensor.bytes = bytes_of(dtype, count_of(dims));
   tensor.dims = std::move(dims);
-  tensor.owner = std::shared_ptr<std::byte[]>(allocate(tensor.bytes, "a tensor"));
-  tensor.data = static_cast<const std::byte*>(tensor.owner.get());
+  std::shared_ptr<std::byte[]> memory = allocate(tensor.bytes, "a tensor");
+  tensor.data = tensor.writable = memory.get();
+  tensor.owner = std::move(memory);
   return tensor;
 }
 
@@ -83,6 +84,17 @@ Tensor Tensor::borrow(DType dtype, Dims dims, const void* data, size_t bytes, st
     fail("tensor", "a tensor of {} begins at an address that is not a multiple of its element size; copy the elements",
          name_of(tensor.dtype));
   return tensor;
+}
+
+Tensor Tensor::borrow_mutable(DType dtype, Dims dims, void* data, size_t bytes, std::shared_ptr<const void> owner) {
+  Tensor tensor = borrow(dtype, std::move(dims), data, bytes, std::move(owner));
+  tensor.writable = static_cast<std::byte*>(data);
+  return tensor;
+}
+
+void Tensor::refuse_to_write() const {
+  fail("tensor", "a tensor of {} [{}] is read only; copy it, or borrow memory that may be written by borrow_mutable()",
+       name_of(dtype), fmt::join(dims, ", "));
 }
 
 void Tensor::require_whole(std::string_view name) const {

@@ -48,6 +48,7 @@ struct Tensor {
   std::shared_ptr<const void> owner;
   const std::byte* data = nullptr;
   size_t bytes = 0;
+  std::byte* writable = nullptr;  ///< the same as `data` where the elements may be written; else they are read only
 
   /// A zero-filled tensor on the heap.
   static Tensor zeros(DType dtype, Dims dims);
@@ -70,6 +71,9 @@ struct Tensor {
   /// Throws a user error if the type and dimensions need another number of bytes.
   static Tensor borrow(DType dtype, Dims dims, const void* data, size_t bytes,
                        std::shared_ptr<const void> owner = nullptr);
+  /// The same of memory that may be written: Session::run_into() writes results there.
+  static Tensor borrow_mutable(DType dtype, Dims dims, void* data, size_t bytes,
+                               std::shared_ptr<const void> owner = nullptr);
 
   int64_t count() const { return count_of(dims); }
   /// The elements. Throws a user error unless they are values of T, as dtype_of() says (uint8_t for bool, too).
@@ -84,8 +88,13 @@ struct Tensor {
   std::span<const T> as() const {
     return {reinterpret_cast<const T*>(data), bytes / sizeof(T)};
   }
-  /// For filling a tensor that zeros() or uninitialized() just made and that nobody else holds.
-  std::byte* mutable_data() { return const_cast<std::byte*>(data); }
+  /// For filling a tensor that nobody else holds. Throws a user error for one that is read only: neither made by
+  /// zeros(), uninitialized(), copy_of(), of() or a run, nor borrowed by borrow_mutable().
+  std::byte* mutable_data() {
+    if (!is_writable()) refuse_to_write();
+    return writable;
+  }
+  bool is_writable() const { return bytes == 0 || (data != nullptr && writable == data); }
 
   /// Throws a user error that names the tensor unless it has the bytes that its type and dimensions need.
   void require_whole(std::string_view name) const;
@@ -95,6 +104,7 @@ struct Tensor {
 
  private:
   void require_elements(DType wanted) const;
+  [[noreturn]] void refuse_to_write() const;
 };
 
 /// Whether the data of a file are the weights of a quantized operator, a parameter as floats are: integers of 8 or 4

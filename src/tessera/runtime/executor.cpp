@@ -65,6 +65,11 @@ void require_fits(const std::string& output, const Tensor& memory, DType dtype, 
          "the output '{}' is {} [{}], but the memory given for it is for {} [{}]; give a tensor of that type", output,
          name_of(dtype), fmt::join(dims, ", "), name_of(memory.dtype), fmt::join(memory.dims, ", "));
   memory.require_whole(output);
+  if (!memory.is_writable())
+    fail("outputs",
+         "the memory given for the output '{}' is read only; borrow memory that may be written by "
+         "Tensor::borrow_mutable()",
+         output);
 }
 
 uint64_t hash_of(const Executor::Tensors& inputs) {

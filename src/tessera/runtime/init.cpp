@@ -105,7 +105,7 @@ InitResults run_init(const RankPrograms& programs, RankState& rank, const std::s
         port.value->dtype(), dims_on(port.value, state), fmt::format("'{}', which is computed once", port.value->name));
     results.peak.bytes += result.bytes;
     results.peak.own += result.bytes;
-    made.push_back(result.mutable_data());
+    made.push_back(result.writable);  // null where nothing runs
   }
   const auto arena = rank.memory().hold_on_host(plan.arena_bytes(), "what is computed once, on the way");
   // An init that only computes will end by itself and release memory; one that communicates may wait for other ranks.

@@ -102,10 +102,11 @@ Tensor LimitedMemory::resident(const Tensor& tensor, std::string_view name) {
   if (device()->uses_host_memory()) return tensor;
   auto held = hold(tensor.bytes, fmt::format("the device's copy of '{}'", name));
   Tensor copy = tensor;
-  copy.owner = allocate(tensor.bytes, "a tensor");
-  copy.data = static_cast<const std::byte*>(copy.owner.get());
-  queues_.of(bind::QueueKind::compute)
-      .copy(const_cast<std::byte*>(copy.data), tensor.data, tensor.bytes, device::Direction::to_device);
+  const device::Memory memory = allocate(tensor.bytes, "a tensor");
+  copy.owner = memory;
+  copy.data = memory.get();
+  copy.writable = nullptr;
+  queues_.of(bind::QueueKind::compute).copy(memory.get(), tensor.data, tensor.bytes, device::Direction::to_device);
   queues_.finish();
   return device::MemoryLimit::released_with(std::move(copy), std::move(held));
 }

@@ -123,7 +123,7 @@ Tensor TensorPool::take(DType dtype, Dims dims, std::string_view what, size_t be
     if (auto alive = shelf.lock()) alive->put_back(std::move(piece));
   };
   tensor.owner = std::shared_ptr<std::byte[]>(first, std::move(give_back));
-  tensor.data = static_cast<const std::byte*>(tensor.owner.get());
+  tensor.data = tensor.writable = first;
   return tensor;
 }
 
