@@ -38,15 +38,20 @@ struct Inspection {
   /// Those of one step on one device, after rewriting; a loop's body counts as often as its trip count says, if that is
   /// known.
   int64_t flops = 0;
-  DType compute = DType::float32;                  ///< the float type of most of these FLOPs
-  int64_t moved_bytes = 0;                         ///< operands and results of all operators, once each
-  std::vector<OperatorCount> read;                 ///< as in the file, most frequent first
-  std::vector<OperatorCount> rewritten;            ///< as the partitioner sees them; empty if rewriting failed
-  std::string rewrite_error;                       ///< why it failed; "" if it did not
-  std::vector<std::string> value_inputs;           ///< Model::value_inputs
-  std::vector<std::string> size_symbols;           ///< Model::size_symbols
-  bool runs_in_parts = false;                      ///< Model::runs_in_parts
-  std::string why_in_parts;                        ///< Model::why_in_parts
+  DType compute = DType::float32;        ///< the float type of most of these FLOPs
+  int64_t moved_bytes = 0;               ///< operands and results of all operators, once each
+  std::vector<OperatorCount> read;       ///< as in the file, most frequent first
+  std::vector<OperatorCount> rewritten;  ///< as the partitioner sees them; empty if rewriting failed
+  std::string rewrite_error;             ///< why it failed; "" if it did not
+  /// Inputs whose elements decide shapes, or must be known for another reason before the model is compiled: axes, the
+  /// shape of a Reshape.
+  std::vector<std::string> value_inputs;
+  /// Symbols whose sizes must be known before the model is compiled, because they decide how many tensors a sequence
+  /// has: a loop fills one in as many iterations.
+  std::vector<std::string> size_symbols;
+  bool runs_in_parts = false;  ///< shapes depend on what the model computes
+  /// The reason, if it is a branch, a loop or an operator that was found only when the model was rewritten; else empty.
+  std::string why_in_parts;
   std::vector<std::string> uncovered;              ///< operators that stop the model from running here
   std::vector<std::string> device_configurations;  ///< "NAME: 4 devices", as the file declares them
   int64_t annotated_nodes = 0;                     ///< nodes for which the file has a device configuration

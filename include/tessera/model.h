@@ -82,27 +82,20 @@ class Model {
   /// that pairs nothing, and for a pair of unequal types.
   Model with_states(const std::vector<std::string>& patterns) const;
 
-  /// Inputs whose elements decide shapes, or must be known for another reason before the model is compiled: axes, the
-  /// shape of a Reshape. compile() takes the model with_values() of these; a Session of the model compiles it as runs
-  /// need it.
-  std::vector<std::string> value_inputs() const;
   /// This model with these inputs as constants; they are inputs no longer. Throws a user error for a name that no input
   /// has, and for another dtype than the input's.
   Model with_values(const Tensors& values) const;
-  /// Symbols whose sizes must be known before the model is compiled, because they decide how many tensors a sequence
-  /// has: a loop fills one in as many iterations. compile() takes the model with_sizes() of these, which may ask for
-  /// others in turn; a Session of the model compiles it as runs need it.
-  std::vector<std::string> size_symbols() const;
-  /// This model with_sizes() of its size_symbols(), repeated until it has none. `sizes` may leave symbols out, as for
-  /// complete().
-  Model with_needed_sizes(const SymbolSizes& sizes) const;
-  /// Whether shapes depend on what the model computes, so that no program can hold it, and only a Session of the model
-  /// runs it.
-  bool runs_in_parts() const;
-  /// The same for inputs of these shapes: two symbols that a branch or loop assumes to be equal may differ there.
-  bool runs_in_parts(const Tensors& inputs) const;
-  /// The reason, if it is a branch, a loop or an operator that was found only when the model was rewritten; else empty.
-  std::string why_in_parts() const;
+  /// What compile() takes of a model whose shapes depend on more than its symbols (Inspection says on what): of the
+  /// inputs whose elements decide shapes, these become constants, as by with_values(); and symbols that decide how many
+  /// tensors a sequence has become numbers, as by with_sizes(). `sizes` may leave symbols out, as for complete(); a
+  /// `note`, if given, receives a line that names those that became numbers. The model itself if nothing of it must be
+  /// known. Throws a user error for such an input that `inputs` lacks, and if runs_in_parts(). A Session of the model
+  /// does all this by itself, for each run.
+  Model for_program(const SymbolSizes& sizes = {}, const Tensors& inputs = {}, std::string* note = nullptr) const;
+  /// Whether no program can hold it, so that only a Session of the model runs it: shapes depend on what it computes, or
+  /// two symbols that a branch or loop assumes to be equal differ for such inputs. Without inputs, its symbols have
+  /// `sizes`, completed as by complete().
+  bool runs_in_parts(const SymbolSizes& sizes = {}, const Tensors& inputs = {}) const;
 
   const Impl& impl() const;
   const std::shared_ptr<const Impl>& shared_impl() const;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -78,12 +79,12 @@ class Checkpoints;
 class Session {
  public:
   explicit Session(const Program& program, const SessionOptions& options = {});
-  /// Runs any model over a mesh: also one whose shapes depend on the elements of its inputs (Model::value_inputs), that
-  /// must be compiled for certain sizes (Model::size_symbols), or whose shapes depend on what it computes (the count of
-  /// NonZero's results, a computed k of TopK, what an iteration of a Loop appends). Such a model is compiled as runs
-  /// need it: for the values that decide its shapes, on the first run with these, and again once eight other sets of
-  /// values came after. Where shapes depend on computed data it runs in parts, one after the other; what a part hands
-  /// to the next is whole, in memory of the host.
+  /// Runs any model over a mesh: also one whose shapes depend on the elements of its inputs (Inspection::value_inputs),
+  /// that must be compiled for certain sizes (Inspection::size_symbols), or whose shapes depend on what it computes
+  /// (the count of NonZero's results, a computed k of TopK, what an iteration of a Loop appends). Such a model is
+  /// compiled as runs need it: for the values that decide its shapes, on the first run with these, and again once eight
+  /// other sets of values came after. Where shapes depend on computed data it runs in parts, one after the other; what
+  /// a part hands to the next is whole, in memory of the host.
   ///
   /// Compiles what can be compiled before a run. Throws as compile() does; and a user error for a model that runs in
   /// parts where it has states that step, or `session` has a connection. What a model that is compiled as runs need it
@@ -114,6 +115,10 @@ class Session {
   /// session may end before. Inputs that borrow memory of the caller need it until then.
   std::future<Tensors> run_async(Tensors inputs, const RunLimits& limits = {});
 
+  /// Compiles, loads and plans what a run with these inputs needs, without a run. Returns the program; nullopt if the
+  /// model runs in parts for such inputs (Model::runs_in_parts), which are compiled while it runs. Throws as run()
+  /// does.
+  std::optional<Program> prepare(const Tensors& inputs);
   /// Of a session of a model: the programs that the last run ran, in order: one for each iteration, where a loop's body
   /// is a part. Else empty.
   std::vector<Program> programs() const;

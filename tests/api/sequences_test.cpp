@@ -5,6 +5,7 @@
 
 #include "api/in_parts.h"
 #include "api/small_model.h"
+#include "tessera/api/impl.h"
 #include "tessera/check.h"
 
 namespace tessera::test {
@@ -129,15 +130,15 @@ TEST(Sequences, are_as_long_as_the_inputs_of_a_run_say) {
       piece = SequenceAt (pieces, last)
       total = ReduceSum <keepdims = 0> (piece)
     })"));
-  EXPECT_THAT(model.size_symbols(), testing::ElementsAre("batch"));
+  EXPECT_THAT(model.impl().size_symbols(), testing::ElementsAre("batch"));
   EXPECT_FALSE(model.runs_in_parts());
   EXPECT_THAT(message_of([&] { compile(model, Mesh()); }),
               testing::AllOf(testing::HasSubstr("Loop"), testing::HasSubstr("iterations is batch"),
                              testing::HasSubstr("`with_sizes` batch=")));
   const Model four = model.with_sizes({{"batch", 4}});
-  EXPECT_THAT(four.size_symbols(), testing::ElementsAre("width"));
-  EXPECT_THAT(four.with_sizes({{"width", 4}}).size_symbols(), testing::IsEmpty());
-  EXPECT_THAT(model.with_needed_sizes({{"width", 4}}).symbols(), testing::IsEmpty());
+  EXPECT_THAT(four.impl().size_symbols(), testing::ElementsAre("width"));
+  EXPECT_THAT(four.with_sizes({{"width", 4}}).impl().size_symbols(), testing::IsEmpty());
+  EXPECT_THAT(model.for_program({{"width", 4}}).symbols(), testing::IsEmpty());
   for (const char* mesh : {"tp=1", "tp=2", "dp=2,tp=2"}) {
     Plan plan;
     plan.annotations = {{"x=[-,tp]"}};
@@ -146,7 +147,7 @@ TEST(Sequences, are_as_long_as_the_inputs_of_a_run_say) {
     for (const auto& [rows, columns] : {std::pair{3, 4}, {5, 4}, {3, 4}, {1, 7}, {2, 1}, {4, 2}, {70, 3}, {2, 140}}) {
       SCOPED_TRACE(testing::Message() << rows << " by " << columns << " on " << mesh);
       const Tensor x = ramp({rows, columns});
-      EXPECT_FALSE(model.runs_in_parts({{"x", x}}));
+      EXPECT_FALSE(model.runs_in_parts({}, {{"x", x}}));
       const Tensors outputs = session.run({{"x", x}});
       ASSERT_EQ(outputs.at("y").dims, (Dims{rows, columns}));
       const std::vector<float> given = floats(x), y = floats(outputs.at("y"));
@@ -173,7 +174,7 @@ TEST(Sequences, are_as_long_as_an_expression_says) {
       pieces = SplitToSequence <axis = 0> (x, two)
       y = ConcatFromSequence <axis = 0> (pieces)
     })"));
-  EXPECT_THAT(model.size_symbols(), testing::ElementsAre("pairs"));
+  EXPECT_THAT(model.impl().size_symbols(), testing::ElementsAre("pairs"));
   Session session(model, Mesh::parse("tp=2"));
   for (const int rows : {6, 2, 8}) {
     const Tensor x = ramp({rows, 4});
@@ -200,7 +201,7 @@ TEST(Sequences, are_as_long_as_a_value_says) {
     })";
   const std::string head = R"(<ir_version: 10, opset_import: ["" : 21]> )";
   const Model given = Model::load(write_model(folder, head + "g (float[n] x, int64 trips) => (float[m] y) {" + loop));
-  EXPECT_THAT(given.value_inputs(), testing::ElementsAre("trips"));
+  EXPECT_THAT(given.impl().value_inputs(), testing::ElementsAre("trips"));
   const TemporaryFolder other;
   const Model computed = Model::load(write_model(
       other, head +

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "api/in_parts.h"
+#include "tessera/api/impl.h"
 #include "tessera/base/error.h"
 #include "tessera/compare.h"
 #include "tessera/profile.h"
@@ -28,7 +29,7 @@ constexpr const char* kAxes = R"(g (float[a, b] x, int64[n] axes) => (float[c, d
 TEST(SessionOfModel, compiles_for_the_values_of_inputs) {
   TemporaryFolder folder;
   const Model model = model_of(folder, kAxes);
-  EXPECT_THAT(model.value_inputs(), ElementsAre("axes"));
+  EXPECT_THAT(model.impl().value_inputs(), ElementsAre("axes"));
   EXPECT_FALSE(model.runs_in_parts());
   const Tensor x = floats({2, 3}, {1, 2, 3, 4, 5, 6});
   for (const char* mesh : {"tp=1", "tp=2", "tp=3"}) {
@@ -106,7 +107,7 @@ TEST(SessionOfModel, runs_in_parts_where_sizes_depend_on_data) {
   TemporaryFolder folder;
   const Model model = model_of(folder, kParts);
   EXPECT_TRUE(model.runs_in_parts());
-  EXPECT_THAT(model.value_inputs(), ElementsAre("least"));
+  EXPECT_THAT(model.impl().value_inputs(), ElementsAre("least"));
   const Tensor x = floats({3, 4}, {1, 0, 0, 2, -1, 5, 5, 5, 3, 0, 1, 0});
   const Tensor none = floats({1, 4}, {-1, 0, 0, 0});
   for (const char* mesh : {"tp=1", "tp=2", "tp=3", "dp=2,tp=2"}) {
@@ -157,8 +158,8 @@ TEST(SessionOfModel, runs_in_parts_where_two_symbols_are_no_one_size) {
   const Tensors alike = {{"k", yes}, {"n", ints({}, {3})}, {"x", x}, {"y", y}};
   Tensors unlike = alike;
   unlike["y"] = wide;
-  EXPECT_FALSE(model.runs_in_parts(alike));
-  EXPECT_TRUE(model.runs_in_parts(unlike));
+  EXPECT_FALSE(model.runs_in_parts({}, alike));
+  EXPECT_TRUE(model.runs_in_parts({}, unlike));
   for (const char* mesh : {"tp=1", "tp=2", "tp=3"}) {
     Plan plan;
     plan.shapes = {{"a", 2}};
@@ -364,6 +365,43 @@ TEST(SessionOfModel, has_no_states_bytes_or_times_before_what_a_run_needs_is_com
   EXPECT_GT(session.process_bytes(), 0);
   EXPECT_GE(session.threads_per_rank(), 1);
   EXPECT_THAT(session.states(), IsEmpty());
+}
+
+TEST(SessionOfModel, compiles_what_a_run_needs_before_it) {
+  TemporaryFolder folder;
+  const Model stepping = model_of(folder, R"(g (float[2, 3] x, int64[n] axes) => (float[a, b] y, float[2, 3] next)
+    <float[2, 3] w = {0, 0, 0, 0, 0, 0}> {
+      next = Add (w, x)
+      y = ReduceSum (next, axes)
+    })");
+  Plan plan;
+  plan.states = {"w=next"};
+  const Tensors inputs = {{"x", floats({2, 3}, {1, 1, 1, 1, 1, 1})}, {"axes", ints({1}, {0})}};
+  Session session(stepping, Mesh(), plan);
+  const std::optional<Program> program = session.prepare(inputs);
+  ASSERT_TRUE(program);
+  ASSERT_EQ(program->inputs().size(), 1u) << "the axes are constants of it";
+  session.set_states({{"w", floats({2, 3}, {9, 9, 9, 9, 9, 9})}});
+  EXPECT_THAT(elements_of(session.run(inputs).at("y")), ElementsAre(20, 20, 20));
+  Session of_program(compile(stepping.with_states({"w=next"}).for_program({}, inputs), Mesh()));
+  ASSERT_TRUE(of_program.prepare({{"x", inputs.at("x")}}));
+  EXPECT_GT(of_program.process_bytes(), 0);
+  EXPECT_FALSE(Session(model_of(folder, kParts)).prepare({{"x", floats({1}, {1})}})) << "it runs in parts";
+}
+
+TEST(SessionOfModel, is_compiled_by_hand_for_what_must_be_known) {
+  TemporaryFolder folder;
+  const Model model = model_of(folder, kAxes);
+  const Tensors inputs = {{"x", floats({2, 3}, {1, 2, 3, 4, 5, 6})}, {"axes", ints({1}, {0})}};
+  const Model made = model.for_program({}, inputs);
+  EXPECT_EQ(made.inputs().size(), 1u);
+  EXPECT_THAT(elements_of(Session(compile(made, Mesh())).run({{"x", inputs.at("x")}}).at("y")), ElementsAre(5, 7, 9));
+  EXPECT_THAT(message_of([&] { model.for_program(); }), HasSubstr("elements of its input 'axes'"));
+  EXPECT_THAT(message_of([&] {
+                model.for_program({}, {{"axes", ints({}, {0})}});
+              }),
+              HasSubstr("1 dimensions and not 0"));
+  EXPECT_THAT(message_of([&] { model_of(folder, kParts).for_program(); }), HasSubstr("runs in parts"));
 }
 
 TEST(SessionOfModel, writes_outputs_into_memory_of_the_caller) {

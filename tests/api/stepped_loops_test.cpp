@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "api/in_parts.h"
+#include "tessera/api/impl.h"
 #include "tessera/base/error.h"
 
 namespace tessera {
@@ -22,7 +23,7 @@ using testing::IsEmpty;
 void run_on_meshes(const Model& model, const std::vector<std::string>& annotations, const Tensors& inputs,
                    const std::function<void(const Tensors&)>& expect) {
   Tensors values;
-  for (const std::string& name : model.value_inputs()) values.insert(*inputs.find(name));
+  for (const std::string& name : model.impl().value_inputs()) values.insert(*inputs.find(name));
   EXPECT_TRUE(model.with_values(values).runs_in_parts());
   for (const char* mesh : {"tp=1", "tp=2", "tp=3", "dp=2,tp=2"}) {
     SCOPED_TRACE(mesh);
@@ -94,7 +95,7 @@ TEST(SteppedLoops, append_in_each_iteration) {
     EXPECT_THAT(outputs.at("y").dims, ElementsAre(4, 2));
     EXPECT_THAT(elements_of(outputs.at("y")), ElementsAre(1, 5, 2, 6, 2, 6, 3, 7));
   });
-  EXPECT_THAT(model.why_in_parts(), HasSubstr("extent"));
+  EXPECT_THAT(model.impl().why_in_parts(), HasSubstr("extent"));
 }
 
 TEST(SteppedLoops, give_rows_until_a_computed_condition_ends_them) {
@@ -176,7 +177,7 @@ TEST(SteppedLoops, are_programs_where_an_input_decides_what_the_body_needs) {
       body = best (float[a] row) => (float[b] most) { most, at = TopK (row, k) }
     >
   })");
-  EXPECT_THAT(model.value_inputs(), ElementsAre("k"));
+  EXPECT_THAT(model.impl().value_inputs(), ElementsAre("k"));
   EXPECT_FALSE(model.runs_in_parts());
   Session session(model, Mesh::parse("tp=2"));
   for (int64_t k : {1, 2}) {

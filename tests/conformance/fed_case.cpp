@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "tessera/api/impl.h"
 #include "tessera/base/error.h"
 #include "tessera/compare.h"
 #include "tessera/onnx/export.h"
@@ -105,7 +106,8 @@ Tensors on_two_ranks(const Model& model, const Tensors& inputs, const std::strin
   SessionOptions options;
   options.threads_per_rank = 1;
   options.timeout = std::chrono::seconds(60);
-  if (model.runs_in_parts() || !model.value_inputs().empty()) return as_runs_need(model, inputs, annotation, options);
+  if (model.runs_in_parts() || !model.impl().value_inputs().empty())
+    return as_runs_need(model, inputs, annotation, options);
   Program program = split(model, annotation);
   if (!written.empty()) {
     program.write(written);

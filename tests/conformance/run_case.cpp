@@ -81,7 +81,7 @@ std::vector<std::string> run_sharded(const std::filesystem::path& folder, const 
   Tensors expected = run(node_case, "x=1", "");
   std::vector<std::string> problems;
   std::map<std::string, Tensor> laid_out = node_case.inputs;
-  for (const std::string& name : model_of(node_case).value_inputs()) laid_out.erase(name);
+  for (const std::string& name : model_of(node_case).impl().value_inputs()) laid_out.erase(name);
   // Elements of less than a byte stay together.
   std::erase_if(laid_out, [](const auto& input) { return bits_of(input.second.dtype) % 8 != 0; });
   for (const std::string& mesh : meshes)

@@ -32,6 +32,10 @@ struct Program::Impl : compiler::CompiledProgram {
 
 namespace api {
 
+/// This model with_sizes() of what must be known before it is compiled, which are added to `fixed`. `sizes` may leave
+/// symbols out, as for complete().
+Model with_needed_sizes(const Model& model, const SymbolSizes& sizes, SymbolSizes* fixed = nullptr);
+
 /// Another model in place of one that was read from the same files.
 Model model_of(const Model& from, OnnxModel changed);
 

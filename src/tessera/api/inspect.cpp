@@ -126,11 +126,12 @@ Inspection inspect(const Model& model, const SymbolSizes& sizes) {
         fmt::format("{}: {} devices", configuration.name, configuration.num_devices));
   result.annotated_nodes = facts.annotated_nodes;
 
-  result.value_inputs = model.value_inputs();
-  result.size_symbols = model.size_symbols();
-  result.runs_in_parts = model.runs_in_parts();
-  result.why_in_parts = model.why_in_parts();
-  const Model sized = model.with_needed_sizes(sizes);
+  result.value_inputs = model.impl().value_inputs();
+  const std::set<std::string>& symbols = model.impl().size_symbols();
+  result.size_symbols = {symbols.begin(), symbols.end()};
+  result.runs_in_parts = model.impl().runs_in_parts();
+  result.why_in_parts = model.impl().why_in_parts();
+  const Model sized = api::with_needed_sizes(model, sizes);
   std::set<std::string> uncovered;
   try {
     const OnnxModel& rewritten = sized.impl().rewritten();
@@ -139,7 +140,7 @@ Inspection inspect(const Model& model, const SymbolSizes& sizes) {
     result.rewritten = histogram(*rewritten.graph, uncovered);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::user) throw;
-    if (!sized.runs_in_parts() && sized.value_inputs().empty()) result.rewrite_error = error.what();
+    if (!sized.impl().runs_in_parts() && sized.impl().value_inputs().empty()) result.rewrite_error = error.what();
     uncovered = uncovered_ops(read, *read.graph, false);
   }
   result.read = histogram(*read.graph, uncovered);

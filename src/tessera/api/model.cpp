@@ -18,6 +18,18 @@ Model model_of(const Model& from, OnnxModel changed) {
   return Model(std::make_shared<Model::Impl>(from.path(), std::move(changed), from.impl().files));
 }
 
+Model with_needed_sizes(const Model& model, const SymbolSizes& sizes, SymbolSizes* fixed) {
+  Model sized = model;
+  std::optional<SymbolSizes> all;
+  while (!sized.impl().size_symbols().empty()) {
+    if (!all) all = model.complete(sizes);
+    const Symbols needed = parts::needed_sizes(sized.impl().size_symbols(), *all);
+    if (fixed) fixed->insert(needed.begin(), needed.end());
+    sized = sized.with_sizes(SymbolSizes(needed.begin(), needed.end()));
+  }
+  return sized;
+}
+
 }  // namespace api
 
 inline namespace v1 {
@@ -101,35 +113,58 @@ Model Model::with_values(const Tensors& values) const {
   return api::model_of(*this, parts::with_values(impl().model, values));
 }
 
-std::vector<std::string> Model::value_inputs() const {
-  return impl().value_inputs();
-}
+namespace {
 
-std::vector<std::string> Model::size_symbols() const {
-  const std::set<std::string>& sizes = impl().size_symbols();
-  return {sizes.begin(), sizes.end()};
-}
-
-Model Model::with_needed_sizes(const SymbolSizes& sizes) const {
-  Model sized = *this;
-  std::optional<SymbolSizes> all;
-  while (!sized.impl().size_symbols().empty()) {
-    if (!all) all = complete(sizes);
-    sized = sized.with_sizes(parts::needed_sizes(sized.impl().size_symbols(), *all));
+// Of the inputs whose elements must be known. Throws a user error if one is missing.
+Tensors needed_values(const Model& model, const Tensors& inputs) {
+  Tensors values;
+  for (const std::string& name : model.impl().value_inputs()) {
+    const auto given = inputs.find(name);
+    if (given == inputs.end())
+      fail("inputs", "the shapes of {} depend on the elements of its input '{}'; give it with `inputs`",
+           model.path().string(), name);
+    const Value* port = model.impl().model.graph->find(name);
+    if (port->has_shape() && port->shape().size() != given->second.dims.size())
+      fail(
+          "inputs",
+          "the elements of input '{}' decide shapes, so that it must have {} dimensions and not {}; give one array for "
+          "all steps",
+          name, port->shape().size(), given->second.dims.size());
+    values.insert(*given);
   }
-  return sized;
+  return values;
 }
 
-bool Model::runs_in_parts() const {
-  return impl().runs_in_parts();
+Model with_needed_values(const Model& model, const Tensors& inputs) {
+  const Tensors values = needed_values(model, inputs);
+  return values.empty() ? model : model.with_values(values);
 }
 
-bool Model::runs_in_parts(const Tensors& inputs) const {
-  return impl().runs_in_parts(inputs);
+}  // namespace
+
+Model Model::for_program(const SymbolSizes& sizes, const Tensors& inputs, std::string* note) const {
+  if (impl().runs_in_parts()) {
+    const std::string& why = impl().why_in_parts();
+    fail("run",
+         "the shapes of {} depend on what it computes, so that it runs in parts, each compiled when the one before has "
+         "run; only `Session` does that{}{}",
+         path().string(), why.empty() ? "" : "; the reason is ", why);
+  }
+  SymbolSizes fixed;
+  const Model made =
+      with_needed_values(api::with_needed_sizes(with_needed_values(*this, inputs), sizes, &fixed), inputs);
+  std::string text;
+  for (const auto& [symbol, size] : fixed) text += fmt::format("{}{}={}", text.empty() ? "" : ",", symbol, size);
+  if (note)
+    *note =
+        fixed.empty() ? "" : fmt::format("compiled for {} alone, which decides how many tensors a sequence has", text);
+  return made;
 }
 
-std::string Model::why_in_parts() const {
-  return impl().why_in_parts();
+bool Model::runs_in_parts(const SymbolSizes& sizes, const Tensors& inputs) const {
+  if (impl().runs_in_parts()) return true;
+  if (inputs.empty()) return api::with_needed_sizes(*this, sizes).impl().runs_in_parts();
+  return with_needed_values(*this, inputs).impl().runs_in_parts(inputs);
 }
 
 bool makes(const Model& model, std::string_view tensor) {

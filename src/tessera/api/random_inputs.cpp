@@ -136,12 +136,12 @@ class Maker {
 }  // namespace
 
 Tensors random_inputs(const Model& model, const SymbolSizes& sizes, uint64_t seed, size_t memory_limit) {
-  const Model sized = model.with_needed_sizes(sizes);
-  if (const std::vector<std::string> values = sized.value_inputs(); !values.empty())
+  const Model sized = api::with_needed_sizes(model, sizes);
+  if (const std::vector<std::string> values = sized.impl().value_inputs(); !values.empty())
     fail("inputs", "shapes depend on the elements of input '{}', which cannot be random; give `inputs`",
          values.front());
   // What a model that runs in parts computes from its inputs is not known before.
-  const Graph& graph = sized.runs_in_parts() ? *model.impl().model.graph : *sized.impl().rewritten().graph;
+  const Graph& graph = sized.impl().runs_in_parts() ? *model.impl().model.graph : *sized.impl().rewritten().graph;
   SymbolSizes all = model.complete(sizes);
   Maker maker(seed, all);
   Tensors inputs;

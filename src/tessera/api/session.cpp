@@ -81,6 +81,7 @@ std::shared_ptr<launch::LoadedProgram> Session::Impl::loaded(std::string_view wh
 Session::Session(const Program& program, const SessionOptions& options) : impl_(std::make_shared<Impl>()) {
   std::shared_ptr<runtime::StateStore> states;
   if (options.share_states) states = api::of(options.share_states->impl_).loaded("states")->executor().store();
+  impl_->made_of = program;
   impl_->program = load(program.impl(), options, std::move(states));
 }
 
@@ -137,6 +138,15 @@ std::future<Tensors> Session::run_async(Tensors inputs, const RunLimits& limits)
   return std::async(std::launch::async, [impl = impl_, inputs = std::move(inputs), limits]() -> Tensors {
     return impl->run(inputs, limits);
   });
+}
+
+std::optional<Program> Session::prepare(const Tensors& inputs) {
+  const Impl& impl = api::of(impl_);
+  const parts::Runner::Loaded loaded =
+      impl.runner ? impl.runner->prepare(inputs) : parts::Runner::Loaded{nullptr, impl.program};
+  if (!loaded.ranks) return std::nullopt;
+  if (!impl.runner) peak_bytes(inputs);
+  return impl.runner ? api::program_of(*loaded.program, impl.model, impl.plan) : *impl.made_of;
 }
 
 std::vector<Program> Session::programs() const {

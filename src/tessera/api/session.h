@@ -14,7 +14,8 @@ namespace tessera {
 inline namespace v1 {
 
 struct Session::Impl {
-  std::shared_ptr<launch::LoadedProgram> program;  ///< of a session of a program
+  std::optional<Program> made_of;                  ///< of a session of a program
+  std::shared_ptr<launch::LoadedProgram> program;  ///< likewise
   std::unique_ptr<parts::Runner> runner;           ///< of a session of a model
   std::filesystem::path model;                     ///< likewise
   Plan plan;                                       ///< likewise

@@ -68,7 +68,8 @@ class Check : public Command {
     }
     Model model = models_.front();
     Plan plan = plan_.plan(model, console);
-    model = sized_as_needed(model, plan, nullptr, console);
+    Tensors none;
+    model = for_program(model, plan, nullptr, none, console);
     const Progress progress(console, "compiling");
     return compile(model, plan_.mesh(plan), plan);
   }

@@ -21,7 +21,8 @@ class Explain : public Command {
   int run(Console& console) override {
     Model model = load_model(console, model_);
     Plan plan = plan_.plan(model, console);
-    model = sized_as_needed(model, plan, nullptr, console);
+    Tensors none;
+    model = for_program(model, plan, nullptr, none, console);
     const Topology topology = plan_.topology();
     Progress progress(console, "compiling");
     Program program = compile(model, plan_.mesh(plan), plan, {{}, nullptr, topology});

@@ -15,64 +15,26 @@ Model with_states(const Model& model, Plan& plan) {
   return states.empty() ? model : model.with_states(states);
 }
 
-Model with_given_values(const Model& model, const InputOptions& inputs, Tensors& arrays) {
-  const std::string path = model.path().string(), why = model.why_in_parts();
-  if (model.runs_in_parts())
-    throw Error(ErrorKind::user, "run",
-                fmt::format("the shapes of {} depend on what it computes, so that it runs in parts, each compiled when "
-                            "the one before has "
-                            "run; only tessera run and verify do that{}{}",
-                            path, why.empty() ? "" : "; the reason is ", why));
-  const std::vector<std::string> names = model.value_inputs();
-  if (names.empty()) return model;
-  if (!inputs.from_file())
-    throw Error(ErrorKind::user, "inputs",
-                fmt::format("the shapes of {} depend on the elements of its {} {}; give them with --inputs", path,
-                            names.size() == 1 ? "input" : "inputs", joined(names, ", ")));
-  Tensors values;
-  for (const TensorInfo& port : model.inputs()) {
-    if (std::find(names.begin(), names.end(), port.name) == names.end()) continue;
-    const auto given = arrays.find(port.name);
-    if (given == arrays.end())
-      throw Error(ErrorKind::user, "inputs",
-                  fmt::format("the input '{}' is missing, on whose elements shapes depend; give it in {}", port.name,
-                              inputs.path));
-    if (given->second.dims.size() != port.shape.size())
-      throw Error(
-          ErrorKind::user, "inputs",
-          fmt::format(
-              "the elements of input '{}' decide shapes, and cannot differ from step to step; give one array for all",
-              port.name));
-    values.insert(*given);
-    arrays.erase(given);
-  }
-  return model.with_values(values);
-}
-
-Model sized_as_needed(const Model& model, Plan& plan, const InputOptions* inputs, const Console& console) {
-  if (model.size_symbols().empty()) return model;
-  SymbolSizes needed = model.complete(plan.shapes);
-  Model sized = model.with_needed_sizes(plan.shapes);
-  for (const std::string& symbol : sized.symbols()) needed.erase(symbol);
-  for (const auto& [symbol, size] : needed)
+Model for_program(const Model& model, Plan& plan, const InputOptions* inputs, Tensors& arrays, const Console& console) {
+  std::string note;
+  const Model made = model.for_program(plan.shapes, arrays, &note);
+  const std::vector<TensorInfo> ports = made.inputs();
+  std::erase_if(arrays, [&](const auto& array) {
+    return std::none_of(ports.begin(), ports.end(), [&](const TensorInfo& port) { return port.name == array.first; });
+  });
+  if (note.empty()) return made;
+  const std::vector<std::string> left = made.symbols();
+  for (const std::string& symbol : model.symbols()) {
+    if (std::find(left.begin(), left.end(), symbol) != left.end()) continue;
     if (plan.shapes.erase(symbol) == 0 && inputs && inputs->from_file())
       throw Error(
           ErrorKind::user, "inputs",
-          fmt::format(
-              "the shapes of the arrays in {} do not give the size of '{}', which decides how many tensors a sequence "
-              "has; give arrays that fit the model's inputs, or --shapes {}=SIZE",
-              inputs->path, symbol, symbol));
-  console.note("note: compiled for " + sizes_text(needed) + " alone, which decides how many tensors a sequence has");
-  return sized;
-}
-
-bool will_run_in_parts(const Model& model, const InputOptions& inputs, const SymbolSizes& sizes) {
-  if (model.runs_in_parts()) return true;
-  if (!inputs.from_file()) return model.with_needed_sizes(sizes).runs_in_parts();
-  const std::vector<TensorInfo> ports = model.inputs();
-  Tensors arrays = inputs.given(ports);
-  const Model valued = with_given_values(model, inputs, arrays);
-  return valued.runs_in_parts(inputs.at_step(arrays, ports, 0));
+          fmt::format("the shapes of the arrays in {} do not give the size of '{}', which decides how many tensors a "
+                      "sequence has; give arrays that fit the model's inputs, or --shapes {}=SIZE",
+                      inputs->path, symbol, symbol));
+  }
+  console.note("note: " + note);
+  return made;
 }
 
 Loaded load_program(const std::string& path, const PlanOptions& plan, const InputOptions& inputs,
@@ -117,10 +79,9 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
   const Model stepped = with_states(models.front(), wanted);
   const Model asked = fetched.empty() ? stepped : stepped.with_outputs(tensors_named(stepped, fetched));
   if (check) check(asked);
-  Model model = with_given_values(asked, inputs, arrays);
   const Mesh mesh = plan.mesh(wanted);
-  plan.add_sizes(wanted, model.inputs(), inputs.at_step(arrays, model.inputs(), 0));
-  model = with_given_values(sized_as_needed(model, wanted, &inputs, console), inputs, arrays);
+  plan.add_sizes(wanted, asked.inputs(), inputs.at_step(arrays, asked.inputs(), 0));
+  const Model model = for_program(asked, wanted, &inputs, arrays, console);
   start = Clock::now();
   Program program = [&] {
     const Progress progress(console, "compiling");

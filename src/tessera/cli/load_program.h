@@ -15,16 +15,10 @@ namespace tessera::cli {
 /// The model with the states that the plan names, which then does not name them any more.
 Model with_states(const Model& model, Plan& plan);
 
-/// The model with the values that decide its shapes, which leave `arrays`; the model itself if nothing but sizes does.
-/// Throws a user error if no inputs are given, if steps have values of their own, and for a model that runs in parts.
-Model with_given_values(const Model& model, const InputOptions& inputs, Tensors& arrays);
-/// The model with sizes of the symbols that must be known before it is compiled (Model::size_symbols): those of the
-/// plan, which leave it, and defaults, unless arrays are given; a note says them. The model itself if there are none.
-/// `inputs`: null for a command that takes none. Throws a user error if arrays are given that do not say a size.
-Model sized_as_needed(const Model& model, Plan& plan, const InputOptions* inputs, const Console& console);
-/// Whether the model runs in parts, once the elements and sizes on which its shapes depend are those that `inputs`
-/// give; without arrays, the sizes are `sizes` and defaults.
-bool will_run_in_parts(const Model& model, const InputOptions& inputs, const SymbolSizes& sizes);
+/// The model for the sizes of the plan and these arrays, as far as it must know them before it is compiled
+/// (Model::for_program): the arrays that become constants leave `arrays`, the sizes leave the plan, and a note says
+/// them. `inputs`: null for a command that takes none. Throws a user error if arrays are given that do not say a size.
+Model for_program(const Model& model, Plan& plan, const InputOptions* inputs, Tensors& arrays, const Console& console);
 
 /// A program to run, and what to run it on.
 struct Loaded {

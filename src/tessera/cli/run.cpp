@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <cctype>
 #include <cstring>
+#include <optional>
 
 #include "tessera/cli/command.h"
 #include "tessera/cli/help.h"
@@ -31,6 +33,12 @@ std::string glance(const Tensor& tensor) {
   }
   if (items.empty()) return "";
   return joined(items, " ") + (tensor.count() > kMost ? " …" : "");
+}
+
+// A symbol, and not a number or an expression.
+bool is_word(const std::string& extent) {
+  return !extent.empty() && (std::isalpha(static_cast<unsigned char>(extent[0])) || extent[0] == '_') &&
+         extent.find_first_of(" +-*/(") == std::string::npos;
 }
 
 TensorInfo info_of(const std::string& name, const Tensor& tensor) {
@@ -125,23 +133,90 @@ class Run : public Command {
       models = load_models(console, model_);
       require_outputs(console);  // its tensors may be in files that are known now
       if (models.size() == 1) models.front() = inputs_.fed(models.front());
-      const Model& whole = models.front();
-      const bool in_parts = [&] {
-        const Progress progress(console, "finding sizes");
-        return models.size() == 1 && !has_collectives(whole) &&
-               will_run_in_parts(asked(whole), inputs_, plan_.plan().over(whole.plan()).shapes);
-      }();
-      if (in_parts) return run_in_parts(whole, console);
+      if (models.size() == 1 && !has_collectives(models.front())) return run_model(models.front(), console);
     }
     const Loaded loaded =
         load_program(model_, plan_, inputs_, console, dump_.observer(console), fetched_, nullptr, std::move(models));
     require_outputs(console);
-    const Program& program = loaded.program;
-    const std::vector<TensorInfo> ports = program.inputs();
-    Tensors inputs = inputs_.at_step(loaded.inputs, ports, 0);
-    const Tensors states = given_states(program);
     Progress progress(console, "loading weights");
-    Session session(program, run_.session(console));
+    Session session(loaded.program, run_.session(console));
+    return run_program(session, loaded.program, {loaded.program.inputs(), loaded.inputs}, console, progress);
+  }
+
+ private:
+  struct Fed {
+    std::vector<TensorInfo> ports;
+    Tensors arrays;  ///< for all steps
+  };
+  struct Ran {
+    Tensors outputs;     ///< of all steps, stacked, or of the last run
+    double seconds = 0;  ///< of the fastest run
+  };
+
+  void require_outputs(const Console& console) const {
+    for (const std::string* path : {&outputs_, &saved_states_})
+      if (!path->empty() && console.speaks()) require_writable(*path);
+  }
+
+  // The session says whether a program runs it.
+  int run_model(Model whole, const Console& console) {
+    join_split(console, {whole}, model_, plan_, {});  // refuses what is for models that arrive split
+    Plan plan = plan_.plan(whole, console);
+    const Model stepped = with_states(whole, plan);
+    const Model model = fetched_.empty() ? stepped : stepped.with_outputs(tensors_named(stepped, fetched_));
+    const Mesh mesh = plan_.mesh(plan);
+    Progress progress(console, "reading inputs");
+    Fed fed{model.inputs(), inputs_.given(model.inputs())};
+    progress.end();
+    plan_.add_sizes(plan, fed.ports, inputs_.at_step(fed.arrays, fed.ports, 0));
+    if (dump_.observer(console) || !loaded_states_.empty() || !saved_states_.empty())
+      if (model.runs_in_parts(plan.shapes, inputs_.at_step(fed.arrays, fed.ports, 0)))
+        throw Error(ErrorKind::user, "run",
+                    model_ + " is compiled in parts while it runs, since " + why_in_parts(model) +
+                        "; leave out --dump, --load-states and --save-states");
+    progress.next("compiling");
+    Session session(model, mesh, plan, {{}, dump_.observer(console), plan_.topology()}, run_.session(console));
+    progress.end();
+    if (!inputs_.from_file()) fed.arrays = inputs_.random(model, plan.shapes, console);
+    progress.next("loading weights");
+    const std::optional<Program> program = session.prepare(inputs_.at_step(fed.arrays, fed.ports, 0));
+    if (!program) return run_in_parts(session, model, mesh, fed, console, progress);
+    if (const std::string sizes = sizes_text(fixed_sizes(fed.ports, *program)); !sizes.empty())
+      console.note("note: compiled for " + sizes + " alone, which decides how many tensors a sequence has");
+    return run_program(session, *program, fed, console, progress);
+  }
+
+  // The sizes that the program has no symbols for.
+  static SymbolSizes fixed_sizes(const std::vector<TensorInfo>& ports, const Program& program) {
+    SymbolSizes sizes;
+    for (const TensorInfo& taken : program.inputs())
+      for (const TensorInfo& port : ports)
+        for (size_t d = 0; port.name == taken.name && d < port.shape.size(); ++d)
+          if (port.shape[d] != taken.shape[d] && is_word(port.shape[d]))
+            sizes[port.shape[d]] = std::stoll(taken.shape[d]);
+    return sizes;
+  }
+
+  Ran run_steps(Session& session, const Fed& fed) const {
+    Ran ran;
+    StackedOutputs stacked(inputs_.steps, inputs_.memory_limit);
+    const int runs = std::max(inputs_.steps, repeat_);
+    for (int i = 0; i < runs; ++i) {
+      const Tensors inputs = inputs_.at_step(fed.arrays, fed.ports, i);
+      const Clock::time_point start = Clock::now();
+      ran.outputs = session.run(inputs);
+      const double seconds = milliseconds_since(start) * 1e-3;
+      ran.seconds = i == 0 ? seconds : std::min(ran.seconds, seconds);
+      if (inputs_.steps > 0) stacked.put(i, ran.outputs);
+    }
+    if (inputs_.steps > 0) ran.outputs = stacked.all();
+    return ran;
+  }
+
+  int run_program(Session& session, const Program& program, const Fed& fed, const Console& console,
+                  Progress& progress) {
+    const Tensors inputs = inputs_.at_step(fed.arrays, fed.ports, 0);
+    const Tensors states = given_states(program);
     const std::vector<int64_t> peaks = session.peak_bytes(inputs);
     progress.end();
     console.note(program.summary());
@@ -149,102 +224,56 @@ class Run : public Command {
                  (session.threads_per_rank() == 1 ? " thread" : " threads") + " each; " +
                  peak_text(peaks, run_.ranks_of_process(console, program.mesh()), session.process_bytes()));
     Plan sizes;
-    plan_.add_sizes(sizes, ports, inputs);
+    plan_.add_sizes(sizes, program.inputs(), inputs);
     dump_.machine(console, program, sizes.shapes, run_.session(console));
     if (!loaded_states_.empty()) session.set_states(states);
-    Tensors outputs;
-    StackedOutputs stacked(inputs_.steps, inputs_.memory_limit);
-    double best = 0;
-    const int runs = std::max(inputs_.steps, repeat_);
     progress.next("running");
-    for (int i = 0; i < runs; ++i) {
-      if (i > 0) inputs = inputs_.at_step(loaded.inputs, ports, i);
-      const Clock::time_point start = Clock::now();
-      outputs = session.run(inputs);
-      const double seconds = milliseconds_since(start) * 1e-3;
-      best = i == 0 ? seconds : std::min(best, seconds);
-      if (inputs_.steps > 0) stacked.put(i, outputs);
-    }
+    const Ran ran = run_steps(session, fed);
     const Tensors after = saved_states_.empty() ? Tensors{} : session.states();
     if (!console.speaks()) return kGood;  // outputs are where rank 0 is
-    if (inputs_.steps > 0) outputs = stacked.all();
     progress.next("writing");
-    if (!outputs_.empty()) write_tensors(outputs_, outputs);
+    if (!outputs_.empty()) write_tensors(outputs_, ran.outputs);
     if (!saved_states_.empty()) write_tensors(saved_states_, after);
     progress.end();
     if (console.json)
-      emit(console, program, session, peaks, outputs, best);
+      emit(console, program, session, peaks, ran.outputs, ran.seconds);
     else
-      print(console, program, outputs, best);
+      print(console, program, ran.outputs, ran.seconds);
     return kGood;
   }
 
- private:
-  void require_outputs(const Console& console) const {
-    for (const std::string* path : {&outputs_, &saved_states_})
-      if (!path->empty() && console.speaks()) require_writable(*path);
-  }
-
-  Model asked(const Model& whole) const {
-    return fetched_.empty() ? whole : whole.with_outputs(tensors_named(whole, fetched_));
+  static std::string why_in_parts(const Model& model) {
+    return model.runs_in_parts() ? "shapes depend on what the model computes"
+                                 : "a branch or loop takes two sizes for one that differ here";
   }
 
   // A model whose shapes depend on what it computes, or a branch or loop of which does not fit the inputs' sizes.
-  int run_in_parts(Model whole, const Console& console) {
-    const bool by_data = whole.runs_in_parts() || !whole.size_symbols().empty();
-    const std::string why = by_data ? "shapes depend on what the model computes"
-                                    : "a branch or loop takes two sizes for one that differ here";
-    if (dump_.observer(console) || !loaded_states_.empty() || !saved_states_.empty())
-      throw Error(ErrorKind::user, "run",
-                  model_ + " is compiled in parts while it runs, since " + why +
-                      "; leave out --dump, --load-states and --save-states");
-    const Plan plan = plan_.plan(whole, console);
-    const Model model = asked(whole);
-    const std::vector<TensorInfo> ports = model.inputs();
-    Tensors arrays = inputs_.given(ports);
-    if (!inputs_.from_file()) arrays = inputs_.random(model, plan.shapes, console);
-    Plan wanted = plan;
-    plan_.add_sizes(wanted, ports, inputs_.at_step(arrays, ports, 0));
-    const Mesh mesh = plan_.mesh(wanted);
-    Progress progress(console, "running");
-    Session session(model, mesh, wanted, {{}, nullptr, plan_.topology()}, run_.session(console));
-    Tensors outputs;
-    StackedOutputs stacked(inputs_.steps, inputs_.memory_limit);
-    double best = 0;
-    const int runs = std::max(inputs_.steps, repeat_);
-    for (int i = 0; i < runs; ++i) {
-      const Tensors inputs = inputs_.at_step(arrays, ports, i);
-      const Clock::time_point start = Clock::now();
-      outputs = session.run(inputs);
-      const double seconds = milliseconds_since(start) * 1e-3;
-      best = i == 0 ? seconds : std::min(best, seconds);
-      if (inputs_.steps > 0) stacked.put(i, outputs);
-    }
-    if (inputs_.steps > 0) outputs = stacked.all();
+  int run_in_parts(Session& session, const Model& model, const Mesh& mesh, const Fed& fed, const Console& console,
+                   Progress& progress) {
+    progress.next("running");
+    const Ran ran = run_steps(session, fed);
     progress.next("writing");
-    if (!outputs_.empty()) write_tensors(outputs_, outputs);
+    if (!outputs_.empty()) write_tensors(outputs_, ran.outputs);
     progress.end();
     const std::vector<Program> programs = session.programs();
     if (console.json) {
       Json produced = Json::array(), parts = Json::array();
-      for (const auto& [name, tensor] : outputs)
+      for (const auto& [name, tensor] : ran.outputs)
         produced.push_back({{"name", name}, {"dtype", name_of(tensor.dtype)}, {"shape", tensor.dims}});
       for (const Program& program : programs) parts.push_back({{"collectives", collectives_json(program.summary())}});
-      Json object = {
-          {"model", model_}, {"mesh", mesh_json(mesh)}, {"seconds", best}, {"parts", parts}, {"outputs", produced}};
+      Json object = {{"model", model_},
+                     {"mesh", mesh_json(mesh)},
+                     {"seconds", ran.seconds},
+                     {"parts", parts},
+                     {"outputs", produced}};
       if (!inputs_.from_file()) object["seed"] = inputs_.seed;
       if (inputs_.steps > 0) object["steps"] = inputs_.steps;
       if (!outputs_.empty()) object["written"] = outputs_;
       console.emit(object);
     } else if (!console.quiet) {
       console.say("ran in " + std::to_string(programs.size()) + (programs.size() == 1 ? " part" : " parts") +
-                  ", since " + why + ", in " + time_text(best));
-      Table table({"output", "type", ""});
-      for (const TensorInfo& port : model.outputs()) {
-        const Tensor& tensor = outputs.at(port.name);
-        table.add({port.name, type_text(info_of(port.name, tensor)), glance(tensor)});
-      }
-      table.print(console);
+                  ", since " + why_in_parts(model) + ", in " + time_text(ran.seconds));
+      print_outputs(console, model.outputs(), ran.outputs);
       if (!outputs_.empty()) console.say("wrote " + outputs_);
     }
     return kGood;
@@ -274,6 +303,15 @@ class Run : public Command {
     return states;
   }
 
+  static void print_outputs(const Console& console, const std::vector<TensorInfo>& ports, const Tensors& outputs) {
+    Table table({"output", "type", ""});
+    for (const TensorInfo& port : ports) {
+      const Tensor& tensor = outputs.at(port.name);
+      table.add({port.name, type_text(info_of(port.name, tensor)), glance(tensor)});
+    }
+    table.print(console);
+  }
+
   // What was asked for is in the file of --outputs; the rest is for who looks on.
   void print(const Console& console, const Program& program, const Tensors& outputs, double seconds) const {
     if (console.quiet) return;
@@ -281,12 +319,7 @@ class Run : public Command {
     console.say(inputs_.steps > 0
                     ? "ran " + std::to_string(inputs_.steps) + " steps, the fastest in " + time_text(seconds)
                     : "ran in " + time_text(seconds));
-    Table table({"output", "type", ""});
-    for (const TensorInfo& port : program.outputs()) {
-      const Tensor& tensor = outputs.at(port.name);
-      table.add({port.name, type_text(info_of(port.name, tensor)), glance(tensor)});
-    }
-    table.print(console);
+    print_outputs(console, program.outputs(), outputs);
     for (const std::string* path : {&outputs_, &saved_states_})
       if (!path->empty()) console.say("wrote " + *path);
   }

@@ -14,6 +14,7 @@ struct Setting {
 constexpr std::array kSettings = {
     Setting{"Program::read", "tessera run, check or bench"},
     Setting{"Program::write", "tessera shard -o"},
+    Setting{"Session", "tessera run or verify"},
     Setting{"annotations", "--annotate"},
     Setting{"average"},
     Setting{"batch"},

@@ -63,11 +63,10 @@ class Verify : public Command {
     Tensors inputs = inputs_.given(asked.inputs());
     progress.end();
     plan_.add_sizes(plan, asked.inputs(), inputs);
-    if (will_run_in_parts(asked, inputs_, plan.shapes))
+    if (asked.runs_in_parts(plan.shapes, inputs))
       return verify_parts(console, whole, asked, mesh, plan, std::move(inputs));
     const Tensors all_inputs = inputs;
-    Model model = with_given_values(asked, inputs_, inputs);
-    model = with_given_values(sized_as_needed(model, plan, &inputs_, console), inputs_, inputs);
+    const Model model = for_program(asked, plan, &inputs_, inputs, console);
     Tensors expected = expected_outputs(whole, model);
     progress.next("compiling");
     const Program program = compile(model, mesh, plan, {{}, nullptr, plan_.topology()});

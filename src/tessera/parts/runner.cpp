@@ -293,23 +293,46 @@ std::vector<Runner::Loaded> Runner::ran() const {
   return ran_;
 }
 
+Runner::Loaded Runner::prepare(const Tensors& inputs) {
+  const std::lock_guard lock(running_);
+  Tensors given;
+  const Loaded one = one_program_for(inputs, given);
+  if (!one.ranks) return {};
+  latest_ = one;
+  peaks_of(one, given);
+  return one;
+}
+
 std::vector<size_t> Runner::peak_bytes(const Tensors& inputs) {
   const std::lock_guard lock(running_);
-  if (model_->runs_in_parts() || (whole_ && parts_at(*whole_, inputs)))
+  Tensors given;
+  const Loaded one = one_program_for(inputs, given);
+  if (!one.ranks)
     fail("session",
          "'{}' runs in parts, which have no common peak; after a run, process_bytes() is that of the last part",
          model_->path.string());
-  const auto peaks_of = [](const Loaded& loaded, const Tensors& given) {
-    return loaded.ranks->recorded(
-        [&](runtime::Executor& executor) { return executor.peak_bytes(executor.bind_symbols(given)); });
-  };
-  if (whole_) return peaks_of(whole_->loaded, inputs);
+  return peaks_of(one, given);
+}
+
+// The program that runs such inputs, and what it takes of them. Null members where the model runs in parts for them.
+Runner::Loaded Runner::one_program_for(const Tensors& inputs, Tensors& given) {
+  if (model_->runs_in_parts() || (whole_ && parts_at(*whole_, inputs))) return {};
+  if (whole_) {
+    given = inputs;
+    return whole_->loaded;
+  }
   require_inputs(inputs);
-  const Given given = given_for(parts_.front(), inputs, {});
-  Made& made = made_for(parts_.front(), given);
-  if (made.parts) return made.parts->peak_bytes(given.inputs);
-  if (Runner* parts = parts_at(made, given.inputs)) return parts->peak_bytes(given.inputs);
-  return peaks_of(made.loaded, given.inputs);
+  const Given own = given_for(parts_.front(), inputs, {});
+  Made& made = made_for(parts_.front(), own);
+  if (made.parts) return made.parts->one_program_for(own.inputs, given);
+  if (Runner* parts = parts_at(made, own.inputs)) return parts->one_program_for(own.inputs, given);
+  given = own.inputs;
+  return made.loaded;
+}
+
+std::vector<size_t> Runner::peaks_of(const Loaded& loaded, const Tensors& given) {
+  return loaded.ranks->recorded(
+      [&](runtime::Executor& executor) { return executor.peak_bytes(executor.bind_symbols(given)); });
 }
 
 Runner::Loaded Runner::latest() const {

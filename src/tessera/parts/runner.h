@@ -42,6 +42,8 @@ class Runner {
   };
   /// What the last run ran, in order: one for each iteration, where a loop's body is a part.
   std::vector<Loaded> ran() const;
+  /// Compiles, loads and plans what runs with such inputs. Null members where the model runs in parts for them.
+  Loaded prepare(const Tensors& inputs);
   /// Bytes of each rank at its peak for such inputs. Throws a user error where the model runs in parts for them.
   std::vector<size_t> peak_bytes(const Tensors& inputs);
   /// The latest program whose states, if it has any, are the model's: with the model as one program, that; else what
@@ -100,6 +102,8 @@ class Runner {
   Runner* parts_at(Made& made, const Tensors& inputs) const;
   void require_inputs(const Tensors& inputs) const;
 
+  Loaded one_program_for(const Tensors& inputs, Tensors& given);
+  static std::vector<size_t> peaks_of(const Loaded& loaded, const Tensors& given);
   Tensors run_in_parts(const Tensors& inputs);
   bool drop_one();
   static bool drop_one_of(Part& part);
