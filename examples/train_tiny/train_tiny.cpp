@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tessera/batches.h"
+#include "tessera/rules.h"
 #include "tessera/trainer.h"
 
 namespace {
@@ -42,7 +43,8 @@ int main(int argc, char** argv) try {
 
   const tessera::Model model = tessera::Model::load(argv[1]);
   tessera::Training training;
-  training.learning_rate = "warmup=20,peak=2e-3,cosine=500,min=1e-4";
+  training.optimizer = tessera::AdamW{};
+  training.learning_rate = tessera::LearningRate{.peak = 2e-3, .warmup = 20, .cosine = 500, .min = 1e-4};
 
   // Each byte of the text is a token. Evaluations take four batches of its samples, each once.
   tessera::BatchOptions samples;

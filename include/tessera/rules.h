@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/plan.h"
+
+/// Typed forms of the texts that Training and Plan take. Each becomes that text, which is then read as any other is:
+///
+///     training.optimizer = tessera::AdamW{.beta2 = 0.95, .weight_decay = 0.1};
+///     training.learning_rate = tessera::LearningRate{.peak = 3e-4, .warmup = 10, .cosine = 100};
+///     training.loss = tessera::sum_of({tessera::CrossEntropy{}, tessera::ZLoss{.weight = 1e-4}});
+///     plan.annotations = {tessera::annotate("w", {{}, {"tp"}})};
+///
+/// Conversions throw a user error for a name that such a text cannot hold. What is out of bounds is a user error where
+/// the text is read.
+namespace tessera {
+inline namespace v1 {
+
+/// Optimizers (Training::optimizer; docs/training.md has the formulas).
+struct Sgd {
+  double momentum = 0;
+  bool nesterov = false;
+  double weight_decay = 0;
+  operator std::string() const;
+};
+struct Adam {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  operator std::string() const;
+};
+struct AdamW {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;
+  operator std::string() const;
+};
+struct Lamb {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-6, weight_decay = 0.01;
+  operator std::string() const;
+};
+struct Lion {
+  double beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
+  operator std::string() const;
+};
+struct Adafactor {
+  double beta2_decay = -0.8, eps1 = 0x1p-30, eps2 = 1e-3, d = 1, weight_decay = 0;
+  operator std::string() const;
+};
+struct Muon {
+  double momentum = 0.95;
+  bool nesterov = true;
+  int steps = 5;                                      ///< of the iteration that makes a matrix orthogonal
+  std::optional<double> weight_decay = std::nullopt;  ///< by default 0.1 for matrices, and 0.01 for others
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;      ///< for what is no matrix, as AdamW has them
+  operator std::string() const;
+};
+
+/// Training::learning_rate: rises for `warmup` steps to `peak`, stays for `stable` steps, then falls within `cosine` or
+/// `linear` steps to `min`. Without both of these it stays.
+struct LearningRate {
+  double peak = 1e-3;
+  int64_t warmup = 0, stable = 0, cosine = 0, linear = 0;
+  double min = 0;
+  operator std::string() const;
+};
+
+/// Terms of Training::loss. `tensor` is what one takes (empty: Training::output), `labels` what that is compared with
+/// (empty: Training::labels), `weight` its factor in a sum.
+struct CrossEntropy {
+  double label_smoothing = 0;
+  int64_t ignore_index = -100;
+  std::optional<int64_t> axis = std::nullopt;  ///< of the classes; may count from the end
+  std::string tensor = {}, labels = {};
+  double weight = 1;
+  operator std::string() const;
+};
+struct ZLoss {
+  double weight = 1;
+  int64_t ignore_index = -100;
+  std::optional<int64_t> axis = std::nullopt;
+  std::string tensor = {}, labels = {};
+  operator std::string() const;
+};
+/// "mse", "bce" and "bce-with-logits" by name, and, without labels, "output" and "mean".
+struct OtherLoss {
+  std::string name;
+  std::string tensor = {}, labels = {};
+  double weight = 1;
+  operator std::string() const;
+};
+std::string sum_of(const std::vector<std::string>& terms);
+
+/// An entry of Plan::annotations or Plan::storage: for each dimension, the axes that split it, the major first; {}: it
+/// stays whole. `name` may contain '*'.
+Plan::Annotation annotate(const std::string& name, const std::vector<std::vector<std::string>>& dims);
+/// An entry of Plan::places: the index of each axis.
+Plan::Annotation place(const std::string& name, const std::vector<std::pair<std::string, int64_t>>& axes);
+
+}  // namespace v1
+}  // namespace tessera
