@@ -12,7 +12,7 @@
 
 #include "tessera/training.h"
 
-/// What a training run is fed: named arrays for each step, in an order that depends on nothing but the data.
+/// The input of a training run: named arrays for each step, in an order that depends on the data alone.
 namespace tessera {
 inline namespace v1 {
 
@@ -36,8 +36,9 @@ struct BatchOptions {
 };
 
 /// The batches of a training run, in order or at any position. What a batch holds follows from its position alone,
-/// which is what a checkpoint keeps. All makers throw a user error for an input of the model that has no array, and for
-/// an array that is neither an input nor what the loss compares with. In a run of several processes, all make the same.
+/// which is what a checkpoint keeps. The functions that make them throw a user error for an input of the model that has
+/// no array, and for an array that is neither an input nor what the loss compares with. In a run of several processes,
+/// all make the same.
 class Batches {
  public:
   /// Reads files: "x.npz", whose arrays have one slice for each step along their first dimension; or files of tokens,
@@ -70,13 +71,13 @@ class Batches {
   Batch next();
   /// The batch at any position. Throws a user error for a value that is out of range (prepare_for).
   Batch at(int64_t position) const;
-  /// Of the next batch: samples, of files of tokens, or steps that came before it.
+  /// Of the next batch: how many samples (of files of tokens) or steps came before it.
   int64_t position() const;
   void seek(int64_t position);
-  /// Batches from position 0 to the end; nullopt: they go on for ever.
+  /// Batches from position 0 to the end; nullopt: they never end.
   std::optional<int64_t> count() const;
   /// The steps to train: `asked` or, if that is 0, all that there are. Throws a user error if there are fewer, and for
-  /// 0 if they go on for ever.
+  /// 0 if they never end.
   int64_t steps(int64_t asked) const;
 
   /// Arrays of a batch without elements: their extents alone.
@@ -92,9 +93,9 @@ class Batches {
   /// From now on, batches are those of a step: arrays of other types become its inputs' where no element changes, and
   /// labels and tokens have ranges.
   void prepare_for(const TrainingStep& step);
-  /// What is out of range in a batch, with its array, position and place; empty: nothing.
+  /// What is out of range in a batch, with its array, position and place; "" if nothing is.
   std::string range_problem(const Batch& batch) const;
-  /// Reads all of a .npz file and compares its checksums, which batches are made without; leaves off once `stops`
+  /// Reads all of a .npz file and compares its checksums, which making batches does not; ends early once `stops`
   /// returns true. Throws a user error that names the array.
   void verify(const std::function<bool()>& stops = [] { return false; }) const;
   /// What the order of samples follows from, by the settings that say it: "data" (names, types, weights and bytes of

@@ -41,7 +41,7 @@ struct StepFigures {
   bool skipped = false;                               ///< gradients were not finite, and no parameter has changed
 };
 
-/// Hears what a run does, on every rank.
+/// Is told what a run does, on every rank.
 class TrainingObserver {
  public:
   virtual ~TrainingObserver() = default;
@@ -50,9 +50,9 @@ class TrainingObserver {
   /// Its states have changed, and nothing has been saved or evaluated since. `ends`: it is the last one of train().
   virtual void after_step(int64_t /*step*/, bool /*ends*/) {}
   virtual void on_evaluation(int64_t /*step*/, double /*loss*/) {}
-  /// Something may be lost: a checkpoint could not be written or is damaged, data are others than before.
+  /// Something may be lost or wrong: a checkpoint could not be written or is damaged, the data have changed.
   virtual void on_warning(const std::string&) {}
-  /// A phase that may take long begins ("compiling"); what this returns is let go of when it ends. No two overlap.
+  /// A phase that may take long begins ("compiling"); the result is released when it ends. Phases do not overlap.
   virtual std::shared_ptr<void> on_phase(const std::string&) { return nullptr; }
 };
 
@@ -62,8 +62,8 @@ struct TrainingPrograms {
   TrainingStep step;
   Program program;                    ///< of the step
   std::optional<Program> evaluation;  ///< stores the step's states as the step does
-  int64_t evaluation_bytes = 0;       ///< that a rank needs for it, at most, beside the step and the states they share
-  int64_t process_beside = 0;         ///< likewise, bytes of a process
+  int64_t evaluation_bytes = 0;  ///< the most that a rank needs for it, beyond the step and the states that both share
+  int64_t process_beside = 0;    ///< the same of a process
 };
 
 /// How they are compiled.
@@ -72,7 +72,7 @@ struct TrainingSetup {
   Plan plan;
   CompileOptions compile;                   ///< whose limit is for the step and its evaluation together
   std::optional<Training> evaluation = {};  ///< as the step's, at the sizes of the data that are evaluated; none: none
-  TrainingObserver* observer = nullptr;     ///< hears of phases
+  TrainingObserver* observer = nullptr;     ///< is told of phases
 };
 
 /// `step` is training_step(model, training). Throws user errors as compile() does, and one that names a change that
@@ -86,16 +86,16 @@ int64_t largest_rank(const Program& program);
 struct TrainerOptions {
   SessionOptions session;                    ///< of the step; its limit and connection are the run's
   std::unique_ptr<Checkpoints> checkpoints;  ///< the folder that save() writes to; null: none
-  std::optional<Batches> evaluated;          ///< what evaluate() takes; in Trainer::make, it asks for evaluations
+  std::optional<Batches> evaluated;          ///< the batches of evaluate(); make() then compiles an evaluation
   int64_t evaluated_batches = 0;             ///< of one evaluation, at most; 0: all
   TrainingObserver* observer = nullptr;      ///< outlives the trainer
 };
 
 /// What train() makes.
 struct TrainingSchedule {
-  int64_t steps = 0;           ///< in all, those of a run that goes on included; 0: as many batches as there are
-  int64_t evaluate_every = 0;  ///< steps from one evaluation to the next; one comes at the end in any case
-  int64_t save_every = 0;      ///< steps from one checkpoint to the next; one comes at the end in any case
+  int64_t steps = 0;                      ///< in total, with those before resume(); 0: one for each batch
+  int64_t evaluate_every = 0;             ///< steps from one evaluation to the next; one comes at the end in any case
+  int64_t save_every = 0;                 ///< steps from one checkpoint to the next; one comes at the end in any case
   std::function<bool()> stops = nullptr;  ///< asked each step, on all ranks: whether to save and leave
 };
 
@@ -105,7 +105,7 @@ class Trainer {
   /// Loads the programs. `model`: as its file has it, into which write_parameters() writes. Throws user errors as
   /// Session does, and for a value out of range in a batch that will be evaluated.
   Trainer(const Model& model, TrainingPrograms programs, Batches data, TrainerOptions options = {});
-  /// The whole way: training_step(), compile_training() and the above, at the sizes of the batches. Throws as these do.
+  /// All of it: training_step(), compile_training() and the above, at the sizes of the batches. Throws as these do.
   static Trainer make(const Model& model, const Training& training, Batches data, const Mesh& mesh = {},
                       const Plan& plan = {}, TrainerOptions options = {});
   ~Trainer();
@@ -133,12 +133,13 @@ class Trainer {
   std::string save();
   /// Waits until all that was saved is written. Returns what went wrong with the last one; "" if nothing did.
   std::string finish();
-  /// Steps, evaluations and checkpoints by a schedule, then finish(). Returns whether it came to the last step: not if
-  /// it was told to stop. Throws as step() does.
+  /// Steps, evaluations and checkpoints by a schedule, then finish(). Returns whether it reached the last step; false
+  /// if it was told to stop. Throws as step() does.
   bool train(const TrainingSchedule& schedule);
 
   /// Values of all parameters whole, as the model's file has them: those that trained, their copies, running statistics
-  /// and frozen ones. `averaged`: with the moving averages (Training::average) in place of what they are averages of.
+  /// and frozen ones. `averaged`: with moving averages (Training::average) in place of the parameters that they
+  /// average.
   Tensors parameters(bool averaged = false);
   /// Writes these to a .npz or .safetensors file, where moving averages stand beside the parameters as "NAME.average"
   /// unless they are in their place, or as the model to an .onnx file. Throws a user error for another ending, and for
@@ -180,7 +181,7 @@ class TrainingLog {
   /// most.
   void add(const StepFigures& figures, double utilization = 0, int64_t peak_bytes = 0);
   void add_evaluation(int64_t step, double loss);
-  /// What cannot be written any more ("the metrics"), once; "" if all is well, or after it has been said.
+  /// What can no longer be written ("the metrics"), once; else "".
   std::string problem();
 
  private:

@@ -23,7 +23,7 @@ struct Training {
   std::string output;             ///< what a term takes that names no tensor; empty: the model's first output
   std::string labels = "labels";  ///< the input that it is compared with; a new one if the model has none
   /// Extents of the labels of a batch, by name, where the model has no such input. The classes of a cross-entropy are
-  /// the dimension of its logits that labels lack; without these, and without a key `axis`, the last one.
+  /// the dimension of its logits that labels lack; without these and without a key `axis`, they are the last dimension.
   std::map<std::string, Dims> label_dims;
   /// "sgd", "adam", "adamw", "lamb", "lion", "adafactor" or "muon";
   /// "adamw:beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.1".
@@ -34,13 +34,14 @@ struct Training {
   double clip = 0;                    ///< largest norm of all gradients together; 0: any
   int micro_batches = 1;              ///< a batch is cut into so many, one after the other
   std::vector<std::string> freeze;    ///< patterns of parameters that do not train
-  /// Patterns of what trains, too, and would count as constants: scalars, buffers, what an exporter computed.
+  /// Patterns of tensors that train although they look like constants: scalars, buffers, what an exporter computed.
   std::vector<std::string> train;
-  /// "COPY=SOURCE" or "COPY=SOURCE^T": initializers that are one parameter; "none": the exporter's copies train apart.
+  /// "COPY=SOURCE" or "COPY=SOURCE^T": initializers that are one parameter; "none": copies that the exporter made train
+  /// separately.
   std::vector<std::string> tie;
   std::vector<std::string>
       no_decay;  ///< patterns of parameters without weight decay; "vectors": of fewer dimensions than 2
-  std::vector<std::pair<std::string, double>> rate_factors;  ///< pattern, and what its learning rates are multiplied by
+  std::vector<std::pair<std::string, double>> rate_factors;  ///< pattern, and a factor of the learning rate
   double average = 0;  ///< decay of an exponential moving average of the parameters; 0: none
   /// "", a number, or "dynamic:init=65536,growth=2,backoff=0.5,interval=2000"; "" is "dynamic" in float16.
   std::string loss_scale;
@@ -70,7 +71,7 @@ struct LossTerm {
   std::string loss, counted;
 };
 
-/// Throws a user error for what is no loss.
+/// Throws a user error for text that is not a loss.
 std::vector<LossTerm> loss_terms(const std::string& loss);
 
 /// Integers that an input of a step may hold: 0 to `count` - 1, and `ignored`. A run with others fails in the operator
@@ -85,13 +86,13 @@ struct IndexRange {
 /// What becomes of a float initializer of the model.
 struct SelectedTensor {
   std::string name;
-  /// Its other names in the model that was exported; of what the exporter computed, the parameters that it used.
+  /// Its other names in the exported model; of a tensor that the exporter computed, the parameters that it used.
   std::vector<std::string> sources;
   Dims dims;
   bool trains = false;
   std::string why;          ///< it does not train; empty if it does
   std::string tied_to;      ///< the parameter that it is a copy of, and so no state of the step; empty: none
-  bool transposed = false;  ///< so is the copy
+  bool transposed = false;  ///< the copy is
 };
 
 /// What a pattern of Training matches, by name.
@@ -111,13 +112,13 @@ struct TrainingStep {
   std::vector<std::string> optimizer;     ///< what the optimizer and the moving average keep: "PARAMETER.momentum"
   std::vector<std::string> statistics;    ///< running ones of BatchNormalizations, which step without a gradient
   Tensors frozen;                         ///< the model's other parameters, by name
-  std::vector<std::string> notes;         ///< what the caller may not have meant
+  std::vector<std::string> notes;         ///< assumptions that the caller may not share
   std::vector<IndexRange> ranges;         ///< of labels that are classes, and of tokens that look up rows of parameters
-  std::vector<SelectedTensor> selection;  ///< of the model's float initializers, but numbers that nothing names
+  std::vector<SelectedTensor> selection;  ///< of the model's float initializers, except unnamed scalars
   std::vector<PatternReach> reached;
 
-  /// Adds to values of parameters those of their copies in the model, each in its own layout. `suffix` ends the names
-  /// of all, as ".average" does.
+  /// Adds the values of the parameters' copies in the model, each in its own layout. `suffix` ends all names, as
+  /// ".average" does.
   void add_copies(Tensors& values, const std::string& suffix = "") const;
 
   /// Writes the step as plain ONNX, which any engine runs: each state is an initializer NAME, and its value after the
@@ -158,12 +159,12 @@ class Checkpoints {
   std::string finish();
   /// The step of the last checkpoint that this has saved, as the process of rank 0 knows it; nullopt: none.
   std::optional<int64_t> saved() const;
-  /// Removes what a killed run has left in the folder, whose newest good checkpoint is that of `step`: unfinished ones,
-  /// and older ones but for `keep` in all. Returns what went wrong; "" if nothing did.
+  /// Removes what a killed run has left in the folder, whose newest good checkpoint is that of `step`: unfinished
+  /// checkpoints, and old ones, so that `keep` remain. Returns what went wrong; "" if nothing did.
   std::string tidy(int64_t step);
 
-  /// The newest good checkpoint in a folder; nullopt if there is none at all. `passed_over`, if given, receives why
-  /// later ones are not good.
+  /// The newest good checkpoint in a folder; nullopt if there are no checkpoints. `passed_over`, if given, receives
+  /// what is wrong with each newer one.
   static std::optional<std::filesystem::path> latest(const std::filesystem::path& folder,
                                                      std::vector<std::string>* passed_over = nullptr);
   /// The steps of all checkpoints in a folder, good or not, in order; none if there is no such folder.
@@ -190,7 +191,7 @@ TrainingStep training_step(const Model& model, const Training& training);
 /// session of the training step changes (SessionOptions::share_states).
 Model evaluation(const Model& model, const Training& training);
 
-/// Where numbers ceased to be finite in a step.
+/// Where a step first computed numbers that are not finite.
 struct NotFinite {
   std::string tensor;    ///< the first one, by its name in the step
   std::string made_by;   ///< "Log 'h'"; "the input", "the parameter" or "the constant" if no operator made it
@@ -200,18 +201,18 @@ struct NotFinite {
   std::vector<std::string> operands;
 };
 
-/// Runs a step once more that left a loss or norm of gradients that is not finite, on the states of its session, which
-/// it leaves as they are, and goes back from there to the first tensor that is not finite although all that it was
-/// made of is. Keeps all tensors of the step at a time, so that it needs more memory than the step. Nullopt: this time
-/// all is finite. With a connection, all processes call it; the result is in that of rank 0.
+/// Repeats a step whose loss or norm of gradients is not finite, on the states of its session, which it does not
+/// change. Returns the first tensor that is not finite although all operands of its operator are; nullopt if all
+/// tensors are finite this time. Keeps all tensors of the step at once, so that it needs more memory than the step.
+/// With a connection, all processes call it; the result is in that of rank 0.
 std::optional<NotFinite> first_not_finite(const Program& program, const Session& session, SessionOptions options,
                                           const Tensors& inputs);
 
-/// Throws the user error of write_trained for the first parameter of a step of which the model cannot take a value: to
-/// be asked before they are trained.
+/// Throws the user error of write_trained for the first parameter of a step whose value the model cannot hold. Call it
+/// before training.
 void require_can_hold(const Model& model, const TrainingStep& step);
 
-/// Writes a model as ONNX, with these values for its parameters of those names and all else as it was read. Tensors
+/// Writes a model as ONNX, with these values of the parameters of those names, and all else as it was read. Tensors
 /// beyond a gigabyte together go to a file beside it. Throws a user error for a name that is no initializer or constant
 /// of the model's graph, for another dtype or shape, and for a path that cannot be written.
 void write_trained(const Model& model, const Tensors& parameters, const std::filesystem::path& path);

@@ -81,7 +81,7 @@ class Train : public Command {
   }
 
  private:
-  // The data to train on and to evaluate, and what follows from them: steps, sizes, and the extents of labels.
+  // The data for training and evaluation, and what follows from them: steps, sizes, and the extents of labels.
   Batches open_data(const Console& console, const Model& model, Training& training, Plan& plan, bool trains) {
     const Progress progress(console, "reading data");
     if (options_.data.empty())
@@ -95,7 +95,7 @@ class Train : public Command {
     return data;
   }
 
-  // A dry run without data takes the sizes that are given, and usual ones.
+  // A dry run without data takes the given sizes, and defaults.
   void assume_sizes(const Console& console, const Model& model, Plan& plan) const {
     if (options_.batch || options_.sequence)
       wrong_training("--batch and --sequence say how --data is cut; without data, write --shapes batch=8,sequence=64");
@@ -114,13 +114,13 @@ class Train : public Command {
       if (!path.empty()) require_writable(path);
   }
 
-  // Starts ranks if they are processes that are to be spawned, and waits for them.
+  // Starts the ranks if they are processes, and waits for them.
   std::optional<int> begin(Console& console) {
     const StopSignal stop(StopSignal::Of::spawned_ranks);
     return run_.begin(console, "train");
   }
 
-  // What evaluations take, each sample once; nullopt if nothing is kept for them.
+  // The batches of evaluations, each sample once; nullopt if there are none.
   std::optional<Batches> batches_to_evaluate(const Model& model, const Training& training) const {
     if (options_.eval_data.empty() && options_.held_out == 0) {
       if (options_.eval_every)
@@ -150,9 +150,9 @@ class Train : public Command {
     console.note("wrote " + options_.emit);
   }
 
-  // Reads all data, which may take long, and so comes after whatever else refuses the run. One process of each machine
-  // does it. The others exchange a word with it meanwhile, since no wait may be longer than the timeout. Returns
-  // whether it came to the end: not if somebody was told to stop.
+  // Reads all data. This may take long, so that all other checks come first. One process of each machine does it. The
+  // others exchange messages with it meanwhile, since no wait may be longer than the timeout. Returns whether it
+  // reached the end; false if a process was told to stop.
   bool check_data(const Console& console, const Batches& data, const StopSignal& stop) const {
     enum Word : int64_t { stops, goes_on, done };
     const auto& connection = console.connection;
@@ -181,13 +181,13 @@ class Train : public Command {
     return !stopped;
   }
 
-  // Once nothing refuses the run any more.
+  // After all checks.
   void tell_selection(const Console& console, const TrainingStep& step) const {
     if (!console.quiet || options_.dry_run) print_selection(console, step, options_.verbose);
     for (const std::string& note : step.notes) console.note("note: " + note);
   }
 
-  // Data that are evaluated may have other extents than those to train on.
+  // Evaluation data may have other extents than training data.
   Training evaluation_of(const Model& model, const Training& training) const {
     Training evaluation = training;
     if (!evaluated_) return evaluation;
@@ -217,7 +217,7 @@ class Train : public Command {
     return compile_training(model, training, step, setup);
   }
 
-  // What the rank holds that needs most, and what ranks communicate.
+  // The memory of the rank that needs most, and what ranks communicate.
   int show_plan(Console& console, const Model& model, const Training& training, const TrainingStep& step,
                 const Plan& plan) {
     TrainingReport report(console, options_);
@@ -318,8 +318,8 @@ class Train : public Command {
     }
   }
 
-  // After that: throws a running error if the last step's states are in no checkpoint although they should be, and a
-  // run to its end has not written its parameters either.
+  // After that: throws a running error if the last step's states should be in a checkpoint and are not, unless the run
+  // has ended and written its parameters.
   void require_saved(const Console& console, const Trainer& trainer, bool ended) const {
     const int64_t made = trainer.steps_made();
     if (options_.checkpoints.empty() || !console.speaks() || made == trainer.first_step()) return;
@@ -335,7 +335,7 @@ class Train : public Command {
     return all_left(console, kStopped);
   }
 
-  // Some launchers end all ranks when one has left with another code than 0.
+  // Some launchers end all ranks when one ends with another code than 0.
   static int all_left(const Console& console, int code) {
     if (console.connection) console.connection->from_all(0);
     return code;

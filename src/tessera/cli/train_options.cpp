@@ -19,7 +19,7 @@ std::string words_of(const nlohmann::json& value) {
   return value.dump();
 }
 
-// The ending says in which form parameters are written.
+// The extension determines the format of the parameters.
 CLI::Validator form_of_parameters() {
   return {[](const std::string& path) {
             for (const char* ending : {".npz", ".safetensors", ".onnx"})

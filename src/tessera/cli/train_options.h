@@ -13,7 +13,7 @@ namespace tessera::cli {
 /// Throws a user error, stage "train".
 [[noreturn]] void wrong_training(const std::string& message);
 
-/// What a training step is made of, and what feeds it: --loss, --optimizer, --lr, --data, …, and --config.
+/// The options of a training step and its data: --loss, --optimizer, --lr, --data, …, and --config.
 struct TrainOptions {
   void declare(CLI::App& app);
   /// Takes what the file of --config says for options that the command line does not give. Throws a user error for a

@@ -8,10 +8,10 @@
 #include "tessera/cli/latency.h"
 #include "tessera/trainer.h"
 
-/// What a training run shows of its steps on the terminal, and what it plans.
+/// What a training run prints about its steps and its plan.
 namespace tessera::cli {
 
-/// What matrix products could do in the time of a step, on all machines together, and what a step does.
+/// The FLOPs of which matrix products are capable in the time of a step, on all machines, and those of a step.
 class Speed {
  public:
   Speed() = default;
@@ -24,8 +24,8 @@ class Speed {
   double flops_ = 0, peak_ = 0;
 };
 
-/// The steps as lines: on standard error, one that changes, if that is a terminal; on standard output, if either is
-/// none, one for each of the first steps, then one in ten seconds. The last step always has its line.
+/// Prints steps as lines. On a terminal, one line on standard error changes with each step. Otherwise there is a line
+/// on standard output for each of the first steps, then one every ten seconds, and one for the last step.
 class StepLines {
  public:
   StepLines(const Console& console, int64_t first, int64_t steps, int64_t peak_bytes);

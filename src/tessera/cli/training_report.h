@@ -36,9 +36,9 @@ class TrainingReport : public TrainingObserver {
   TrainingReport(const Console& console, const TrainOptions& options)
       : console_(console), options_(options), profiled_(options.profile) {}
 
-  /// Before the first step, and after a run has gone on: opens the files. Both outlive the report.
+  /// Opens the files. Called before the first step, and after resume(). Both outlive the report.
   void begin(Trainer& trainer, const MemoryClasses& memory, int64_t steps);
-  /// Adds what the run has shown to an answer.
+  /// Adds the figures of the run to an answer.
   void add_to(Json& object) const;
 
   void on_step(const StepFigures& figures) override;

@@ -20,7 +20,7 @@ namespace {
 using trainer::called;
 using trainer::refuse;
 
-// How many tokens there are: the classes of the output that the loss takes, where they are a number; else 0.
+// The size of the vocabulary: the classes of the output that the loss takes, if they are a number; else 0.
 int64_t vocabulary_of(const Model& model, const std::string& output, int64_t axis) {
   for (const TensorInfo& info : model.outputs())
     if (output.empty() || info.name == output) {
@@ -46,7 +46,7 @@ std::string place_text(int64_t element, const Dims& dims) {
   return "[" + text + "]";
 }
 
-// The seed counts where samples are drawn, and is compared for files of arrays as well.
+// The seed matters where samples are drawn; it is compared for files of arrays, too.
 std::map<std::string, std::string> identity_of(const data::SampleOptions& samples, const BatchOptions& options,
                                                bool draws) {
   constexpr const char* kTypes[] = {"uint8", "uint16", "uint32", "npz"};
@@ -133,7 +133,7 @@ struct Batches::Impl {
   bool draws_samples = false;
 };
 
-// Each input has an array, and each array has somebody who takes it.
+// Each input has an array, and each array is used.
 void Batches::Impl::compare_with_model(const Training& training, bool are_files_of_tokens) {
   const std::string& labels = training.labels;
   const std::vector<LossTerm> terms = compared_terms(training);

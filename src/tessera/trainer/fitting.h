@@ -9,7 +9,7 @@
 
 namespace tessera::trainer {
 
-/// A training run that is to fit into memory.
+/// A training run that must fit into memory.
 struct Fitting {
   const Model& model;
   Training training;
@@ -18,9 +18,9 @@ struct Fitting {
   CompileOptions options;  ///< whose limit is that of a process
 };
 
-/// What a person may change so that a process needs less, the smallest change first: activations that are computed
-/// again, micro-batches, states that are stored split, and these together. Returns "; it fits with `recompute=auto`"
-/// for the first that fits; if none does, which of them needs least.
+/// A change of settings with which a process needs less memory: the first that fits of recomputation, micro-batches,
+/// split storage of states, and these together. Returns "; it fits with `recompute=auto`"; if none fits, text that
+/// names the one that needs least.
 std::string change_that_fits(const Fitting& fitting);
 
 }  // namespace tessera::trainer

@@ -9,7 +9,7 @@
 #include "tessera/launch.h"
 #include "tessera/trainer.h"
 
-/// What a Trainer is made of. Its calls that save, go on and write are in resume.cpp and results.cpp.
+/// The implementation of a Trainer. Its calls that save, resume and write are in resume.cpp and results.cpp.
 namespace tessera {
 inline namespace v1 {
 
@@ -26,7 +26,7 @@ struct Trainer::Impl {
   void warn_of_checkpoint(const std::string& problem, const char* what_follows = "; training goes on") const;
 
   void prepare_evaluations();
-  /// One step, of which the observer hears; Next::stops if any rank was told to stop meanwhile.
+  /// One step, reported to the observer; Next::stops if any rank was told to stop meanwhile.
   Next step(const std::function<bool()>& stops);
   StepFigures run(const Batch& batch);
   Next next_of(const std::function<bool()>& stops) const;

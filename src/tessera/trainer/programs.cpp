@@ -22,7 +22,7 @@ struct Compilation {
   TrainingSetup setup;
 };
 
-/// The step beside so many bytes of an evaluation, within the limit of a process.
+/// The step, compiled within the limit of a process less the bytes of an evaluation.
 Program step_within(const Compilation& of, int64_t beside) {
   const TrainingSetup& setup = of.setup;
   trainer::Fitting fitting{of.model, of.training, setup.mesh, setup.plan, setup.compile};
@@ -43,7 +43,7 @@ Program step_within(const Compilation& of, int64_t beside) {
   }
 }
 
-/// The evaluation's plan is the step's, as far as it is about what an evaluation has.
+/// The evaluation's plan: those parts of the step's that apply to an evaluation.
 Program evaluation_of(const Compilation& of, const Program& step) {
   Plan plan = of.setup.plan;
   plan.recompute.clear();
@@ -71,8 +71,8 @@ TrainingPrograms compile_training(const Model& model, const Training& training, 
                                   const TrainingSetup& setup) {
   const Compilation of{model, training, step, setup};
   if (!setup.evaluation) return {training, step, step_within(of, 0), std::nullopt, 0, 0};
-  // The step decides how states are stored, which does not depend on a limit; how much it may take itself is known only
-  // with the evaluation.
+  // The step decides how states are stored, which does not depend on a limit. How much memory is left for the step is
+  // known only when the evaluation is compiled.
   const bool asks = setup.plan.recompute == "auto" || setup.compile.observe;
   Compilation any = of;
   any.setup.compile.memory_limit = 0;

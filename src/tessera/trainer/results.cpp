@@ -1,4 +1,4 @@
-// What a run has trained, as its model's file has it.
+// The trained parameters, as in the model's file.
 #include "tessera/base/unmoved.h"
 #include "tessera/io/safetensors.h"
 #include "tessera/trainer/impl.h"
@@ -15,8 +15,7 @@ constexpr const char* kAverage = ".average";
 
 }  // namespace
 
-// What has trained, and its copies; then the moving averages beside it, unless they stand in its place. All ranks
-// gather.
+// The trained parameters and their copies; then their moving averages, unless these replace them. All ranks gather.
 Trainer::Impl::Trained Trainer::Impl::trained(bool averaged) {
   const TrainingStep& step = programs.step;
   const bool has_averages = programs.training.average > 0;

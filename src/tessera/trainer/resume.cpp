@@ -1,5 +1,4 @@
-// Checkpoints of a run: what they say beside the states, and what a run that goes on from one must have in common with
-// it.
+// Checkpoints of a run: what they contain beside the states, and what must be equal in a run that resumes from one.
 #include <algorithm>
 #include <cstdio>
 #include <set>
@@ -14,7 +13,7 @@ inline namespace v1 {
 using trainer::called;
 using trainer::refuse;
 
-// Rank 0 chooses, since folders may look different to others: files arrive late on a file system that is shared.
+// Rank 0 chooses, since other ranks may see another state of the folder: on a shared file system, files arrive late.
 std::optional<int64_t> Trainer::resume(int64_t most, bool other_data) {
   Impl& run = unmoved(impl_);
   if (!run.checkpoints) refuse("there is no folder of checkpoints to go on from; give one");
@@ -49,7 +48,7 @@ std::optional<int64_t> Trainer::resume(int64_t most, bool other_data) {
   return step;
 }
 
-// The same parameters, beside which another optimizer keeps other states. Whatever else differs, loading tells.
+// Whether another optimizer has saved other states beside the same parameters. Loading reports all other differences.
 void Trainer::Impl::compare_optimizer(const std::string& checkpoint) const {
   const std::vector<std::string> tensors = Checkpoints::tensors(checkpoint);
   const std::set<std::string> saved(tensors.begin(), tensors.end());
@@ -78,7 +77,7 @@ void Trainer::Impl::compare_optimizer(const std::string& checkpoint) const {
          called("optimizer") + " and " + called("average") + ", or begin in another folder");
 }
 
-// What the states beside the parameters follow from, by the settings that say it.
+// The settings on which the states beside the parameters depend.
 std::map<std::string, std::string> Trainer::Impl::settings_of_states() const {
   char average[32];
   std::snprintf(average, sizeof average, "%g", programs.training.average);

@@ -28,7 +28,7 @@ std::string joined_names(const std::vector<std::string>& names) {
   return text;
 }
 
-// A process may hold what it was told, or its part of the machine's memory.
+// The given limit of a process, or its part of the machine's memory.
 TrainingSetup setup_of(const Mesh& mesh, const Plan& plan, const TrainerOptions& options) {
   const SessionOptions& session = options.session;
   TrainingSetup setup;
@@ -84,7 +84,7 @@ Trainer::Impl::Impl(const Model& model, TrainingPrograms programs, Batches data,
   prepare_evaluations();
 }
 
-// All that an evaluation does but its runs is done here, before the first step, so that it cannot fail at the end.
+// Everything that an evaluation needs is done before the first step, so that it cannot fail at the end.
 void Trainer::Impl::prepare_evaluations() {
   SessionOptions options = session_options;
   options.share_states = session.get();
@@ -158,7 +158,7 @@ Trainer::Impl::Next Trainer::Impl::step(const std::function<bool()>& stops) {
 
 // Rank 0 knows the loss, and any rank may have been told to stop.
 Trainer::Impl::Next Trainer::Impl::next_of(const std::function<bool()>& stops) const {
-  // A scale of 1 changes nothing, so that smaller ones are no help.
+  // A scale of 1 changes nothing, and smaller ones do not help.
   constexpr int64_t kMostSkips = 10;
   const bool is_hopeless = skipped_in_a_row >= kMostSkips && last.loss_scale.value_or(0) <= 1;
   const bool is_lost = !std::isfinite(last.loss) || (!last.skipped && !std::isfinite(last.grad_norm));
@@ -275,7 +275,7 @@ bool Trainer::train(const TrainingSchedule& schedule) {
     return run.evaluation && (step == steps || (schedule.evaluate_every > 0 && step % schedule.evaluate_every == 0));
   };
   bool stopped = run.made < steps && run.largest(schedule.stops && schedule.stops() ? 1 : 0) > 0;
-  // Whoever saved the checkpoint may have been killed before it evaluated.
+  // The run that saved the checkpoint may have been killed before it evaluated.
   if (run.made == run.first && run.first > 0 && !stopped && evaluates_after(run.made)) evaluate();
   while (run.made < steps && !stopped) {
     const Impl::Next next = run.step(schedule.stops);

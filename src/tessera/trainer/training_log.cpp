@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Takes the lines of steps out that the run makes again.
+// Removes the lines of steps that the run will repeat.
 void keep_lines_before(const std::filesystem::path& path, int64_t step) {
   std::ifstream file(path);
   if (!file) return;
