@@ -1,5 +1,8 @@
 #include "tessera/runtime/rank_team.h"
 
+#include <omp.h>
+
+#include <cfenv>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -7,6 +10,30 @@
 #include "tessera/base/error_kind.h"
 
 namespace tessera::runtime {
+
+namespace {
+
+/// While it lives, the calling thread computes as a worker with one thread does, whatever its caller has set.
+class AsWorker {
+ public:
+  AsWorker() : threads_(omp_get_max_threads()) {
+    std::fegetenv(&environment_);
+    std::fesetenv(FE_DFL_ENV);
+    omp_set_num_threads(1);
+  }
+  ~AsWorker() {
+    omp_set_num_threads(threads_);
+    std::fesetenv(&environment_);
+  }
+  AsWorker(const AsWorker&) = delete;
+  AsWorker& operator=(const AsWorker&) = delete;
+
+ private:
+  int threads_;
+  std::fenv_t environment_;
+};
+
+}  // namespace
 
 /// The first failure, by time.
 struct RankTeam::Failure {
@@ -51,20 +78,31 @@ void RankTeam::forget(const RankPrograms& programs) {
   on_all([&](size_t n) { ranks_[n]->forget(programs); });
 }
 
+// A lone rank of one thread needs no other thread than the caller's, which saves two switches of threads.
+bool RankTeam::runs_on_callers() const {
+  return ranks_.size() == 1 && is_all() && options_.threads == 1 && ranks_.front()->device().uses_host_memory() &&
+         omp_get_level() == 0;
+}
+
 void RankTeam::on_all(const std::function<void(size_t)>& task) {
   Failure failure;
-  for (size_t n = 0; n < workers_.size(); ++n)
-    workers_[n]->start([&, n] {
-      try {
-        task(n);
-      } catch (const std::exception& error) {
-        ranks_[n]->communicators().flight().give_up();
-        failure.note(error);
-        world_->abort(here_[n], error.what(), error_kind(error));
-        ranks_[n]->queues().settle();
-      }
-    });
-  wait_for_all(failure);
+  const auto run = [&](size_t n) {
+    try {
+      task(n);
+    } catch (const std::exception& error) {
+      ranks_[n]->communicators().flight().give_up();
+      failure.note(error);
+      world_->abort(here_[n], error.what(), error_kind(error));
+      ranks_[n]->queues().settle();
+    }
+  };
+  if (runs_on_callers()) {
+    const AsWorker as_worker;
+    run(0);
+  } else {
+    for (size_t n = 0; n < workers_.size(); ++n) workers_[n]->start([&run, n] { run(n); });
+    wait_for_all(failure);
+  }
   if (!failure.first) return;
   flights_ = comm::logs_of(*world_);
   failed_();

@@ -58,6 +58,7 @@ class RankTeam {
 
  private:
   struct Failure;
+  bool runs_on_callers() const;
   void wait_for_all(Failure& failure);
 
   Options options_;
