@@ -1,11 +1,11 @@
 // Starts one process per rank of a mesh, and measures how fast they reduce tensors together:
 //   link_speeds MESH [LARGEST BYTES]
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "tessera/bounds.h"
 #include "tessera/collectives.h"
 #include "tessera/launch.h"
 
@@ -25,7 +25,13 @@ int main(int argc, char** argv) try {
 
   tessera::MeasureOptions options;
   options.kinds = {"all_reduce"};
-  options.most = argc > 2 ? std::atoll(argv[2]) : int64_t{16} << 20;
+  const tessera::Bounds sizes = tessera::Bounds::between(4, 1e9);
+  const std::optional<double> most = sizes.parse(argc > 2 ? argv[2] : "16777216");
+  if (!most) {
+    std::fprintf(stderr, "the largest tensor has '%s' bytes, but it must be %s\n", argv[2], sizes.text().c_str());
+    return 2;
+  }
+  options.most = static_cast<int64_t>(*most);
   options.connection = tessera::Connection::make(*launch);
   const tessera::CollectiveTimes times = tessera::measure_collectives(mesh, options);
   if (launch->rank != 0) return 0;

@@ -5,6 +5,8 @@
 // An array of the file may also replace an input's default: an initializer that the model lists among its inputs.
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <optional>
 #include <thread>
 
 #include "tessera/default_inputs.h"
@@ -40,10 +42,14 @@ int main(int argc, char** argv) try {
   }
   leave_no_litter_when_interrupted();
   tessera::SessionOptions options;
-  options.memory_limit = argc == 6 ? tessera::parse_bytes(argv[5]).value_or(0) : tessera::machine_memory() / 2;
-  if (options.memory_limit == 0) {
-    std::fprintf(stderr, "'%s' is not a size of memory; write bytes, or 512M, or 4G\n", argv[5]);
-    return 2;
+  options.memory_limit = tessera::machine_memory() / 2;
+  if (argc == 6) {
+    const std::optional<size_t> limit = tessera::parse_bytes(argv[5]);
+    if (!limit) {
+      std::fprintf(stderr, "'%s' is not a size of memory; write bytes, or 512M, or 4G\n", argv[5]);
+      return 2;
+    }
+    options.memory_limit = *limit;
   }
   const tessera::Model model = tessera::fed_by(tessera::Model::load(argv[1]), argv[3]);
   const tessera::Tensors inputs = tessera::read_tensors(argv[3], "input", model.inputs());

@@ -15,7 +15,8 @@ size_t machine_memory();
 
 /// Bytes as the library's messages write them: "12.5 MiB", with `digits` after the point.
 std::string bytes_text(double bytes, int digits = 1);
-/// Bytes of "512M" or "4G": K, M, G and T are powers of 1024. Nullopt for other text, and for 0.
+/// Bytes of "65536", "512M" or "4G": K, M, G and T are powers of 1024. Nullopt for other text, for 0, and for more than
+/// size_t holds.
 std::optional<size_t> parse_bytes(std::string_view text);
 
 }  // namespace v1

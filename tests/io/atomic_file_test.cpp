@@ -56,6 +56,27 @@ TEST(atomic_file, without_commit_the_old_file_stays) {
   EXPECT_EQ(folder.entries(), 1u);
 }
 
+// A thread that still writes while another one ends the process leaves nothing behind.
+TEST(atomic_file, nothing_is_written_once_the_process_is_about_to_end) {
+  TemporaryFolder folder;
+  const pid_t child = fork();
+  if (child == 0) {
+    AtomicFile open(folder / "a");
+    open.write("half");
+    remove_unfinished();
+    bool refused = false;
+    try {
+      write_file(folder / "b", "late");
+    } catch (const Error& error) {
+      refused = error.kind() == ErrorKind::running;
+    }
+    _exit(refused && folder.entries() == 0 ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
 TEST(atomic_file, full_disk_is_a_running_error_and_leaves_no_litter) {
   TemporaryFolder folder;
   put(folder / "a", "old");

@@ -174,10 +174,10 @@ class Bench : public Command {
     inputs_.declare(app);
     under(app, Heading::measurement);
     app.add_option("--iterations", iterations_, "the number of runs that are measured")
-        ->check(number_between(1, 10'000'000))
+        ->check(number_in(Bounds::between(1, 10'000'000)))
         ->capture_default_str();
     app.add_option("--warmup", warmup_, "the number of runs before those")
-        ->check(number_between(0, 10'000'000))
+        ->check(number_in(Bounds::between(0, 10'000'000)))
         ->capture_default_str();
     app.add_option("--grow", grown_,
                    "a symbolic size that grows by one at each run, like the length of a cache of keys and values")

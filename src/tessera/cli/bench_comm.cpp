@@ -38,15 +38,15 @@ void BenchComm::declare(CLI::App& bench) {
       ->transform(bytes)
       ->type_name("BYTES");
   app_->add_option("--seconds", options_.seconds, "the least time of measuring at each point")
-      ->check(number_between(0, 3600))
+      ->check(number_in(Bounds::between(0, 3600)))
       ->capture_default_str();
   app_->add_option("--longest", options_.longest,
                    "seconds: the sizes of a collective stop growing when the next would take longer")
-      ->check(number_between(0, 3600))
+      ->check(number_in(Bounds::between(0, 3600)))
       ->capture_default_str();
   app_->add_option("--per-host", options_.per_host,
                    "ranks of one host, beyond which links change; by default, what the launcher says, or all")
-      ->check(number_between(1, 1 << 24));
+      ->check(number_in(Bounds::between(1, 1 << 24)));
   repeatable(app_->add_option("--beside", beside_,
                               "NAME=FILE: times of another library to print beside, in lines of COLLECTIVE BYTES "
                               "MICROSECONDS, among all ranks"));

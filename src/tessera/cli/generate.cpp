@@ -62,8 +62,7 @@ class Generate : public Command {
         ->capture_default_str();
     app.add_option("--top-p", asked_.sampling.top_p,
                    "sample only from the most likely tokens whose probabilities add up to this")
-        ->check(
-            number_that_is("a number above 0 and at most 1", [](double number) { return number > 0 && number <= 1; }))
+        ->check(number_in({.least = 0, .most = 1, .above_least = true}))
         ->capture_default_str();
     app.add_option("--seed", asked_.sampling.seed, "the seed of sampling")->check(seed_number())->capture_default_str();
     app.add_option("--batch", batch_, "texts that run together; by default, all")->check(above_zero());

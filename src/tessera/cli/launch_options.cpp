@@ -35,7 +35,7 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
 void LaunchOptions::declare(CLI::App& app) {
   under(app, Heading::ranks);
   app.add_option("--spawn", spawn, "start this many processes, one for each rank of the mesh; else ranks are threads")
-      ->check(number_between(1, 256));
+      ->check(number_in(Bounds::between(1, 256)));
   takes_one_of(app.add_option("--engine", engine,
                               "what carries bytes between ranks: threads; processes (with --spawn); mpi; gloo; or "
                               "auto, what the launcher uses (mpirun, srun, torchrun; without one, threads). See "
@@ -45,12 +45,12 @@ void LaunchOptions::declare(CLI::App& app) {
   app.add_flag("--share-memory", share_memory,
                "ranks of one host meet in shared memory, and the engine (mpi, gloo) connects hosts only");
   app.add_option("--timeout", timeout, "the longest wait of one rank for another")
-      ->check(number_between(0.001, 1e6))
+      ->check(number_in(Bounds::between(0.001, 1e6)))
       ->type_name("SECONDS")
       ->capture_default_str();
   app.add_option("--join-timeout", join_timeout,
                  "the longest wait for all ranks to join, before the first run; by default 60, or --timeout if longer")
-      ->check(number_between(0.001, 1e6))
+      ->check(number_in(Bounds::between(0.001, 1e6)))
       ->type_name("SECONDS");
   under(app, Heading::output);
   app.add_option("--flight-record", flight_record,

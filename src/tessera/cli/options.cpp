@@ -1,14 +1,11 @@
 #include "tessera/cli/options.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <limits>
 #include <sstream>
 #include <utility>
 
@@ -67,28 +64,14 @@ SymbolSizes parse_shapes(std::string_view text) {
   return sizes;
 }
 
-std::optional<double> number_of(std::string_view text) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return std::abs(number) <= std::numeric_limits<float>::max() ? std::optional(number) : std::nullopt;
-}
-
-CLI::Validator number_that_is(const std::string& what, std::function<bool(double)> holds) {
-  return {[what, holds = std::move(holds)](const std::string& text) {
-            const std::optional<double> number = number_of(text);
-            return number && holds(*number) ? "" : "'" + text + "' must be " + what;
-          },
-          ""};
-}
-
-CLI::Validator number_between(double least, double most) {
-  return number_that_is(fmt::format("a number from {} to {}", least, most),
-                        [=](double number) { return number >= least && number <= most; });
+CLI::Validator number_in(const Bounds& bounds) {
+  return {
+      [bounds](const std::string& text) { return bounds.parse(text) ? "" : "'" + text + "' must be " + bounds.text(); },
+      ""};
 }
 
 CLI::Validator above_zero() {
-  return number_that_is("a number above 0", [](double number) { return number > 0; });
+  return number_in(Bounds::above(0));
 }
 
 CLI::Validator seed_number() {
@@ -102,7 +85,7 @@ CLI::Validator seed_number() {
 }
 
 CLI::Validator zero_or_more() {
-  return number_that_is("a number of at least 0", [](double number) { return number >= 0; });
+  return number_in(Bounds::at_least(0));
 }
 
 size_t parse_memory(std::string_view text) {
@@ -483,14 +466,14 @@ void declare_device(CLI::App& app, std::string& device) {
 void RunOptions::declare(CLI::App& app) {
   under(app, Heading::ranks);
   app.add_option("--threads", threads, "threads of each rank; 0: the cores divided among the ranks")
-      ->check(number_between(0, 1024))
+      ->check(number_in(Bounds::between(0, 1024)))
       ->capture_default_str();
   app.add_flag("--no-overlap", no_overlap,
                "wait for each communication where it starts, and compute nothing meanwhile");
   app.add_option("--prefetch", prefetch,
                  "the most communications that a rank starts before it needs their results; states that --store splits "
                  "are gathered this many uses ahead")
-      ->check(number_between(1, 1024))
+      ->check(number_in(Bounds::between(1, 1024)))
       ->capture_default_str();
   declare_device(app, device);
   launch.declare(app);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/bounds.h"
 #include "tessera/cli/console.h"
 #include "tessera/cli/launch_options.h"
 #include "tessera/default_inputs.h"
@@ -24,13 +25,9 @@ std::string sizes_text(const SymbolSizes& sizes);
 /// Bytes of "512M" or "4G": K, M, G and T are powers of 1024. Throws a user error.
 size_t parse_memory(std::string_view text);
 
-/// The number that a text is. Nullopt for other text, NaN, and what float32 makes infinite: most options are computed
-/// with in float32.
-std::optional<double> number_of(std::string_view text);
-
-/// Checks of numbers, which say in words what an option takes: one rule for all commands.
-CLI::Validator number_that_is(const std::string& what, std::function<bool(double)> holds);
-CLI::Validator number_between(double least, double most);  ///< ends included
+/// Checks of numbers, which say in words what an option takes: one rule for all commands, which refuses NaN and
+/// infinities.
+CLI::Validator number_in(const Bounds& bounds);
 CLI::Validator above_zero();
 /// Takes the whole numbers from 0 to 2^64 - 1.
 CLI::Validator seed_number();

@@ -152,7 +152,7 @@ void TrainOptions::declare_training(CLI::App& app) {
   repeatable(app.add_option("--lr-factor", rate_factors,
                             "NAME=0.1: multiply the learning rate of these parameters by this factor"));
   app.add_option("--average", step.average, "keep an exponential moving average of the parameters, with this decay")
-      ->check(number_that_is("a number from 0 to below 1", [](double number) { return number >= 0 && number < 1; }));
+      ->check(number_in(Bounds::from_to_below(0, 1)));
   app.add_option("--loss-scale", step.loss_scale,
                  "the factor of the loss before the backward pass: a number, or "
                  "dynamic:init=65536,growth=2,backoff=0.5,interval=2000, which is the default with --dtype float16");
@@ -174,7 +174,7 @@ void TrainOptions::declare_data(CLI::App& app) {
   under(app, Heading::evaluation);
   app.add_option("--eval-data", eval_data, "data for evaluation, as for --data; each sample is taken once");
   app.add_option("--held-out", held_out, "the fraction of each file of tokens that is kept for evaluation")
-      ->check(number_between(0, 0.9));
+      ->check(number_in(Bounds::between(0, 0.9)));
   app.add_option("--eval-every", eval_every, "steps between evaluations; by default, one evaluation at the end")
       ->check(above_zero());
   app.add_option("--eval-steps", eval_steps, "the most batches of an evaluation; by default, all")->check(above_zero());
@@ -249,6 +249,8 @@ BatchOptions TrainOptions::batches(bool evaluates, size_t memory_limit) const {
   return options;
 }
 
+const Bounds kFactors = Bounds::at_least(0);
+
 Training TrainOptions::training(const std::string& dtype) const {
   Training made = step;
   if (made.learning_rate.starts_with('@')) made.learning_rates = rates_of(made.learning_rate.substr(1));
@@ -263,10 +265,10 @@ Training TrainOptions::training(const std::string& dtype) const {
   for (const std::string& text : rate_factors) {
     const size_t equals = text.rfind('=');
     const std::optional<double> factor =
-        equals == std::string::npos || equals == 0 ? std::nullopt : number_of(text.substr(equals + 1));
-    if (!factor || *factor < 0)
-      wrong_training("--lr-factor '" + text +
-                     "' is not NAME=FACTOR, with a number of at least 0; write for example 'embed*=0.1'");
+        equals == std::string::npos || equals == 0 ? std::nullopt : kFactors.parse(text.substr(equals + 1));
+    if (!factor)
+      wrong_training("--lr-factor '" + text + "' is not NAME=FACTOR, with " + kFactors.text() +
+                     "; write for example 'embed*=0.1'");
     made.rate_factors.emplace_back(text.substr(0, equals), *factor);
   }
   return made;

@@ -105,6 +105,7 @@ class Unfinished {
  public:
   static void add(const fs::path& path) {
     std::lock_guard lock(mutex());
+    if (is_ending) fail_running("write", "the process is about to end, so that {} is not written", path.string());
     paths().insert(path);
   }
   static void drop(const fs::path& path) {
@@ -113,6 +114,7 @@ class Unfinished {
   }
   static void remove_all() {
     std::lock_guard lock(mutex());
+    is_ending = true;
     std::error_code ignored;  // the process ends anyway
     for (const fs::path& path : paths()) fs::remove_all(path, ignored);
   }
@@ -126,6 +128,7 @@ class Unfinished {
     static auto* all = new std::set<fs::path>;
     return *all;
   }
+  static inline bool is_ending = false;  // under the mutex
 };
 
 // Flushes a file or folder to the disk. File systems that cannot flush return EINVAL, which is not our failure.

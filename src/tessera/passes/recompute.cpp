@@ -10,8 +10,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "tessera/base/bounds.h"
 #include "tessera/base/error.h"
+#include "tessera/bounds.h"
 #include "tessera/ir/flow.h"
 #include "tessera/ir/glob.h"
 #include "tessera/ops/op.h"

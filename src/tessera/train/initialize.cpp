@@ -6,8 +6,8 @@
 #include <memory>
 #include <utility>
 
-#include "tessera/base/bounds.h"
 #include "tessera/base/error.h"
+#include "tessera/bounds.h"
 #include "tessera/ir/on_demand.h"
 #include "tessera/ir/random.h"
 #include "tessera/ops/op.h"

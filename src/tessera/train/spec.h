@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/base/bounds.h"
+#include "tessera/bounds.h"
 
 namespace tessera::train {
 

@@ -4,8 +4,8 @@
 #include <limits>
 #include <set>
 
-#include "tessera/base/bounds.h"
 #include "tessera/base/error.h"
+#include "tessera/bounds.h"
 #include "tessera/ir/glob.h"
 #include "tessera/ir/set_sizes.h"
 #include "tessera/onnx/export_record.h"
