@@ -1,9 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <omp.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cfenv>
 #include <fstream>
 #include <functional>
 #include <future>
@@ -174,6 +176,25 @@ TEST(Session, ends_a_run_at_its_deadline_or_when_it_is_told_to_stop) {
     EXPECT_THAT(running_error_of([&] { made.get(); }), HasSubstr("stopped by its caller"));
     const Tensors again = session.run(turns(3), {.deadline = std::chrono::minutes(1)});
     EXPECT_TRUE(compare("y", expected.at("y"), again.at("y"), {0.0, 0.0}).pass) << mesh;
+  }
+}
+
+// A lone rank of one thread computes on the caller's.
+TEST(Session, computes_alike_whatever_its_caller_has_set) {
+  TemporaryFolder folder;
+  const Model model = Model::load(write_model(folder, kPair));
+  const int threads = omp_get_max_threads();
+  for (const char* mesh : {"tp=1", "tp=2"}) {
+    Session session(model, Mesh::parse(mesh), {}, {}, {.threads_per_rank = 1});
+    const Tensors expected = session.run({{"x", row(0.1f)}});
+    std::fesetround(FE_UPWARD);
+    omp_set_num_threads(3);
+    const Tensors actual = session.run({{"x", row(0.1f)}});
+    EXPECT_EQ(std::fegetround(), FE_UPWARD);
+    EXPECT_EQ(omp_get_max_threads(), 3);
+    std::fesetround(FE_TONEAREST);
+    omp_set_num_threads(threads);
+    EXPECT_TRUE(compare("y", expected.at("y"), actual.at("y"), {0.0, 0.0}).pass) << mesh;
   }
 }
 
