@@ -15,7 +15,7 @@ MicroBatches::MicroBatches(const Graph& model, int parts, const Sizes& whole)
   const auto with_batch = std::find_if(model.inputs.begin(), model.inputs.end(),
                                        [](const Value* input) { return input->has_shape() && input->rank() > 0; });
   if (with_batch == model.inputs.end())
-    fail("train", "no input has a batch dimension to cut; leave out --micro-batches");
+    fail("train", "no input has a batch dimension to cut; leave out `micro_batches`");
   batch_ = (*with_batch)->shape()[0];
   if (batch_->is_constant()) return;
   const auto size = batch_size(whole);
