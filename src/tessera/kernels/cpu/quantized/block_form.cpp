@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "tessera/base/error.h"
 #include "tessera/kernels/cpu/library/dispatch.h"
 #include "tessera/kernels/cpu/library/extents.h"
 
@@ -87,16 +86,15 @@ std::optional<PackedLayout> pack_block_product(const Node& node, const TensorDes
   const Value *scales = node.input(2), *zeros = node.input(3);
   if (!scales || !scales->is_fixed() || (zeros && !zeros->is_fixed())) return std::nullopt;
   const DType zero_type = zeros ? zeros->dtype() : DType::undefined;
-  const auto form = block_form(node, node.op_type, weight, {scales->dtype(), zero_type});
-  if (!form || form->weight.bytes() == 0) return std::nullopt;
+  // Whether one scale belongs to the whole matrix is known when extents are bound.
+  const auto form = block_form(node, node.op_type, weight, {scales->dtype(), zero_type}),
+             of_one_scale = block_form(node, node.op_type, weight, {scales->dtype(), zero_type, true});
+  if (!form || !of_one_scale || form->weight.bytes() == 0) return std::nullopt;
   PackedLayout packed =
       new_packed_layout(node, weight, static_cast<size_t>(form->weight.bytes()), {"bits", "block_size", "transB"});
   packed.beside = {2, 3};
-  packed.prepare = [node, zero_type](const std::vector<TensorDesc>& operands, int threads) {
-    const TensorDesc& scales = operands.at(1);
-    const auto form = block_form(node, node.op_type, operands[0], {scales.dtype, zero_type, scales.count() == 1});
-    check(form.has_value(), "blocks that have a layout have a form");
-    return prepare_pack(*form, threads);
+  packed.prepare = [form = *form, of_one_scale = *of_one_scale](const std::vector<TensorDesc>& operands, int threads) {
+    return prepare_pack(operands.at(1).count() == 1 ? of_one_scale : form, threads);
   };
   return packed;
 }
