@@ -171,6 +171,24 @@ TEST(Lowerings, take_known_functions_apart) {
       << "shapes are known";
 }
 
+TEST(Lowerings, errors_of_known_functions_name_the_call) {
+  const auto message = [](const std::string& call) -> std::string {
+    try {
+      operators_of("m (float[2, 8] x, int64[1] s) => (y) { y = " + call + " }");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(message("com.microsoft.BiasGelu (x)"),
+              HasSubstr("com.microsoft.BiasGelu producing 'y': its operand 1 ('b') is missing"));
+  EXPECT_THAT(message("CenterCropPad <axes = [0]> (x)"),
+              HasSubstr("CenterCropPad producing 'y': its operand 1 ('shape') is missing"));
+  EXPECT_THAT(message("com.microsoft.SkipLayerNormalization (x, x)"), HasSubstr("its operand 2 ('gamma') is missing"));
+  EXPECT_THAT(message("com.microsoft.BiasGelu (x, s)"), HasSubstr("'y/sum'"));
+}
+
 TEST(Lowerings, functions_of_the_model_override_known_ones) {
   OnnxModel model = parse_text(R"(<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]>
     m (float[2, 8] x) => (float[2, 8] y) { y = com.microsoft.FastGelu (x) }

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "tessera/base/error.h"
 #include "tessera/ir/regions.h"
 #include "tessera/ir/text.h"
 
@@ -24,6 +25,22 @@ bool takes(const Function& form, const Node& node) {
   return operands <= form.body->inputs.size() &&
          std::all_of(form.attributes.begin(), form.attributes.end(),
                      [&](const std::string& name) { return node.find_attribute(name) != nullptr; });
+}
+
+/// Whether a call must give that operand: a node takes it as its first or second, which are no optional ones in the
+/// texts.
+bool is_needed(const Function& form, size_t operand) {
+  const std::vector<Use>& uses = form.body->inputs[operand]->uses;
+  return std::any_of(uses.begin(), uses.end(), [](const Use& use) {
+    const Function* inner = known_function(*use.node);
+    return inner ? is_needed(*inner, use.index) : use.index < 2;
+  });
+}
+
+void require_operands(const Function& form, const Node& call) {
+  for (size_t i = 0; i < form.body->inputs.size(); ++i)
+    if (!call.input(i) && is_needed(form, i))
+      fail("inline", "{}: its operand {} ('{}') is missing; give it", call.label(), i, form.body->inputs[i]->name);
 }
 
 Function copy_of(const Function& function) {
@@ -68,7 +85,10 @@ void add_known_functions(OnnxModel& model) {
     if (own.contains({plain_domain(node.domain), node.op_type})) return;
     const Function* form = known_function(node);
     if (!form) return;
+    require_operands(*form, node);
     node.overload = form->overload;
+    // The body's values are named after the call.
+    if (const Value* first = node.output(); first && node.name.empty()) node.name = first->name;
     if (added.insert(form).second) model.functions.push_back(copy_of(*form));
   };
   for_each_node(*model.graph, visit);

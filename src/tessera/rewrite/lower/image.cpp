@@ -15,6 +15,40 @@ using ops::fail_node;
 using ops::shape_of;
 using Values = std::vector<Value*>;
 
+// Each point of an image of the given size, in [-1, 1], and a 1, under each matrix of the batch.
+Values affine_grid(Lowerer& l) {
+  Value* theta = l.in(0);
+  const std::vector<int64_t> size = ops::constant_operand(l.node, 1, "size");
+  if (size.size() != 4 && size.size() != 5)
+    fail_node(l.node, "its size has {} entries; it must be [N, C, H, W] or [N, C, D, H, W]", size.size());
+  const bool corners = l.node.get_int("align_corners", 0) != 0;
+  const std::vector<int64_t> extents(size.begin() + 2, size.end());
+  const size_t dims = extents.size();
+  constexpr int64_t kMostPoints = int64_t{1} << 28;
+  if (std::any_of(extents.begin(), extents.end(), [](int64_t extent) { return extent < 0; }) ||
+      count_of(extents) > kMostPoints)
+    fail_node(l.node, "its size is negative, or has more than {} points", kMostPoints);
+  const int64_t points = count_of(extents);
+  std::vector<double> coordinates;
+  for (int64_t p = 0; p < points; ++p) {
+    std::vector<double> point(dims + 1, 1);
+    int64_t rest = p;
+    for (size_t d = dims; d-- > 0; rest /= extents[d]) {
+      const auto i = static_cast<double>(rest % extents[d]), n = static_cast<double>(extents[d]);
+      // The last dimension's coordinate comes first.
+      point[dims - 1 - d] = corners ? (n > 1 ? 2 * i / (n - 1) - 1 : -1) : (2 * i + 1) / n - 1;
+    }
+    coordinates.insert(coordinates.end(), point.begin(), point.end());
+  }
+  Value* base = l.b.graph.add_constant(
+      "points", Tensor::of(DType::float64, {points, static_cast<int64_t>(dims) + 1}, coordinates));
+  Value* grid = l.b.emit("MatMul", {l.b.cast(base, theta->dtype()), l.b.turn(theta)});
+  Shape shape = {theta->shape().at(0)};
+  for (int64_t extent : extents) shape.emplace_back(extent);
+  shape.emplace_back(static_cast<int64_t>(dims));
+  return {l.b.reshape(grid, shape)};
+}
+
 // Patches are put back into an image, and add up where they overlap: a transposed convolution whose window for entry i
 // of a patch is 1 at i and 0 elsewhere.
 Values col_to_image(Lowerer& l) {
@@ -201,6 +235,7 @@ Values wrapped(Lowerer& l) {
 
 std::vector<Lowering> image_lowerings() {
   return {
+      {"AffineGrid", 2, affine_grid, {1}},
       {"Col2Im", 3, col_to_image, {1, 2}},
       {"MaxUnpool", 2, max_unpool, {2}},
       {"LRN", 1, local_response},

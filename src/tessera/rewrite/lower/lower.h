@@ -6,10 +6,13 @@
 
 #include "tessera/ops/library/node_builder.h"
 
-/// Operators that rewriting replaces by others, once it knows their operands' types. They are C++ because no function
-/// (functions.h) can say what they become: that has attributes which are computed (the window of LRN, the group of
-/// CausalConvWithState), a permutation or a number of nodes that follows from the rank, tables that are computed while
-/// compiling, or it depends on types, strings, or operands in the middle that may be missing.
+/// Operators that rewriting replaces by others once it knows their operands' types. Operators that are functions of
+/// others are ONNX text instead (functions.h). These are C++ because a function's text cannot
+/// - compute an attribute: LRN's window, the group of CausalConvWithState;
+/// - choose a permutation or a number of nodes by rank: ReverseSequence, FusedMatMul;
+/// - compute a table while compiling: AffineGrid, windows and transforms of signals;
+/// - test types or strings: activations, modes;
+/// - let an operand before the last be missing: zero points, segments of embeddings.
 namespace tessera::rewrite {
 
 /// What an operator is lowered with.
@@ -59,7 +62,7 @@ Value* scaled_product(ops::NodeBuilder& b, const Node& node, const Codes& left, 
 std::vector<Lowering> attention_lowerings();     // attention.cpp: Attention with windows or with its scores
 std::vector<Lowering> experts_lowerings();       // experts.cpp: com.microsoft's MoE
 std::vector<Lowering> fused_lowerings();         // fused.cpp: FusedConv, FusedGemm, MatMulIntegerToFloat
-std::vector<Lowering> image_lowerings();         // image.cpp: Col2Im, MaxUnpool, LRN, …
+std::vector<Lowering> image_lowerings();         // image.cpp: AffineGrid, Col2Im, MaxUnpool, LRN, …
 std::vector<Lowering> list_lowerings();          // lists.cpp: sequences of tensors
 std::vector<Lowering> microsoft_lowerings();     // microsoft.cpp: what ONNX Runtime's optimizers write
 std::vector<Lowering> qlinear_lowerings();       // qlinear.cpp: what ONNX Runtime's static quantizer writes
