@@ -1,10 +1,12 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <span>
 
 #include "kernels/run_kernel.h"
 
@@ -23,6 +25,71 @@ TEST(QuantizeLinear, RoundsRowsOfFloatsAsSingleElements) {
   const Tensor with_sign = run_kernel_one("QuantizeLinear", {floats({count}, x), floats({}, {0.5F})}, DType::int8,
                                           {count}, {.attributes = {{"output_dtype", int64_t{3}}}});
   EXPECT_THAT(values_of<int8_t>(with_sign), ElementsAre(0, 1, 3, -1, 5, 127, -128, 127, -128, 0, 127));
+}
+
+/// Codes with scales and zero points, and the floats that they stand for, exactly: scales are powers of two.
+struct Coded {
+  Tensor codes, floats, scale, zero;
+  Attributes attributes;
+};
+
+Tensor cast(const Tensor& x, DType type) {
+  return run_kernel_one("Cast", {x}, type, x.dims, {.attributes = {{"to", static_cast<int64_t>(type)}}});
+}
+
+/// `axis`: of the scales, -1 for one scale; `block`: elements along the axis that share one, 0 for none.
+Coded coded(DType type, const Dims& dims, int64_t axis, int64_t block) {
+  const bool has_sign = type == DType::int8 || type == DType::int16 || type == DType::int4 || type == DType::int2;
+  const int64_t half = int64_t{1} << (bits_of(type) - 1), least = has_sign ? -half : 0;
+  Dims of_scale;
+  if (block > 0) {
+    of_scale = dims;
+    of_scale[axis] = (dims[axis] + block - 1) / block;
+  } else if (axis >= 0) {
+    of_scale = {dims[axis]};
+  }
+  std::vector<float> scales, zeros, numbers, codes;
+  for (int64_t i = 0; i < count_of(of_scale); ++i) {
+    scales.push_back(std::ldexp(1.0F, static_cast<int>(i * 5 % 7) - 3));
+    zeros.push_back(static_cast<float>(least + i % (2 * half)));
+  }
+  const int64_t inner = axis < 0 ? 1 : count_of(std::span(dims).subspan(axis + 1));
+  for (int64_t i = 0; i < count_of(dims); ++i) {
+    const int64_t along = axis < 0 ? 0 : i / inner % dims[axis];
+    int64_t place = along;
+    if (block > 0) place = (i / inner / dims[axis] * of_scale[axis] + along / block) * inner + i % inner;
+    codes.push_back(static_cast<float>(least + i * 11 % (2 * half)));
+    numbers.push_back((codes.back() - zeros[place]) * scales[place]);
+  }
+  Attributes attributes;
+  if (axis >= 0) attributes.emplace("axis", axis);
+  if (block > 0) attributes.emplace("block_size", block);
+  return {cast(floats(dims, codes), type), floats(dims, numbers), floats(of_scale, scales),
+          cast(floats(of_scale, zeros), type), attributes};
+}
+
+// Elements come in blocks, scales in runs of one scale or of one each.
+TEST(QuantizeLinear, AndBackIsExactForAllScalesOfAllLengths) {
+  for (const DType type :
+       {DType::int8, DType::uint8, DType::int16, DType::int4, DType::uint4, DType::int2, DType::uint2})
+    for (const Dims& dims :
+         {Dims{0, 3}, Dims{1, 1}, Dims{1, 255}, Dims{257, 1}, Dims{2, 128}, Dims{3, 7, 5}, Dims{13, 79}})
+      for (int64_t axis = -1; axis < static_cast<int64_t>(dims.size()); ++axis)
+        for (const int64_t block : {0, 4}) {
+          if (axis < 0 && block > 0) continue;
+          SCOPED_TRACE(fmt::format("{} [{}] axis {} block {}", name_of(type), fmt::join(dims, ","), axis, block));
+          const Coded wanted = coded(type, dims, axis, block);
+          for (const int threads : {1, 2}) {
+            const RunOptions options{.attributes = wanted.attributes, .threads = threads};
+            const Tensor back = run_kernel_one("DequantizeLinear", {wanted.codes, wanted.scale, wanted.zero},
+                                               DType::float32, dims, options);
+            EXPECT_EQ(values_of<float>(back), values_of<float>(wanted.floats));
+            const Tensor codes =
+                run_kernel_one("QuantizeLinear", {wanted.floats, wanted.scale, wanted.zero}, type, dims, options);
+            EXPECT_EQ(values_of<float>(cast(codes, DType::float32)),
+                      values_of<float>(cast(wanted.codes, DType::float32)));
+          }
+        }
 }
 
 Tensor of_type(DType type, Dims dims, const std::vector<float>& values) {

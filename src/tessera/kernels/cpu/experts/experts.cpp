@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
 
 #include "tessera/base/multiversion.h"
@@ -58,6 +59,13 @@ TESSERA_MULTIVERSION static void unit_row(const Unit<T>& unit, const T* g, const
   }
 }
 
+/// unit_row() with an activation.
+template <typename T>
+using UnitRow = std::function<void(const Unit<T>& unit, const T* g, const T* u, T weight, T* h)>;
+
+/// The place of a choice's expert among those that the operands hold; -1: another rank's.
+using ExpertPlace = std::function<int64_t(const KernelArgs& args, int64_t choice)>;
+
 template <typename T>
 TESSERA_MULTIVERSION static void add_row(T* to, const T* row, T factor, int64_t n) {
   for (int64_t j = 0; j < n; ++j) to[j] += factor * row[j];
@@ -81,17 +89,16 @@ std::unique_ptr<ExpertMatrices<Compute<T>>> make_matrices(const PrepareContext& 
     fail_dtype(context.node, dtype_of<T>());
 }
 
-template <typename T, typename Act, typename Part>
+template <typename T>
 class Experts : public Kernel {
  public:
   using C = Compute<T>;
 
-  Experts(const PrepareContext& context, const ExpertsShape& shape, Act act, const Part& part)
+  Experts(const PrepareContext& context, const ExpertsShape& shape, UnitRow<C> unit_row, ExpertPlace place)
       : shape_(shape),
-        act_(act),
-        part_(part),
+        unit_row_(std::move(unit_row)),
+        place_(std::move(place)),
         threads_(context.threads),
-        label_(context.node.label()),
         choice_type_(context.inputs[Operand::choices].dtype),
         adds_in_place_(context.outputs[0].dtype == dtype_of<C>()),
         gate_(make_matrices<T>(context, kGateCodes, shape.tile, plan_)),
@@ -140,7 +147,7 @@ class Experts : public Kernel {
     auto* begins = scratch_at<int64_t>(args.scratch, begins_at_);
     auto* order = scratch_at<int64_t>(args.scratch, order_at_);
     const Indices choices(args.inputs[Operand::choices], choice_type_);
-    const auto expert_of = [&](int64_t row) { return part_.place(args, label_, choices[row], shape_.experts); };
+    const auto expert_of = [&](int64_t row) { return place_(args, choices[row]); };
     std::fill_n(begins, shape_.experts + 1, int64_t{0});
     for (int64_t row = 0; row < shape_.rows(); ++row)
       if (const int64_t e = expert_of(row); e >= 0) ++begins[e + 1];
@@ -169,7 +176,7 @@ class Experts : public Kernel {
       if (up_) add_bias(args, Operand::up_bias, e, u, shape_.hidden, rows);
       const T* weights = args.in<T>(Operand::weights);
       for_rows(rows, shape_.hidden, [&](int64_t r) {
-        unit_row(unit_, g + r * shape_.columns, u + r * u_row, load(weights[order[r]]), h + r * shape_.hidden, act_);
+        unit_row_(unit_, g + r * shape_.columns, u + r * u_row, load(weights[order[r]]), h + r * shape_.hidden);
       });
       std::fill_n(h + rows * shape_.hidden, (shape_.tile - rows) * shape_.hidden, C(0));
       down_->multiply(h, y, inner);
@@ -221,10 +228,9 @@ class Experts : public Kernel {
   }
 
   ExpertsShape shape_;
-  Act act_;
-  Part part_;
+  UnitRow<C> unit_row_;
+  ExpertPlace place_;
   int threads_;
-  std::string label_;
   DType choice_type_;
   bool adds_in_place_;
   ScratchPlan plan_;
@@ -282,25 +288,32 @@ ExpertsShape experts_shape(const PrepareContext& context) {
   return shape;
 }
 
-template <typename T, typename Part>
-std::unique_ptr<Kernel> with_activation(const PrepareContext& context, const ExpertsShape& shape, const Part& part) {
-  const std::string name = context.node.get_string("activation", "identity");
-  const auto make = [&]<typename Act>(Act act) -> std::unique_ptr<Kernel> {
-    return std::make_unique<Experts<T, Act, Part>>(context, shape, act, part);
+/// unit_row() with the node's activation.
+template <typename T>
+UnitRow<T> unit_row_of(const Node& node) {
+  const std::string name = node.get_string("activation", "identity");
+  const auto with = [](auto act) -> UnitRow<T> {
+    return [act](const Unit<T>& unit, const T* g, const T* u, T weight, T* h) { unit_row(unit, g, u, weight, h, act); };
   };
-  if (name == "relu") return make(Relu());
-  if (name == "gelu") return make(GeluExact());
-  if (name == "gelu_tanh") return make(GeluTanh());
-  if (name == "swish") return make(Swish(context.node));
-  return make(Identity());
+  if (name == "relu") return with(Relu());
+  if (name == "gelu") return with(GeluExact());
+  if (name == "gelu_tanh") return with(GeluTanh());
+  if (name == "swish") return with(Swish(node));
+  return with(Identity());
 }
 
 template <typename Part>
 std::unique_ptr<Kernel> prepare_part(const PrepareContext& context, const Part& part) {
   check_index_type(context, Operand::choices);
   const ExpertsShape shape = experts_shape(context);
+  const ExpertPlace place = [part, experts = shape.experts, label = context.node.label()](const KernelArgs& args,
+                                                                                          int64_t choice) {
+    return part.place(args, label, choice, experts);
+  };
   return dispatch(FloatTypes(), context.node, context.inputs[Operand::tokens].dtype,
-                  [&]<typename T>() { return with_activation<T>(context, shape, part); });
+                  [&]<typename T>() -> std::unique_ptr<Kernel> {
+                    return std::make_unique<Experts<T>>(context, shape, unit_row_of<Compute<T>>(context.node), place);
+                  });
 }
 
 std::unique_ptr<Kernel> prepare_experts(const PrepareContext& context) {

@@ -43,14 +43,28 @@ struct MinUpdate {
   }
 };
 
-/// Calls make.operator()<T, Op>() for the node's element type and its attribute `reduction`.
-template <typename Make>
-std::unique_ptr<Kernel> with_reduction(const PrepareContext& context, Make&& make) {
+/// How updates change elements that lie one after the other. The loops that find their places know neither the element
+/// type nor the operation.
+struct Update {
+  int64_t size;  ///< of an element, in bytes
+  void (*apply)(void* elements, const void* updates, int64_t count);
+};
+
+template <typename T, typename Op>
+Update update_with() {
+  return {static_cast<int64_t>(sizeof(T)), [](void* elements, const void* updates, int64_t count) {
+            T* to = static_cast<T*>(elements);
+            const T* from = static_cast<const T*>(updates);
+            for (int64_t k = 0; k < count; ++k) to[k] = store<T>(Op()(load(to[k]), load(from[k])));
+          }};
+}
+
+/// For the node's element type and its attribute `reduction`.
+Update update_of(const PrepareContext& context) {
   const Node& node = context.node;
   const DType dtype = context.outputs[0].dtype;
   const std::string reduction = node.get_string("reduction", "none");
-  if (reduction == "none")
-    return dispatch_size(node, dtype, [&]<typename T>() { return make.template operator()<T, Replace>(); });
+  if (reduction == "none") return dispatch_size(node, dtype, []<typename T>() { return update_with<T, Replace>(); });
   // Integers are added and multiplied as unsigned ones, which wrap around.
   using Wrapping = decltype(FloatTypes() + UnsignedTypes());
   auto unsigned_type = [](DType type) {
@@ -68,44 +82,42 @@ std::unique_ptr<Kernel> with_reduction(const PrepareContext& context, Make&& mak
     }
   };
   if (reduction == "add")
-    return dispatch(Wrapping(), node, unsigned_type(dtype),
-                    [&]<typename T>() { return make.template operator()<T, AddUpdate>(); });
+    return dispatch(Wrapping(), node, unsigned_type(dtype), []<typename T>() { return update_with<T, AddUpdate>(); });
   if (reduction == "mul")
-    return dispatch(Wrapping(), node, unsigned_type(dtype),
-                    [&]<typename T>() { return make.template operator()<T, MulUpdate>(); });
+    return dispatch(Wrapping(), node, unsigned_type(dtype), []<typename T>() { return update_with<T, MulUpdate>(); });
   if (reduction == "max")
-    return dispatch(NumberTypes(), node, dtype, [&]<typename T>() { return make.template operator()<T, MaxUpdate>(); });
+    return dispatch(NumberTypes(), node, dtype, []<typename T>() { return update_with<T, MaxUpdate>(); });
   if (reduction == "min")
-    return dispatch(NumberTypes(), node, dtype, [&]<typename T>() { return make.template operator()<T, MinUpdate>(); });
+    return dispatch(NumberTypes(), node, dtype, []<typename T>() { return update_with<T, MinUpdate>(); });
   fail("kernel", "{}: the reduction is '{}'; it must be none, add, mul, max or min", node.label(), reduction);
 }
 
-template <typename T>
-T* start_from_data(const KernelArgs& args, size_t bytes) {
+/// Copies the data unless the output lies where they do, and returns the output.
+std::byte* start_from_data(const KernelArgs& args, size_t bytes) {
   if (bytes > 0 && args.outputs[0] != args.inputs[0]) std::memcpy(args.outputs[0], args.inputs[0], bytes);
-  return args.out<T>();
+  return args.out<std::byte>();
 }
 
-// Templates of their own: clang 16 does not emit a lambda of a generic lambda.
-template <typename T, typename Op, typename Part>
-std::unique_ptr<Kernel> scatter_slices(const PrepareContext& context, const TuplePlan& plan, const Part& part) {
-  return make_kernel([plan, part, bytes = context.outputs[0].bytes(), dtype = context.inputs[1].dtype,
-                      label = context.node.label()](const KernelArgs& args) {
+template <typename Part>
+std::unique_ptr<Kernel> prepare_slices(const PrepareContext& context, const TuplePlan& plan, const Part& part) {
+  if (context.inputs[2].count() != plan.total() * plan.slice)
+    fail("kernel", "{}: {} updates for {} indexed elements", context.node.label(), context.inputs[2].count(),
+         plan.total() * plan.slice);
+  return make_kernel([plan, part, update = update_of(context), bytes = context.outputs[0].bytes(),
+                      dtype = context.inputs[1].dtype, label = context.node.label()](const KernelArgs& args) {
     const Indices indices(args.inputs[1], dtype);
-    T* out = start_from_data<T>(args, bytes);
-    const T* updates = args.in<T>(2);
+    std::byte* out = start_from_data(args, bytes);
+    const std::byte* updates = args.in<std::byte>(2);
+    const int64_t slice_bytes = plan.slice * update.size;
     for (int64_t i = 0; i < plan.total(); ++i) {
       const int64_t slice = plan.slice_in(part, args, label, indices, i);
-      if (slice < 0) continue;
-      T* to = out + slice * plan.slice;
-      const T* from = updates + i * plan.slice;
-      for (int64_t k = 0; k < plan.slice; ++k) to[k] = store<T>(Op()(load(to[k]), load(from[k])));
+      if (slice >= 0) update.apply(out + slice * slice_bytes, updates + i * slice_bytes, plan.slice);
     }
   });
 }
 
 // Threads share out the places beside the axis, so that updates of one element keep their order.
-template <typename T, typename Op, typename Part>
+template <typename Part>
 std::unique_ptr<Kernel> scatter_elements(const PrepareContext& context, int64_t axis, const Part& part) {
   const Dims& data = context.inputs[0].dims;
   const Dims& dims = context.inputs[1].dims;
@@ -121,34 +133,26 @@ std::unique_ptr<Kernel> scatter_elements(const PrepareContext& context, int64_t 
     return to;
   };
   const bool dense = std::equal(dims.begin() + axis + 1, dims.end(), data.begin() + axis + 1);
-  return make_kernel([=, threads = context.threads, bytes = context.outputs[0].bytes(), dtype = context.inputs[1].dtype,
-                      label = context.node.label()](const KernelArgs& args) {
+  return make_kernel([=, update = update_of(context), threads = context.threads, bytes = context.outputs[0].bytes(),
+                      dtype = context.inputs[1].dtype, label = context.node.label()](const KernelArgs& args) {
     const Indices indices(args.inputs[1], dtype);
-    T* out = start_from_data<T>(args, bytes);
-    const T* updates = args.in<T>(2);
+    std::byte* out = start_from_data(args, bytes);
+    const std::byte* updates = args.in<std::byte>(2);
     for (int64_t i = 0; i < outer * length * inner; ++i) part.place(args, label, indices[i], extent);
     for_ranges(outer * inner, outer * inner * length, threads, [&](int64_t begin, int64_t end) {
       for (int64_t o = begin / std::max<int64_t>(inner, 1); o * inner < end; ++o) {
         const int64_t first = std::max(begin - o * inner, int64_t{0}), last = std::min(end - o * inner, inner);
-        T* line = out + offset(o, 0, at_axis);
+        std::byte* line = out + offset(o, 0, at_axis) * update.size;
         for (int64_t l = 0; l < length; ++l)
           for (int64_t k = first; k < last; ++k) {
             const int64_t i = (o * length + l) * inner + k, place = part.place(args, label, indices[i], extent);
             if (place < 0) continue;
-            T& to = line[place * step + (dense ? k : offset(k, at_axis + 1, dims.size()))];
-            to = store<T>(Op()(load(to), load(updates[i])));
+            const int64_t to = place * step + (dense ? k : offset(k, at_axis + 1, dims.size()));
+            update.apply(line + to * update.size, updates + i * update.size, 1);
           }
       }
     });
   });
-}
-
-template <typename Part>
-std::unique_ptr<Kernel> prepare_slices(const PrepareContext& context, const TuplePlan& plan, const Part& part) {
-  if (context.inputs[2].count() != plan.total() * plan.slice)
-    fail("kernel", "{}: {} updates for {} indexed elements", context.node.label(), context.inputs[2].count(),
-         plan.total() * plan.slice);
-  return with_reduction(context, [&]<typename T, typename Op>() { return scatter_slices<T, Op>(context, plan, part); });
 }
 
 TuplePlan points_of(const PrepareContext& context) {
@@ -173,8 +177,7 @@ std::unique_ptr<Kernel> prepare_updates(const PrepareContext& context, const Par
   bool fits = dims.size() == data.size() && context.inputs[2].dims == dims;
   for (size_t d = 0; fits && d < dims.size(); ++d) fits = static_cast<int64_t>(d) == axis || dims[d] <= data[d];
   if (!fits) fail("kernel", "{}: indices and updates differ, or are larger than the data", context.node.label());
-  return with_reduction(context,
-                        [&]<typename T, typename Op>() { return scatter_elements<T, Op>(context, axis, part); });
+  return scatter_elements(context, axis, part);
 }
 
 std::unique_ptr<Kernel> prepare_scatter_elements(const PrepareContext& context) {

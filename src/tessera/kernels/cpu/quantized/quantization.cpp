@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <type_traits>
 #include <utility>
@@ -18,84 +19,115 @@ namespace tessera::kernels {
 namespace {
 
 /// Which scale belongs to an element: one for all, one for each index of a dimension, or one for each block along it.
-struct ScalePlaces {
-  int64_t count = 1, extent = 1, inner = 1, block = 1, blocks = 1;
-  bool per_block = false;
-
+class ScalePlaces {
+ public:
   explicit ScalePlaces(const PrepareContext& context) {
     const TensorDesc &x = context.inputs[0], &scale = context.inputs[1];
-    count = scale.count();
+    const int64_t count = scale.count();
     if (count == 1 && scale.rank() <= 1) return;
     const AxisView view(x.dims, resolve_axis(context.node, context.node.get_int("axis", 1), x.rank()));
-    extent = view.extent;
-    inner = view.inner;
-    per_block = scale.rank() == x.rank() && context.node.get_int("block_size", 0) > 0;
-    if (per_block) block = context.node.get_int("block_size", 1);
-    blocks = (extent + block - 1) / block;
-    require(context.node, count == (per_block ? view.outer * blocks * inner : extent));
+    extent_ = view.extent;
+    inner_ = view.inner;
+    is_one_ = false;
+    per_block_ = scale.rank() == x.rank() && context.node.get_int("block_size", 0) > 0;
+    block_ = per_block_ ? context.node.get_int("block_size", 1) : 1;
+    blocks_ = (extent_ + block_ - 1) / block_;
+    if (count != (per_block_ ? view.outer * blocks_ * inner_ : extent_))
+      fail("kernel", "{}: its scales do not fit its elements", context.node.label());
   }
-  int64_t at(int64_t element) const {
-    if (count == 1) return 0;
-    const int64_t along = element / inner % extent;
-    if (!per_block) return along;
-    return (element / inner / extent * blocks + along / block) * inner + element % inner;
+
+  /// Elements that lie one after the other: all have the scale at `place`, or each has the next one, too.
+  struct Run {
+    int64_t place = 0, count = 0;
+    bool is_one = true;
+  };
+  /// The run that begins at an element, of at most `most`.
+  Run run_at(int64_t element, int64_t most) const {
+    if (is_one_) return {0, most, true};
+    const int64_t within = element % inner_, along = element / inner_ % extent_;
+    if (!per_block_) {
+      if (inner_ == 1) return {along, std::min(most, extent_ - along), false};
+      return {along, std::min(most, inner_ - within), true};
+    }
+    const int64_t place = (element / inner_ / extent_ * blocks_ + along / block_) * inner_ + within;
+    if (inner_ == 1) return {place, std::min({most, block_ - along % block_, extent_ - along}), true};
+    return {place, std::min(most, inner_ - within), false};
   }
 
  private:
-  static void require(const Node& node, bool holds) {
-    if (!holds) fail("kernel", "{}: its scales do not fit its elements", node.label());
-  }
+  bool is_one_ = true, per_block_ = false;
+  int64_t extent_ = 1, inner_ = 1, block_ = 1, blocks_ = 1;
 };
 
-using StoredIntegers = decltype(IntegerTypes());
+/// So many elements are read as doubles, computed and written at a time, so that the loops between need not know their
+/// type; in whole bytes, also of narrow codes.
+constexpr int64_t kCodesAtOnce = 256;
 
-// Calls make.operator()(read) with a function object that reads element i of an operand as a double.
-template <typename Make>
-std::unique_ptr<Kernel> with_numbers(const PrepareContext& context, size_t operand, Make make) {
-  const TensorDesc& desc = context.inputs[operand];
-  if (is_narrow_storage(desc.dtype))
-    return make([reader = NarrowReader(desc.dtype)](const void* in, int64_t i) {
-      return static_cast<double>(reader.at(static_cast<const uint8_t*>(in), i));
-    });
-  return dispatch(NumberTypes(), context.node, desc.dtype, [&]<typename T>() {
-    return make([](const void* in, int64_t i) { return static_cast<double>(load(static_cast<const T*>(in)[i])); });
-  });
-}
-
-/// A small vector of numbers of any type, read where it is wanted.
-struct Numbers {
-  DType dtype;
-  std::shared_ptr<const NarrowReader> reader;
-
-  explicit Numbers(const TensorDesc& desc) : dtype(desc.dtype) {
-    if (is_narrow_storage(dtype)) reader = std::make_shared<NarrowReader>(dtype);
+/// Reads numbers of a type as doubles.
+class NumberReader {
+ public:
+  NumberReader(const Node& node, const TensorDesc& desc) {
+    if (is_narrow_storage(desc.dtype))
+      read_ = [reader = NarrowReader(desc.dtype)](const void* in, int64_t begin, int64_t count, double* to) {
+        for (int64_t i = 0; i < count; ++i) to[i] = reader.at(static_cast<const uint8_t*>(in), begin + i);
+      };
+    else
+      read_ = dispatch(NumberTypes(), node, desc.dtype, []<typename T>() -> Read { return read_block<T>; });
   }
-  double at(const void* in, int64_t i) const {
-    if (reader) return reader->at(static_cast<const uint8_t*>(in), i);
-    switch (dtype) {
-      case DType::float32:
-        return static_cast<const float*>(in)[i];
-      case DType::float64:
-        return static_cast<const double*>(in)[i];
-      case DType::float16:
-        return static_cast<float>(static_cast<const Float16*>(in)[i]);
-      case DType::bfloat16:
-        return static_cast<float>(static_cast<const BFloat16*>(in)[i]);
-      case DType::uint8:
-        return static_cast<const uint8_t*>(in)[i];
-      case DType::int8:
-        return static_cast<const int8_t*>(in)[i];
-      case DType::uint16:
-        return static_cast<const uint16_t*>(in)[i];
-      case DType::int16:
-        return static_cast<const int16_t*>(in)[i];
-      case DType::int32:
-        return static_cast<const int32_t*>(in)[i];
-      default:
-        return 0;
+  void read(const void* in, int64_t begin, int64_t count, double* to) const { read_(in, begin, count, to); }
+
+ private:
+  using Read = std::function<void(const void* in, int64_t begin, int64_t count, double* to)>;
+
+  template <typename T>
+  static void read_block(const void* in, int64_t begin, int64_t count, double* to) {
+    const T* from = static_cast<const T*>(in) + begin;
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<double>(load(from[i]));
+  }
+
+  Read read_;
+};
+
+/// The scales and zero points of a node's elements.
+class Scales {
+ public:
+  explicit Scales(const PrepareContext& context)
+      : places_(context),
+        scales_(context.node, context.inputs[1]),
+        has_zero_(context.has_input(2)),
+        zeros_(context.node, context.inputs[has_zero_ ? 2 : 1]) {}
+
+  /// Calls visit(k, scale, zero point) for the elements [begin, begin + count), k from 0; count <= kCodesAtOnce.
+  template <typename Visit>
+  void for_block(const KernelArgs& args, int64_t begin, int64_t count, const Visit& visit) const {
+    std::array<double, kCodesAtOnce> scales, zeros;
+    for (int64_t k = 0; k < count;) {
+      const ScalePlaces::Run run = places_.run_at(begin + k, count - k);
+      const int64_t read = run.is_one ? 1 : run.count, step = run.is_one ? 0 : 1;
+      scales_.read(args.inputs[1], run.place, read, scales.data());
+      if (has_zero_)
+        zeros_.read(args.inputs[2], run.place, read, zeros.data());
+      else
+        std::fill_n(zeros.data(), read, 0.0);
+      for (int64_t i = 0; i < run.count; ++i) visit(k + i, scales[i * step], zeros[i * step]);
+      k += run.count;
     }
   }
+
+ private:
+  ScalePlaces places_;
+  NumberReader scales_;
+  bool has_zero_;
+  NumberReader zeros_;
 };
+
+/// Calls body(begin, count) for blocks of at most kCodesAtOnce of `count` elements.
+template <typename Body>
+void for_blocks(int64_t count, int threads, const Body& body) {
+  for_ranges((count + kCodesAtOnce - 1) / kCodesAtOnce, count, threads, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) body(b * kCodesAtOnce, std::min(kCodesAtOnce, count - b * kCodesAtOnce));
+  });
+}
 
 void require_scale(const PrepareContext& context) {
   const DType scale = context.inputs[1].dtype;
@@ -143,31 +175,24 @@ std::unique_ptr<Kernel> quantize_to_bytes(const PrepareContext& context) {
   });
 }
 
+template <typename T>
+void write_floats(const double* from, void* out, int64_t begin, int64_t count) {
+  T* to = static_cast<T*>(out) + begin;
+  for (int64_t k = 0; k < count; ++k) to[k] = store<T>(static_cast<Compute<T>>(from[k]));
+}
+
 std::unique_ptr<Kernel> prepare_dequantize(const PrepareContext& context) {
   require_scale(context);
   if (is_common(context, context.outputs[0].dtype, context.inputs[0].dtype)) return dequantize_bytes(context);
-  const ScalePlaces places(context);
-  const Numbers scales(context.inputs[1]);
-  const bool has_zero = context.has_input(2);
-  const Numbers zeros(context.inputs[has_zero ? 2 : 1]);
-  const int64_t count = context.outputs[0].count();
-  return dispatch(FloatTypes(), context.node, context.outputs[0].dtype, [&]<typename To>() {
-    return with_numbers(context, 0, [&](auto read) {
-      return make_kernel([=, threads = context.threads](const KernelArgs& args) {
-        To* out = args.out<To>();
-        for_ranges(count, count, threads, [&](int64_t begin, int64_t end) {
-          int64_t known = -1;
-          double scale = 1, zero = 0;
-          for (int64_t i = begin; i < end; ++i) {
-            if (const int64_t place = places.at(i); place != known) {
-              known = place;
-              scale = scales.at(args.inputs[1], place);
-              zero = has_zero ? zeros.at(args.inputs[2], place) : 0;
-            }
-            out[i] = store<To>(static_cast<Compute<To>>((read(args.inputs[0], i) - zero) * scale));
-          }
-        });
-      });
+  const auto write =
+      dispatch(FloatTypes(), context.node, context.outputs[0].dtype, []<typename To>() { return &write_floats<To>; });
+  return make_kernel([write, codes = NumberReader(context.node, context.inputs[0]), scales = Scales(context),
+                      count = context.outputs[0].count(), threads = context.threads](const KernelArgs& args) {
+    for_blocks(count, threads, [&](int64_t begin, int64_t n) {
+      std::array<double, kCodesAtOnce> x;
+      codes.read(args.inputs[0], begin, n, x.data());
+      scales.for_block(args, begin, n, [&](int64_t k, double scale, double zero) { x[k] = (x[k] - zero) * scale; });
+      write(x.data(), args.outputs[0], begin, n);
     });
   });
 }
@@ -186,70 +211,61 @@ double divided(double x, double scale, DType type) {
   }
 }
 
-/// Codes of 4 and 2 bits, and narrow floats. number(args, i): what element i becomes, before it is cut to the range.
-template <typename Number>
-std::unique_ptr<Kernel> quantize_to_narrow(const PrepareContext& context, DType to, Number number) {
-  const int64_t count = context.outputs[0].count();
-  const NarrowWriter writer(to, context.node.get_int("saturate", 1) != 0);
+/// Writes codes from what elements become, before they are cut to the type's range.
+using WriteCodes = std::function<void(const double* from, void* out, int64_t begin, int64_t count)>;
+
+/// Codes of 4 and 2 bits, and narrow floats. Blocks begin at a byte.
+WriteCodes narrow_writer(const Node& node, DType to) {
   const int bits = bits_of(to);
   const bool has_sign = to == DType::int4 || to == DType::int2;
   const double least = has_sign ? -std::ldexp(1, bits - 1) : 0, most = least + std::ldexp(1, bits) - 1;
-  return make_kernel([=, threads = context.threads](const KernelArgs& args) {
-    const int64_t bytes = (count + writer.per_byte() - 1) / writer.per_byte();
-    uint8_t* out = args.out<uint8_t>();
-    for_ranges(bytes, count, threads, [&](int64_t begin, int64_t end) {
-      for (int64_t b = begin; b < end; ++b)
-        out[b] = writer.byte(b, count, [&](int64_t i) {
-          const double x = number(args, i);
-          return writer.code_of(is_float(to) ? x : std::isnan(x) ? 0 : std::clamp(x, least, most));
-        });
-    });
-  });
+  return [=, writer = NarrowWriter(to, node.get_int("saturate", 1) != 0)](const double* from, void* out, int64_t begin,
+                                                                          int64_t count) {
+    uint8_t* bytes = static_cast<uint8_t*>(out) + begin / writer.per_byte();
+    for (int64_t b = 0; b * writer.per_byte() < count; ++b)
+      bytes[b] = writer.byte(b, count, [&](int64_t k) {
+        const double x = from[k];
+        return writer.code_of(is_float(to) ? x : std::isnan(x) ? 0 : std::clamp(x, least, most));
+      });
+  };
 }
 
 /// Codes of whole bytes.
-template <typename To, typename Number>
-std::unique_ptr<Kernel> quantize_to(const PrepareContext& context, Number number) {
-  const int64_t count = context.outputs[0].count();
-  return make_kernel([=, threads = context.threads](const KernelArgs& args) {
-    To* out = args.out<To>();
-    for_ranges(count, count, threads, [&](int64_t begin, int64_t end) {
-      constexpr double least = std::numeric_limits<To>::min(), most = std::numeric_limits<To>::max();
-      for (int64_t i = begin; i < end; ++i) {
-        const double x = number(args, i);
-        out[i] = std::isnan(x) ? To(0) : static_cast<To>(std::clamp(x, least, most));
-      }
-    });
-  });
+template <typename To>
+void write_codes(const double* from, void* out, int64_t begin, int64_t count) {
+  constexpr double least = std::numeric_limits<To>::min(), most = std::numeric_limits<To>::max();
+  To* to = static_cast<To*>(out) + begin;
+  for (int64_t k = 0; k < count; ++k)
+    to[k] = std::isnan(from[k]) ? To(0) : static_cast<To>(std::clamp(from[k], least, most));
 }
 
-/// read(operand, i): element i as a double.
-template <typename Read>
-std::unique_ptr<Kernel> quantize_elements(const PrepareContext& context, Read read) {
-  const ScalePlaces places(context);
-  const Numbers scales(context.inputs[1]);
-  const bool has_zero = context.has_input(2);
-  const Numbers zeros(context.inputs[has_zero ? 2 : 1]);
-  const DType to = context.outputs[0].dtype, stated = static_cast<DType>(context.node.get_int("precision", 0));
-  const DType type = stated != DType::undefined ? stated : context.inputs[0].dtype;
-  const auto number = [=](const KernelArgs& args, int64_t i) {
-    const int64_t place = places.at(i);
-    const double x = divided(read(args.inputs[0], i), scales.at(args.inputs[1], place), type);
-    const double zero = has_zero ? zeros.at(args.inputs[2], place) : 0;
-    return is_float(to) ? x + zero : std::nearbyint(x) + zero;
-  };
-  if (is_narrow_storage(to)) return quantize_to_narrow(context, to, number);
+WriteCodes writer_of(const PrepareContext& context) {
+  const DType to = context.outputs[0].dtype;
+  if (is_narrow_storage(to)) return narrow_writer(context.node, to);
   return dispatch(Types<uint8_t, int8_t, uint16_t, int16_t>(), context.node, to,
-                  [&]<typename To>() { return quantize_to<To>(context, number); });
+                  []<typename To>() -> WriteCodes { return write_codes<To>; });
 }
 
 std::unique_ptr<Kernel> prepare_quantize(const PrepareContext& context) {
   require_scale(context);
   const DType precision = static_cast<DType>(context.node.get_int("precision", 0));
-  if (is_common(context, context.inputs[0].dtype, context.outputs[0].dtype) &&
-      (precision == DType::undefined || precision == DType::float32))
+  const DType from = context.inputs[0].dtype, to = context.outputs[0].dtype;
+  if (is_common(context, from, to) && (precision == DType::undefined || precision == DType::float32))
     return quantize_to_bytes(context);
-  return with_numbers(context, 0, [&](auto read) { return quantize_elements(context, read); });
+  return make_kernel([type = precision != DType::undefined ? precision : from, rounds = !is_float(to),
+                      write = writer_of(context), numbers = NumberReader(context.node, context.inputs[0]),
+                      scales = Scales(context), count = context.outputs[0].count(),
+                      threads = context.threads](const KernelArgs& args) {
+    for_blocks(count, threads, [&](int64_t begin, int64_t n) {
+      std::array<double, kCodesAtOnce> x;
+      numbers.read(args.inputs[0], begin, n, x.data());
+      scales.for_block(args, begin, n, [&](int64_t k, double scale, double zero) {
+        const double quotient = divided(x[k], scale, type);
+        x[k] = (rounds ? std::nearbyint(quotient) : quotient) + zero;
+      });
+      write(x.data(), args.outputs[0], begin, n);
+    });
+  });
 }
 
 /// Widens a range by a block of elements.

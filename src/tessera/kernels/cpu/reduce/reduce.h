@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tessera/base/function_ref.h"
 #include "tessera/kernels/axes.h"
 #include "tessera/kernels/cpu/library/parallel.h"
 #include "tessera/kernels/cpu/reduce/loops.h"
@@ -20,15 +21,19 @@ class ReducePlan {
   int64_t results() const { return results_; }
   int64_t reduced() const { return reduced_; }  ///< elements per result
 
-  /// Calls finish(result index, total) for every result. `shifts`, one per result, may be null.
-  template <typename Op, typename C, typename T, typename Finish>
-  void run(const T* in, const C* shifts, int threads, Finish&& finish) const;
+  /// Takes the totals of `n` results from the `first` on.
+  template <typename C>
+  using Finish = FunctionRef<void(int64_t first, const C* totals, int64_t n)>;
+
+  /// Calls finish() so that every result comes once. `shifts`, one per result, may be null.
+  template <typename Op, typename C, typename T>
+  void run(const T* in, const C* shifts, int threads, Finish<C> finish) const;
 
  private:
-  template <typename Op, typename C, typename T, typename Finish>
-  void run_rows(const T* in, const C* shifts, int threads, Finish& finish) const;
-  template <typename Op, typename C, typename T, typename Finish>
-  void run_columns(const T* in, const C* shifts, int threads, Finish& finish) const;
+  template <typename Op, typename C, typename T>
+  void run_rows(const T* in, const C* shifts, int threads, Finish<C> finish) const;
+  template <typename Op, typename C, typename T>
+  void run_columns(const T* in, const C* shifts, int threads, Finish<C> finish) const;
 
   static int64_t offset(int64_t flat, const Dims& dims, const Dims& strides) {
     int64_t at = 0;
@@ -43,11 +48,12 @@ class ReducePlan {
   int64_t results_ = 1, reduced_ = 1;
 };
 
-template <typename Op, typename C, typename T, typename Finish>
-void ReducePlan::run(const T* in, const C* shifts, int threads, Finish&& finish) const {
+template <typename Op, typename C, typename T>
+void ReducePlan::run(const T* in, const C* shifts, int threads, Finish<C> finish) const {
   if (results_ == 0) return;
   if (reduced_ == 0) {
-    for (int64_t i = 0; i < results_; ++i) finish(i, Op::template identity<C>());
+    const C total = Op::template identity<C>();
+    for (int64_t i = 0; i < results_; ++i) finish(i, &total, 1);
     return;
   }
   if (reduces_rows_)
@@ -56,8 +62,8 @@ void ReducePlan::run(const T* in, const C* shifts, int threads, Finish&& finish)
     run_columns<Op, C>(in, shifts, threads, finish);
 }
 
-template <typename Op, typename C, typename T, typename Finish>
-void ReducePlan::run_rows(const T* in, const C* shifts, int threads, Finish& finish) const {
+template <typename Op, typename C, typename T>
+void ReducePlan::run_rows(const T* in, const C* shifts, int threads, Finish<C> finish) const {
   const int64_t rows = reduced_ / row_;
   if (row_ >= kLongRow) {
     for (int64_t i = 0; i < results_; ++i) {
@@ -66,7 +72,7 @@ void ReducePlan::run_rows(const T* in, const C* shifts, int threads, Finish& fin
       for (int64_t r = 0; r < rows; ++r)
         reduce_long_row<Op>(start + offset(r, reduced_dims_, reduced_strides_), row_, shifts ? shifts[i] : C(0),
                             threads, total);
-      finish(i, total);
+      finish(i, &total, 1);
     }
     return;
   }
@@ -77,13 +83,13 @@ void ReducePlan::run_rows(const T* in, const C* shifts, int threads, Finish& fin
       const C shift = shifts ? shifts[i] : C(0);
       for (int64_t r = 0; r < rows; ++r)
         reduce_row<Op>(start + offset(r, reduced_dims_, reduced_strides_), row_, shift, total);
-      finish(i, total);
+      finish(i, &total, 1);
     }
   });
 }
 
-template <typename Op, typename C, typename T, typename Finish>
-void ReducePlan::run_columns(const T* in, const C* shifts, int threads, Finish& finish) const {
+template <typename Op, typename C, typename T>
+void ReducePlan::run_columns(const T* in, const C* shifts, int threads, Finish<C> finish) const {
   constexpr int64_t width = narrow_chunk, block = 64;
   const int64_t chunks = (row_ + width - 1) / width;
   for_ranges(results_ / row_ * chunks, results_ * reduced_, threads, [&](int64_t begin, int64_t end) {
@@ -111,7 +117,7 @@ void ReducePlan::run_columns(const T* in, const C* shifts, int threads, Finish& 
         }
         for (int64_t i = 0; i < n; ++i) totals[i] = Op::combine(totals[i], sums[i]);
       }
-      for (int64_t i = 0; i < n; ++i) finish(first + i, totals[i]);
+      finish(first, totals, n);
     }
   });
 }

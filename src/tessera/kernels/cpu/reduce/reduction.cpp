@@ -59,14 +59,15 @@ R as_result(C value) {
     return static_cast<R>(value);
 }
 
-/// Elements → total in C → finish → result of type R.
+/// Elements → total in C → Finish → result of type R. The plan's loops do not know Finish nor R.
 template <typename Op, typename T, typename C, typename R, typename Finish>
 std::unique_ptr<Kernel> reduce_kernel(const PrepareContext& context, Finish finish) {
   return make_kernel([plan = plan_for(context), finish, threads = context.threads](const KernelArgs& args) {
     R* out = args.out<R>();
-    const int64_t n = plan.reduced();
-    plan.template run<Op, C, T>(args.in<T>(0), nullptr, threads,
-                                [&](int64_t i, C total) { out[i] = as_result<R>(finish(total, n)); });
+    const int64_t reduced = plan.reduced();
+    plan.template run<Op, C, T>(args.in<T>(0), nullptr, threads, [&](int64_t first, const C* totals, int64_t n) {
+      for (int64_t i = 0; i < n; ++i) out[first + i] = as_result<R>(finish(totals[i], reduced));
+    });
   });
 }
 
@@ -129,7 +130,9 @@ std::unique_ptr<Kernel> prepare_extreme(const PrepareContext& context) {
   return make_kernel([plan = plan_for(context), threads = context.threads](const KernelArgs& args) {
     uint8_t* out = args.out<uint8_t>();
     plan.template run<Op, uint8_t, uint8_t>(args.in<uint8_t>(0), nullptr, threads,
-                                            [&](int64_t i, uint8_t total) { out[i] = total != 0; });
+                                            [&](int64_t first, const uint8_t* totals, int64_t n) {
+                                              for (int64_t i = 0; i < n; ++i) out[first + i] = totals[i] != 0;
+                                            });
   });
 }
 
@@ -143,12 +146,15 @@ std::unique_ptr<Kernel> prepare_log_sum_exp(const PrepareContext& context) {
           const T* in = args.in<T>(0);
           T* out = args.out<T>();
           C* shifts = static_cast<C*>(args.scratch);
-          plan.template run<GreatestOf, C, T>(in, nullptr, threads, [&](int64_t i, C greatest) {
-            shifts[i] = std::fabs(greatest) <= std::numeric_limits<C>::max() ? greatest : C(0);
+          plan.template run<GreatestOf, C, T>(in, nullptr, threads, [&](int64_t first, const C* greatest, int64_t n) {
+            for (int64_t i = 0; i < n; ++i)
+              shifts[first + i] = std::fabs(greatest[i]) <= std::numeric_limits<C>::max() ? greatest[i] : C(0);
           });
-          plan.template run<SumOfExponentials, C, T>(in, shifts, threads, [&](int64_t i, C total) {
-            out[i] = static_cast<T>(vector_math::log(total) + shifts[i]);
-          });
+          plan.template run<SumOfExponentials, C, T>(
+              in, shifts, threads, [&](int64_t first, const C* totals, int64_t n) {
+                for (int64_t i = 0; i < n; ++i)
+                  out[first + i] = static_cast<T>(vector_math::log(totals[i]) + shifts[first + i]);
+              });
         },
         static_cast<size_t>(plan.results()) * sizeof(C));
   });
