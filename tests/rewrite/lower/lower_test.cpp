@@ -162,6 +162,11 @@ TEST(Lowerings, take_known_functions_apart) {
   EXPECT_THAT(skip("FastGelu", "x"), ElementsAre("Gelu"));
   EXPECT_THAT(skip("FastGelu", "x, c"), ElementsAre("Add", "Gelu"));
   EXPECT_THAT(skip("BiasGelu", "x, c"), ElementsAre("Add", "Gelu"));
+  // Absent operands and results may be listed.
+  EXPECT_THAT(skip("FastGelu", "x, \"\""), ElementsAre("Gelu"));
+  EXPECT_THAT(skip("SkipLayerNormalization", "x, s, g, b, \"\""), ElementsAre("Add", "LayerNormalization"));
+  EXPECT_THAT(operators_of("m (float[2, 8] x, float[8] g) => (y) { y, \"\" = SimplifiedLayerNormalization (x, g) }"),
+              ElementsAre("RMSNormalization"));
   EXPECT_THAT(operators_of("m (float[2, 8] a, float[2, 8] b) => (y) { y = SwiGLU <alpha = 0.5> (a, b) }"),
               ElementsAre("Swish", "Mul"));
   EXPECT_THAT(operators_of("m (float[n, 8] x) => (y) <int64[1] s = {4}> { y = CenterCropPad <axes = [-1]> (x, s) }"),
@@ -196,6 +201,14 @@ TEST(Lowerings, functions_of_the_model_override_known_ones) {
   inline_functions(model);
   ASSERT_EQ(model.graph->nodes().size(), 1u);
   EXPECT_EQ(model.graph->nodes()[0]->op_type, "Relu");
+  // One of the same name for other calls does not.
+  OnnxModel beside = parse_text(R"(<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]>
+    m (float[2, 8] x) => (float[2, 8] y) { a = com.microsoft.FastGelu:mine (x) y = com.microsoft.FastGelu (a) }
+    <domain: "com.microsoft", overload: "mine", opset_import: ["": 21]> FastGelu (x) => (y) { y = Relu (x) })");
+  inline_functions(beside);
+  std::vector<std::string> types;
+  for (const auto& node : beside.graph->nodes()) types.push_back(node->op_type);
+  EXPECT_THAT(types, testing::ElementsAre("Relu", "Gelu"));
 }
 
 TEST(Lowerings, take_fused_products_apart) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "tessera/base/error.h"
@@ -20,9 +21,7 @@ bool is_of(const Function& function, const Node& node) {
 }
 
 bool takes(const Function& form, const Node& node) {
-  size_t operands = node.inputs.size();
-  while (operands > 0 && !node.inputs[operands - 1]) --operands;
-  return operands <= form.body->inputs.size() &&
+  return count_present(node.inputs) <= form.body->inputs.size() &&
          std::all_of(form.attributes.begin(), form.attributes.end(),
                      [&](const std::string& name) { return node.find_attribute(name) != nullptr; });
 }
@@ -77,12 +76,19 @@ const Function* known_function(const Node& node) {
   return last;
 }
 
+size_t count_present(const std::vector<Value*>& values) {
+  size_t count = values.size();
+  while (count > 0 && !values[count - 1]) --count;
+  return count;
+}
+
 void add_known_functions(OnnxModel& model) {
-  std::set<std::pair<std::string, std::string>> own;
-  for (const Function& function : model.functions) own.emplace(plain_domain(function.domain), function.name);
+  std::set<std::tuple<std::string, std::string, std::string>> own;
+  for (const Function& function : model.functions)
+    own.emplace(plain_domain(function.domain), function.name, function.overload);
   std::set<const Function*> added;
   const auto visit = [&](Node& node) {
-    if (own.contains({plain_domain(node.domain), node.op_type})) return;
+    if (own.contains({plain_domain(node.domain), node.op_type, node.overload})) return;
     const Function* form = known_function(node);
     if (!form) return;
     require_operands(*form, node);

@@ -16,6 +16,9 @@ const std::vector<Function>& known_functions();
 /// default it gives; if none does, the last form, so that the error says what it lacks. Null: it calls none of them.
 const Function* known_function(const Node& node);
 
+/// How many operands or results a node has, without the absent ones at the end, which it may list or leave out.
+size_t count_present(const std::vector<Value*>& values);
+
 /// Adds to the model's functions those that its nodes call, and names each call's form. Functions that the model brings
 /// itself go first.
 void add_known_functions(OnnxModel& model);

@@ -23,6 +23,10 @@ Key key_of(const std::string& domain, const std::string& name, const std::string
   return {domain == "ai.onnx" ? "" : domain, name, overload};
 }
 
+std::string name_of(const Function& function) {
+  return function.domain.empty() ? function.name : function.domain + "." + function.name;
+}
+
 const Attribute* named(const std::vector<Attribute>& attributes, std::string_view name) {
   for (const Attribute& candidate : attributes)
     if (candidate.name == name) return &candidate;
@@ -104,16 +108,16 @@ class Inliner {
       return sizes_[&function] = nodes;
     }
     if (known->second == kOpen)
-      fail("inline", "the function '{}.{}' calls itself; ONNX functions must not be recursive", function.domain,
-           function.name);
+      fail("inline", "the function '{}' calls itself; ONNX functions must not be recursive", name_of(function));
     return known->second;
   }
 
   void inline_call(Graph& graph, Node* call, const Function& function) {
-    if (call->inputs.size() > function.body->inputs.size() || call->outputs.size() > function.body->outputs.size())
-      fail("inline", "{}: the function '{}.{}' takes {} operands and gives {} results; the call has {} and {}",
-           call->label(), function.domain, function.name, function.body->inputs.size(), function.body->outputs.size(),
-           call->inputs.size(), call->outputs.size());
+    const size_t operands = count_present(call->inputs), results = count_present(call->outputs);
+    if (operands > function.body->inputs.size() || results > function.body->outputs.size())
+      fail("inline", "{}: the function '{}' takes {} operands and gives {} results; the call has {} and {}",
+           call->label(), name_of(function), function.body->inputs.size(), function.body->outputs.size(), operands,
+           results);
     std::map<const Value*, Value*> body_values;
     std::unique_ptr<Graph> body = function.body->clone(&body_values);
     const std::string prefix = call->name.empty() ? call->op_type : call->name;
@@ -132,8 +136,8 @@ class Inliner {
       if (!result) continue;
       Value* value = mapped.at(body->outputs[i]);
       if (!value)
-        fail("inline", "{}: result {} of the function '{}.{}' is its operand {}, which the call leaves out",
-             call->label(), i, function.domain, function.name, body->outputs[i]->name);
+        fail("inline", "{}: result {} of the function '{}' is its operand {}, which the call leaves out", call->label(),
+             i, name_of(function), body->outputs[i]->name);
       TensorType type = result->type;
       const std::string extra = result->extra;
       if (!replace(graph, result, value)) {
