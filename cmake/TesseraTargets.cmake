@@ -71,3 +71,11 @@ function(tessera_library name)
   target_link_libraries(tessera_${name} PUBLIC ${ARGN})
   set_property(GLOBAL APPEND PROPERTY TESSERA_LIBRARIES tessera_${name})
 endfunction()
+
+# For what takes a small part of a command's time, as options and the files of programs: -Og compiles in 0.6 of -O2's
+# time. Of an inline function, the linker keeps the copy that comes first, which is that of the lower libraries.
+function(tessera_compile_quickly target)
+  if(NOT TESSERA_SANITIZE)
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-Og>)
+  endif()
+endfunction()
