@@ -38,34 +38,35 @@ model_of() {
   if [ "$1" = tiny ]; then echo examples/tiny; else echo "tests/models/$1"; fi
 }
 
+# What a program is written as, each option with each other once: lower, order, rank identity and type, form.
+forms='collectives tokens input integer mpmd
+  primitives position input opaque mpmd
+  collectives position op opaque mpmd
+  primitives tokens op opaque mpmd
+  collectives position constant integer mpmd
+  primitives tokens constant integer mpmd
+  collectives tokens op integer spmd
+  primitives position op integer spmd
+  collectives position op integer parallel-for
+  primitives tokens op integer parallel-for'
+
 echo "Every form, under onnx.checker:"
 for name in mlp tiny gpt2; do
-  for lower in collectives primitives; do
-    for order in tokens position; do
-      for rank in input op constant; do
-        for type in integer opaque; do
-          [ $type$rank = opaqueconstant ] && continue
-          build/tessera shard "$(model_of $name)/model.onnx" --mesh dp=2,tp=3 --quiet --lower=$lower --order=$order \
-            --rank-id=$rank --rank-type=$type -o "$work/forms/$name-$lower-$order-$rank-$type"
-        done
-      done
-      for form in spmd parallel-for; do
-        build/tessera shard "$(model_of $name)/model.onnx" --mesh dp=2,tp=3 --quiet --lower=$lower --order=$order \
-          --form=$form -o "$work/forms/$name-$lower-$order-$form"
-      done
-    done
-  done
+  while read -r lower order rank type form; do
+    build/tessera shard "$(model_of $name)/model.onnx" --mesh dp=2,tp=3 --quiet --lower=$lower --order=$order \
+      --rank-id=$rank --rank-type=$type --form=$form -o "$work/forms/$name-$lower-$order-$rank-$type-$form"
+  done <<END
+$forms
+END
 done
 # Nodes on some ranks only (docs/places.md), as shard and its likes are told of them.
 staged='--mesh pp=2,tp=2 --place m.model.embed_tokens=pp:0 --place m.model.layers.0=pp:0 --place m.model.layers.1=pp:0
   --place m.model.layers.2=pp:0 --place m.model.layers.*=pp:1 --place m.model.norm=pp:1 --place m.lm_head=pp:1'
 set -f
-for lower in collectives primitives; do
-  for order in tokens position; do
-    for form in mpmd spmd parallel-for; do
-      build/tessera shard examples/tiny/model.onnx $staged --quiet --lower=$lower --order=$order --form=$form \
-        -o "$work/forms/staged-$lower-$order-$form"
-    done
+for form in mpmd spmd parallel-for; do
+  for lower in collectives primitives; do
+    build/tessera shard examples/tiny/model.onnx $staged --quiet --lower=$lower --form=$form \
+      -o "$work/forms/staged-$lower-$form"
   done
 done
 set +f

@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 
 #include "api/same_bits.h"
+#include "sample.h"
 #include "tessera/api/impl.h"
 #include "tessera/io/npz.h"
 #include "tessera/runtime/rank_plan.h"
@@ -38,72 +41,91 @@ struct StepCase {
   }
 };
 
-class Steps : public testing::TestWithParam<StepCase> {};
+const std::vector<StepCase>& step_cases(const std::string& model) {
+  static std::map<std::string, std::vector<StepCase>> known;
+  std::vector<StepCase>& cases = known[model];
+  if (!cases.empty()) return cases;
+  for (const auto& [mesh, presets, axis] :
+       std::vector<std::array<std::string, 3>>{{"tp=1", "", "tp"},
+                                               {"tp=2", "", "tp"},
+                                               {"tp=3", "", "tp"},
+                                               {"dp=2", "", "dp"},
+                                               {"dp=3", "", "dp"},
+                                               {"dp=2,tp=2", "", "dp"},
+                                               {"tp=2", "megatron+sequence", "tp"},
+                                               {"tp=3", "megatron+sequence", "tp"},
+                                               {"dp=2,tp=2", "dp+megatron+sequence", "dp"}})
+    for (const std::string& store : {std::string(), axis}) cases.push_back({model, mesh, presets, store});
+  return cases;
+}
+
+const std::vector<std::string> kStepModels = {"mlp-sgd", "gpt-adamw", "gpt-tied-sgd"};
+
+class Steps : public testing::TestWithParam<size_t> {
+ protected:
+  void SetUp() override { batches_ = read_npz(kStepsFolder + model() + "/losses.npz"); }
+
+  const std::string& model() const { return kStepModels[GetParam()]; }
+
+  /// Calls test(case) for all cases of the model, or a sample; by `turn` from 0 to 2, three tests sample all of them.
+  template <typename Test>
+  void for_cases(size_t turn, const Test& test) {
+    for (const StepCase& each : test::one_in(3, step_cases(model()), GetParam() + turn)) {
+      SCOPED_TRACE(each.mesh + " " + each.presets + ", stored over " + each.store);
+      test(each);
+    }
+  }
+
+  Tensors batch(int64_t step) const {
+    return {{"x", slice_of(batches_.at("x"), step)}, {"y", slice_of(batches_.at("y"), step)}};
+  }
+
+  std::map<std::string, Tensor> batches_;
+};
 
 TEST_P(Steps, give_the_losses_of_pytorch) {
-  const auto batches = read_npz(kStepsFolder + GetParam().model + "/losses.npz");
-  const Tensor& losses = batches.at("losses");
-  Session session(GetParam().compiled());
-  for (int64_t i = 0; i < losses.count(); ++i) {
-    const Tensors outputs = session.run({{"x", slice_of(batches.at("x"), i)}, {"y", slice_of(batches.at("y"), i)}});
-    const float wanted = losses.as<float>()[i], made = outputs.at("loss").as<float>()[0];
-    EXPECT_NEAR(made, wanted, 1e-5 * std::abs(wanted)) << "step " << i;
-  }
+  const Tensor& losses = batches_.at("losses");
+  for_cases(0, [&](const StepCase& each) {
+    Session session(each.compiled());
+    for (int64_t i = 0; i < losses.count(); ++i) {
+      const float wanted = losses.as<float>()[i], made = session.run(batch(i)).at("loss").as<float>()[0];
+      EXPECT_NEAR(made, wanted, 1e-5 * std::abs(wanted)) << "step " << i;
+    }
+  });
 }
 
 // Sessions on the simulated device start and end with the CPU's states, bit by bit.
 TEST_P(Steps, have_the_same_bits_on_the_simulated_device) {
-  const auto batches = read_npz(kStepsFolder + GetParam().model + "/losses.npz");
-  const Program program = GetParam().compiled();
-  SessionOptions options = test::one_thread();
-  Session cpu(program, options);
-  options.device = "simulated";
-  Session simulated(program, options);
-  const auto step = [&](Session& session, int64_t i) {
-    return session.run({{"x", slice_of(batches.at("x"), i)}, {"y", slice_of(batches.at("y"), i)}});
-  };
-  step(cpu, 0);
-  simulated.set_states(cpu.states());
-  for (int64_t i = 1; i < 4; ++i) test::expect_same(step(cpu, i), step(simulated, i));
-  test::expect_same(cpu.states(), simulated.states());
+  for_cases(1, [&](const StepCase& each) {
+    const Program program = each.compiled();
+    SessionOptions options = test::one_thread();
+    Session cpu(program, options);
+    options.device = "simulated";
+    Session simulated(program, options);
+    cpu.run(batch(0));
+    simulated.set_states(cpu.states());
+    for (int64_t i = 1; i < 4; ++i) test::expect_same(cpu.run(batch(i)), simulated.run(batch(i)));
+    test::expect_same(cpu.states(), simulated.states());
+  });
 }
 
 // Who wrote a step decides in which order forward and backward nodes come, and nothing marks where blocks end.
 TEST_P(Steps, may_compute_activations_again) {
-  const auto batches = read_npz(kStepsFolder + GetParam().model + "/losses.npz");
-  const Program held = GetParam().compiled(), again = GetParam().compiled("full");
-  for (const std::string& note : again.summary().notes) {
-    if (note.find("recomputation: ") == std::string::npos) continue;
-    EXPECT_THAT(note, testing::ContainsRegex("so that [1-9][0-9.]* [kM]?B less are held|free nothing"));
-  }
-  Session a(held, test::one_thread()), b(again, test::one_thread());
-  for (int64_t i = 0; i < 3; ++i) {
-    const Tensors batch = {{"x", slice_of(batches.at("x"), i)}, {"y", slice_of(batches.at("y"), i)}};
-    test::expect_same(a.run(batch), b.run(batch));
-  }
-  test::expect_same(a.states(), b.states());
+  for_cases(2, [&](const StepCase& each) {
+    const Program held = each.compiled(), again = each.compiled("full");
+    for (const std::string& note : again.summary().notes) {
+      if (note.find("recomputation: ") == std::string::npos) continue;
+      EXPECT_THAT(note, testing::ContainsRegex("so that [1-9][0-9.]* [kM]?B less are held|free nothing"));
+    }
+    Session a(held, test::one_thread()), b(again, test::one_thread());
+    for (int64_t i = 0; i < 3; ++i) test::expect_same(a.run(batch(i)), b.run(batch(i)));
+    test::expect_same(a.states(), b.states());
+  });
 }
 
-std::vector<StepCase> step_cases() {
-  std::vector<StepCase> cases;
-  for (const std::string model : {"mlp-sgd", "gpt-adamw", "gpt-tied-sgd"})
-    for (const auto& [mesh, presets, axis] :
-         std::vector<std::array<std::string, 3>>{{"tp=1", "", "tp"},
-                                                 {"tp=2", "", "tp"},
-                                                 {"tp=3", "", "tp"},
-                                                 {"dp=2", "", "dp"},
-                                                 {"dp=3", "", "dp"},
-                                                 {"dp=2,tp=2", "", "dp"},
-                                                 {"tp=2", "megatron+sequence", "tp"},
-                                                 {"tp=3", "megatron+sequence", "tp"},
-                                                 {"dp=2,tp=2", "dp+megatron+sequence", "dp"}})
-      for (const bool stored : {false, true}) cases.push_back({model, mesh, presets, stored ? axis : ""});
-  return cases;
-}
-INSTANTIATE_TEST_SUITE_P(OnMeshes, Steps, testing::ValuesIn(step_cases()), [](const auto& info) {
-  std::string name = info.param.model + "_" + info.param.mesh + "_" + info.param.presets + "_" + info.param.store;
-  for (char& c : name)
-    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+INSTANTIATE_TEST_SUITE_P(OnMeshes, Steps, testing::Range(size_t{0}, kStepModels.size()), [](const auto& info) {
+  std::string name = kStepModels[info.param];
+  std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });
 

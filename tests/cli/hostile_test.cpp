@@ -10,6 +10,7 @@
 #include <random>
 
 #include "cli/run_command.h"
+#include "sample.h"
 #include "tessera/onnx.pb.h"
 
 namespace tessera {
@@ -312,7 +313,7 @@ TEST_F(Hostile, meshes) {
 // Every model of the repository, truncated and with flipped bits, chosen by a seed.
 TEST_F(Hostile, damaged_models) {
   constexpr uint64_t kSeed = 20261;
-  constexpr int kOfEach = 12;
+  const int of_each = test::sample(4, 24);
   std::mt19937_64 engine(kSeed);
   std::vector<fs::path> models;
   for (const auto& entry : fs::recursive_directory_iterator(fs::path(TESSERA_TEST_DATA) / "models"))
@@ -322,7 +323,7 @@ TEST_F(Hostile, damaged_models) {
   const std::string path = (folder_ / "model.onnx").string();
   for (const fs::path& model : models) {
     const std::string bytes = contents(model);
-    for (int i = 0; i < kOfEach; ++i) {
+    for (int i = 0; i < of_each; ++i) {
       SCOPED_TRACE(fmt::format("{}, damage {} of seed {}", model.string(), i, kSeed));
       std::string damaged = bytes;
       if (i % 4 == 0) damaged.resize(engine() % damaged.size());

@@ -10,6 +10,7 @@
 
 #include "cli/command_line.h"
 #include "cli/started.h"
+#include "sample.h"
 #include "tessera/ir/text.h"
 #include "tessera/onnx/export.h"
 
@@ -59,11 +60,10 @@ struct Case {
   std::string command, dtype, ranks;
 };
 
-/// All that processes may be: `TESSERA_MEMORY=all` tries them, which takes minutes; else a sample.
+/// All that processes may be, or a sample.
 std::vector<Case> cases_of(const std::string& command, std::vector<std::pair<const char*, const char*>> sample) {
   std::vector<Case> cases;
-  const char* all = std::getenv("TESSERA_MEMORY");
-  if (!all || std::string_view(all) != "all") {
+  if (!test::tries_all()) {
     for (const auto& [dtype, ranks] : sample) cases.push_back({command, dtype, ranks});
     return cases;
   }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "cli/command_line.h"
+#include "sample.h"
 #include "tessera/base/descriptor.h"
 
 namespace tessera {
@@ -100,7 +101,8 @@ TEST_F(TrainAgain, evaluates_where_the_killed_run_did_not) {
 // Killed at one of its writes to files and folders, whichever. Then the same command is given again.
 TEST_F(TrainAgain, ends_as_if_it_had_never_been_killed) {
   // A run that notes metrics first measures the machine, for a second.
-  for (const auto& [metrics, stride] : {std::pair("", 7), std::pair("--metrics m.jsonl", 37)}) {
+  for (const auto& [metrics, stride] :
+       {std::pair("", test::sample(13, 3)), std::pair("--metrics m.jsonl", test::sample(37, 11))}) {
     SCOPED_TRACE(metrics);
     const auto command_in = [&, options = std::string(metrics)](const std::string& out) {
       return "(cd " + out + " && exec env LD_PRELOAD=" TESSERA_KILLED_AT " " + TESSERA_BINARY + " " + words_ +

@@ -7,6 +7,7 @@
 
 #include "cli/command_line.h"
 #include "cli/launchers.h"
+#include "sample.h"
 
 namespace tessera {
 namespace {
@@ -54,14 +55,9 @@ std::string threads_only(int, const std::string& command) {
 }
 const test::Launcher kThreads{"threads", threads_only};
 
-/// `TESSERA_TRAINING=all` makes all runs, which takes minutes; else a test makes a sample.
+/// A test makes all runs, or a sample.
 class TrainCube : public CommandLine {
  protected:
-  static bool is_whole() {
-    const char* all = std::getenv("TESSERA_TRAINING");
-    return all && std::string_view(all) == "all";
-  }
-
   // The command, without a mesh and data to evaluate.
   std::string words_of(const std::string& model) {
     const std::string folder = std::string(TESSERA_TEST_DATA) + "/models/" + model;
@@ -118,7 +114,7 @@ class TrainCube : public CommandLine {
     size_t at = 0;
     for (const Product& product : products(model == "moe"))
       for (const std::string& when : kWhen) {
-        if (const size_t number = at++; !is_whole() && number % stride != first) continue;
+        if (const size_t number = at++; !test::tries_all() && number % stride != first) continue;
         SCOPED_TRACE(model + " on " + product.mesh + " by " + product.presets + ", evaluated " + when);
         if (!one.contains(when)) one[when] = train(kThreads, {}, words + evaluated(when));
         const Made made = train(launcher, product, words + evaluated(when));

@@ -12,12 +12,11 @@
 #include "mutants/in_child.h"
 #include "mutants/trial.h"
 #include "random/settings.h"
+#include "sample.h"
 
 namespace tessera::mutants {
 namespace {
 
-constexpr uint64_t kMutants = 300;
-constexpr uint64_t kSubjects = 160;
 constexpr uint64_t kMutantShares = 2;  // so that tests run side by side
 constexpr size_t kMostEscapes = 10;    // that a share prints
 
@@ -30,7 +29,7 @@ class EditedPrograms : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(EditedPrograms, ThatAreAcceptedGiveTheRightAnswer) {
   const uint64_t first = random::number_from("TESSERA_RANDOM_SEED", random::kFirstSeed);
-  const uint64_t count = random::number_from("TESSERA_MUTANTS", kMutants) / kMutantShares;
+  const uint64_t count = random::number_from("TESSERA_MUTANTS", test::sample<uint64_t>(180, 600)) / kMutantShares;
   const char* mutator = std::getenv("TESSERA_MUTATOR");
   std::map<Verdict, uint64_t> verdicts;
   std::map<std::string, std::map<Verdict, uint64_t>> by_mutator;
@@ -67,7 +66,7 @@ TEST_P(EditedPrograms, ThatAreAcceptedGiveTheRightAnswer) {
 // form. TESSERA_SUBJECTS=N takes N of them, from the one that TESSERA_RANDOM_SEED belongs to on.
 TEST_P(EditedPrograms, MayLoseTypesAndMetadata) {
   const uint64_t first = random::number_from("TESSERA_RANDOM_SEED", random::kFirstSeed) / Trials::kAlike;
-  const uint64_t count = random::number_from("TESSERA_SUBJECTS", kSubjects);
+  const uint64_t count = random::number_from("TESSERA_SUBJECTS", test::sample<uint64_t>(80, 300));
   Trials trials;
   uint64_t equal = 0;
   for (uint64_t k = first + GetParam(); k < first + count; k += kMutantShares) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "property/trial.h"
+#include "sample.h"
 
 namespace tessera::property {
 namespace {
@@ -142,8 +143,8 @@ TEST_P(Chains, GiveTheSameOnEveryMesh) {
   Subject subject = GetParam().subject();
   SCOPED_TRACE(subject.name);
   Trials trials(subject);
-  trials.run_single(run_all() ? 100 : 1);
-  trials.run_random(run_all() ? 1000 : 60);
+  trials.run_single(test::sample(1, 100));
+  trials.run_random(test::sample(60, 1000));
   RecordProperty("right", trials.right());
   RecordProperty("refused", trials.refused());
   EXPECT_GT(trials.right(), 0);

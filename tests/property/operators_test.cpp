@@ -1,12 +1,13 @@
 // The layout never changes the answer: every operator under every legal sharding of one tensor at a time on 1-D meshes
-// of 1 to 5 ranks, and under a seeded sample of random shardings of several tensors on 2-D meshes, gives the result of
-// one rank. TESSERA_PROPERTY=all runs every factoring of every dimension and more of the sample; TESSERA_TEST_SEED
-// changes operands and sample.
+// of 2 to 5 ranks (tensors take turns at two of these), and under a seeded sample of random shardings of
+// several tensors on 2-D meshes, gives the result of one rank. TESSERA_SAMPLE=all runs every mesh and factoring, and
+// more of the sample; TESSERA_TEST_SEED changes operands and sample.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "property/cases.h"
 #include "property/trial.h"
+#include "sample.h"
 #include "tessera/kernels/kernel.h"
 #include "tessera/ops/op.h"
 
@@ -72,7 +73,7 @@ class Operators : public testing::TestWithParam<Key> {};
 TEST_P(Operators, GiveTheSameOnEveryMesh) {
   auto found = cases().find(GetParam());
   ASSERT_TRUE(found != cases().end()) << GetParam().second << " has no case; add some to the list in cases.h";
-  const size_t factorings = run_all() ? 100 : 2, samples = run_all() ? 200 : 12;
+  const size_t factorings = test::sample(2, 100), samples = test::sample(8, 200);
   int right = 0, refused = 0;
   for (const Subject& subject : found->second) {
     SCOPED_TRACE(subject.name);

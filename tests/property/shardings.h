@@ -13,7 +13,7 @@ std::vector<DimSharding> splits_of(const Expr& extent, const AxisRef& axis, size
 /// Every sharding of a tensor that splits one dimension over the axis; all dimensions are closed.
 std::vector<Sharding> single_shardings(const Shape& shape, const AxisRef& axis, size_t factorings);
 
-/// The 1-D meshes x=1 … x=5.
+/// The 1-D meshes x=2 … x=5; x=1, too, where tests try everything.
 std::vector<Mesh> lines();
 /// 2-D meshes of up to 12 ranks, even and uneven.
 const std::vector<Mesh>& grids();

@@ -9,6 +9,7 @@
 #include "property/cases.h"
 #include "property/shardings.h"
 #include "property/trial.h"
+#include "sample.h"
 #include "tessera/base/error.h"
 #include "tessera/ops/op.h"
 
@@ -93,7 +94,7 @@ TEST_P(Specials, PassNoOperatorThatIsNotLinearInThem) {
       if (!is_filled(operands[index])) continue;
       for (const Maker& maker : kMakers) {
         // Lookups for all, and one of the others.
-        if (!run_all() && &maker != kMakers && turn++ % 3 != 0) continue;
+        if (!test::tries_all() && &maker != kMakers && turn++ % 3 != 0) continue;
         for (bool others : {false, true}) {
           const Mesh mesh({{"x", turn % 2 ? 2 : 3}});
           auto made = derived(original, index, maker, others, mesh);
@@ -127,7 +128,7 @@ TEST_P(Specials, AreWhereOneRankHasThem) {
     for (const Value* value : subject.annotatable())
       for (const Mesh& mesh : meshes)
         for (const Sharding& sharding : single_shardings(value->shape(), AxisRef::whole(mesh.axes()[0]), 0))
-          if (run_all() || turn++ % 2 == 0) trials.run(mesh, {{value, sharding, "test"}});
+          if (test::tries_all() || turn++ % 2 == 0) trials.run(mesh, {{value, sharding, "test"}});
   }
 }
 

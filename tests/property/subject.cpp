@@ -143,11 +143,6 @@ uint64_t seed_of(std::string_view name) {
   return hash;
 }
 
-bool run_all() {
-  const char* asked = std::getenv("TESSERA_PROPERTY");
-  return asked && std::string_view(asked) == "all";
-}
-
 std::vector<const Value*> Subject::annotatable() const {
   std::vector<const Value*> values;
   for (const auto& value : graph->values())

@@ -79,7 +79,5 @@ Tensor filled(DType dtype, const Dims& dims, Fill fill, uint64_t seed);
 uint64_t base_seed();
 /// A seed for something named, different for each name.
 uint64_t seed_of(std::string_view name);
-/// Whether TESSERA_PROPERTY=all asks for everything instead of the sample that fits into a minute.
-bool run_all();
 
 }  // namespace tessera::property

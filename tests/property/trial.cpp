@@ -9,6 +9,7 @@
 #include "mesh/random_sharding.h"
 #include "passes/rings.h"
 #include "property/shardings.h"
+#include "sample.h"
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
 #include "tessera/proof/prove.h"
@@ -192,8 +193,9 @@ void Trials::compare(const Mesh& mesh, const std::vector<Annotation>& annotation
 }
 
 void Trials::run_single(size_t factorings) {
-  for (const Mesh& mesh : lines())
-    for (const Value* value : subject_.annotatable())
+  size_t turn = seed_of(subject_.name);
+  for (const Value* value : subject_.annotatable())
+    for (const Mesh& mesh : test::one_in(2, lines(), turn++))
       for (const Sharding& sharding : single_shardings(value->shape(), AxisRef::whole(mesh.axes()[0]), factorings))
         run(mesh, {{value, sharding, "test"}});
 }

@@ -15,6 +15,7 @@
 #include "random/mutate.h"
 #include "random/random_program.h"
 #include "random/settings.h"
+#include "sample.h"
 #include "tessera/base/error.h"
 #include "tessera/compiler/compile.h"
 #include "tessera/program_io/normal_form.h"
@@ -25,7 +26,6 @@
 namespace tessera::random {
 namespace {
 
-constexpr uint64_t kMutants = 200;
 constexpr uint64_t kMutantShares = 2;
 
 using Programs = std::shared_ptr<const runtime::RankPrograms>;
@@ -99,7 +99,7 @@ bool is_harmless(const Programs& mutant, const Program& program, const Tensors& 
 class Mutants : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(Mutants, that_hang_or_corrupt_are_refused) {
-  const uint64_t wanted = number_from("TESSERA_MUTANTS", kMutants) / kMutantShares;
+  const uint64_t wanted = number_from("TESSERA_MUTANTS", test::sample<uint64_t>(120, 400)) / kMutantShares;
   uint64_t seed = number_from("TESSERA_RANDOM_SEED", kFirstSeed) + GetParam();
   uint64_t tried = 0, harmful = 0, strict = 0;
   for (; tried < wanted; seed += kMutantShares) {

@@ -7,18 +7,18 @@
 
 #include "random/random_program.h"
 #include "random/settings.h"
+#include "sample.h"
 
 namespace tessera::random {
 namespace {
 
-constexpr uint64_t kPrograms = 2000;
 constexpr uint64_t kProgramShares = 4;  // so that tests run side by side
 constexpr int kMostFailures = 3;        // of a share: each is shrunk, which takes a while
 
 class RandomPrograms : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(RandomPrograms, give_the_same_however_they_are_split) {
-  const uint64_t count = number_from("TESSERA_RANDOM_PROGRAMS", kPrograms);
+  const uint64_t count = number_from("TESSERA_RANDOM_PROGRAMS", test::sample<uint64_t>(1200, 4000));
   const uint64_t first = number_from("TESSERA_RANDOM_SEED", kFirstSeed);
   int equal = 0, refused = 0, skipped = 0, failed = 0, with_sums = 0;
   for (uint64_t seed = first + GetParam(); seed < first + count && failed < kMostFailures; seed += kProgramShares) {

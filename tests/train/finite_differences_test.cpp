@@ -61,9 +61,8 @@ TEST_P(Gradients, are_the_difference_quotients) {
   EXPECT_GT(compared, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Train, Gradients, testing::ValuesIn(with_gradient()), [](const auto& info) {
-  return (info.param.first.empty() ? "" : info.param.first + "_") + info.param.second;
-});
+INSTANTIATE_TEST_SUITE_P(Train, Gradients, testing::ValuesIn(with_gradient()),
+                         [](const auto& info) { return name_of(info.param); });
 
 TEST(GradientRecords, say_why_there_is_none) {
   for (const ops::OpDef* op : ops::all_ops())

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
@@ -11,6 +12,13 @@
 namespace tessera::train {
 
 using OperatorKey = std::pair<std::string, std::string>;  // domain, type
+
+/// For the name of a test: "Relu", "com_microsoft_Inverse".
+inline std::string name_of(const OperatorKey& key) {
+  std::string name = key.first.empty() ? key.second : key.first + "_" + key.second;
+  std::replace(name.begin(), name.end(), '.', '_');
+  return name;
+}
 
 OperatorKey key_of(const property::Subject& subject);
 

@@ -6,6 +6,7 @@
 
 #include "property/shardings.h"
 #include "property/trial.h"
+#include "sample.h"
 #include "tessera/base/error.h"
 #include "train/differentiated.h"
 #include "train/gradient_cases.h"
@@ -52,16 +53,15 @@ TEST_P(GradientsOnMeshes, are_those_on_one_rank) {
     if (key_of(subject) != GetParam() || float_outputs(subject).empty()) continue;
     // A sample of many.
     constexpr size_t kFew = 6, kEvery = 5;
-    if (++seen > kFew && seen % kEvery != 0 && !property::run_all()) continue;
+    if (++seen > kFew && seen % kEvery != 0 && !test::tries_all()) continue;
     SCOPED_TRACE(subject.name);
     expect_the_same_on_meshes(subject);
   }
   EXPECT_GT(seen, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Train, GradientsOnMeshes, testing::ValuesIn(with_gradient()), [](const auto& info) {
-  return (info.param.first.empty() ? "" : info.param.first + "_") + info.param.second;
-});
+INSTANTIATE_TEST_SUITE_P(Train, GradientsOnMeshes, testing::ValuesIn(with_gradient()),
+                         [](const auto& info) { return name_of(info.param); });
 
 }  // namespace
 }  // namespace tessera::train

@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "sample.h"
 #include "train/closeness.h"
 
 namespace tessera::train {
@@ -63,7 +64,7 @@ property::Subject random_graph(std::mt19937_64& engine, std::string name) {
 }
 
 TEST(RandomGraphs, have_the_gradients_of_their_difference_quotients) {
-  const int count = property::run_all() ? 1000 : 60;
+  const int count = test::sample(60, 1000);
   for (int i = 0; i < count && !testing::Test::HasFailure(); ++i) {
     std::mt19937_64 engine(property::seed_of(fmt::format("random graph {}", i)));
     const property::Subject subject = random_graph(engine, fmt::format("random graph {}", i));

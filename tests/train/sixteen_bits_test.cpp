@@ -59,7 +59,7 @@ TEST_P(SixteenBits, have_the_gradients_of_float32) {
 
 std::string name_of_case(const testing::TestParamInfo<std::tuple<OperatorKey, DType>>& info) {
   const OperatorKey& key = std::get<0>(info.param);
-  return (key.first.empty() ? "" : key.first + "_") + key.second + "_" + std::string(name_of(std::get<1>(info.param)));
+  return name_of(key) + "_" + std::string(name_of(std::get<1>(info.param)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Train, SixteenBits,
