@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "api/small_model.h"
+#include "error_of.h"
 #include "tessera/base/float16.h"
 #include "tessera/training.h"
 
@@ -47,15 +48,7 @@ bool same(const Tensor& a, const Tensor& b) {
   return a.dtype == b.dtype && a.dims == b.dims && std::memcmp(a.data, b.data, a.bytes) == 0;
 }
 
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::user) << error.what();
-    return error.what();
-  }
-  return "no error";
-}
+using test::error_of;
 
 class States : public testing::Test {
  protected:

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "api/small_model.h"
+#include "error_of.h"
 #include "generate/decoder_texts.h"
 #include "io/temporary_folder.h"
 #include "tessera/io/npy.h"
@@ -43,15 +44,7 @@ Prompts continued(const Model& model, const std::string& mesh, CacheForm best, i
   return ids_of(generator.generate(kPrompts, asked));
 }
 
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::user) << error.what();
-    return error.what();
-  }
-  return "no error";
-}
+using test::error_of;
 
 class Decoders : public TestWithParam<const char*> {};
 

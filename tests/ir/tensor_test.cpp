@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "error_of.h"
 #include "tessera/base/error.h"
 
 namespace tessera {
@@ -59,27 +60,19 @@ TEST(dtype, kinds) {
   EXPECT_FALSE(is_float(DType::string));
 }
 
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::user) << error.what();
-    return error.what();
-  }
-  return "";
-}
+using test::error_of;
 
 TEST(tensor, has_the_bytes_of_its_dimensions) {
   const std::vector<float> values = {1, 2, 3};
-  EXPECT_THAT(message_of([&] { Tensor::of({2, 2}, values); }), testing::HasSubstr("16 bytes, but 12 were given"));
-  EXPECT_THAT(message_of([&] { Tensor::borrow(DType::float32, {4}, values.data(), 12); }),
+  EXPECT_THAT(error_of([&] { Tensor::of({2, 2}, values); }), testing::HasSubstr("16 bytes, but 12 were given"));
+  EXPECT_THAT(error_of([&] { Tensor::borrow(DType::float32, {4}, values.data(), 12); }),
               testing::HasSubstr("takes 16 bytes, but it has 12"));
-  EXPECT_THAT(message_of([&] { Tensor::borrow(DType::float32, {-1}, values.data(), 12); }),
+  EXPECT_THAT(error_of([&] { Tensor::borrow(DType::float32, {-1}, values.data(), 12); }),
               testing::HasSubstr("0 or more"));
-  EXPECT_THAT(message_of([&] { Tensor::borrow(DType::float32, {1}, nullptr, 4); }), testing::HasSubstr("has 0"));
+  EXPECT_THAT(error_of([&] { Tensor::borrow(DType::float32, {1}, nullptr, 4); }), testing::HasSubstr("has 0"));
   Tensor cut = Tensor::of({3}, values);
   cut.dims = {30};
-  EXPECT_THAT(message_of([&] { cut.require_whole("x"); }), testing::HasSubstr("'x' is float32 [30]"));
+  EXPECT_THAT(error_of([&] { cut.require_whole("x"); }), testing::HasSubstr("'x' is float32 [30]"));
 }
 
 TEST(tensor, is_written_only_where_it_may_be) {
@@ -89,12 +82,12 @@ TEST(tensor, is_written_only_where_it_may_be) {
   EXPECT_EQ(own.mutable_data(), own.data);
   EXPECT_EQ(open.mutable_data(), reinterpret_cast<std::byte*>(values.data()));
   EXPECT_FALSE(lent.is_writable());
-  EXPECT_THAT(message_of([&] { lent.mutable_data(); }), testing::HasSubstr("float32 [3] is read only"));
+  EXPECT_THAT(error_of([&] { lent.mutable_data(); }), testing::HasSubstr("float32 [3] is read only"));
   Tensor second = own;  // a slice
   second.data += 4;
   second.bytes = 4;
   second.dims = {1};
-  EXPECT_THAT(message_of([&] { second.mutable_data(); }), testing::HasSubstr("float32 [1] is read only"));
+  EXPECT_THAT(error_of([&] { second.mutable_data(); }), testing::HasSubstr("float32 [1] is read only"));
   EXPECT_EQ(Tensor::borrow(DType::float32, {0}, nullptr, 0).mutable_data(), nullptr);
 }
 
@@ -113,11 +106,11 @@ TEST(tensor, borrows_without_a_copy_and_keeps_the_owner) {
 
 TEST(tensor, elements_are_read_as_what_they_are) {
   EXPECT_THAT(Tensor::of<float>({2}, {1, 2}).elements<float>(), ElementsAre(1, 2));
-  EXPECT_THAT(message_of([] {
+  EXPECT_THAT(error_of([] {
                 Tensor::of<float>({2}, {1, 2}).elements<int32_t>();
               }),
               testing::HasSubstr("a tensor of float32 is read as int32"));
-  EXPECT_THAT(message_of([] { Tensor::of<int64_t>({2}, {1, 2}).elements<double>(); }), testing::HasSubstr("int64"));
+  EXPECT_THAT(error_of([] { Tensor::of<int64_t>({2}, {1, 2}).elements<double>(); }), testing::HasSubstr("int64"));
   EXPECT_THAT(Tensor::of<uint8_t>(DType::boolean, {2}, {1, 0}).elements<uint8_t>(), ElementsAre(1, 0));
 }
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "error_of.h"
 #include "tessera/error.h"
 
 namespace tessera {
@@ -15,15 +16,7 @@ constexpr std::string_view kTwoHosts = R"({"axes": {
   "tp": [{"size": 4, "alpha": 1e-6, "bandwidth": 5e9, "name": "shared memory"},
          {"size": 2, "alpha": 5e-5, "bandwidth": 1.25e8, "name": "ethernet"}]}})";
 
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::user);
-    return error.what();
-  }
-  return "";
-}
+using test::error_of;
 
 std::string parse_error(std::string_view json) {
   return error_of([&] { Topology::from_json(json, "cluster.json"); });

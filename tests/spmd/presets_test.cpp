@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "error_of.h"
 #include "spmd/compiled.h"
 #include "tessera/base/error.h"
 
@@ -44,15 +45,7 @@ Applied apply(std::string_view text, std::string_view preset, std::string_view m
   return applied;
 }
 
-std::string error_of(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::user);
-    return error.what();
-  }
-  return "no error";
-}
+using test::error_of;
 
 std::vector<std::string> names(const std::vector<PresetRequest>& requests) {
   std::vector<std::string> all;
@@ -137,7 +130,7 @@ TEST(Megatron, SaysWhatItLeavesWholeAndWhy) {
           .warnings,
       ElementsAre(testing::AllOf(HasSubstr("preset: 3.76 % of the parameters' bytes stay whole on every rank of "
                                            "tp; the largest is 'head' [64, 20]"),
-                                 HasSubstr("makes no pair"))));
+                                 HasSubstr("is not paired"))));
   EXPECT_THAT(
       apply("m (float[b, 64] x) => (float[b, 20] z) <float[64, 256] up, float[256, 64] down, float[64, 20] head> {\n"
             "  h = MatMul (x, up)\n  y = MatMul (h, down)\n  z = MatMul (y, head)\n}\n",
