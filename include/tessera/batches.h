@@ -35,7 +35,7 @@ struct BatchOptions {
   size_t memory_limit = 0;  ///< bytes that batches may take; 0: what the machine has
 };
 
-/// The batches of a training run, in order or at any position. What a batch holds follows from its position alone,
+/// The batches of a training run, in order or at any position. A batch depends only on its position,
 /// which is what a checkpoint keeps. The functions that make them throw a user error for an input of the model that has
 /// no array, and for an array that is neither an input nor what the loss compares with. In a run of several processes,
 /// all make the same.
@@ -82,7 +82,7 @@ class Batches {
 
   /// Arrays of a batch without elements: their extents alone.
   Tensors extents() const;
-  /// Extents of the arrays that are labels and no inputs, where the model does not say which of their dimensions is
+  /// Extents of the arrays that are labels but not inputs, if the model does not say which of their dimensions is
   /// which: Training::label_dims.
   const std::map<std::string, Dims>& label_dims() const;
   /// Labels in a batch, those that are ignored included; samples if there are no labels.

@@ -47,11 +47,11 @@ struct CheckReport {
   bool good() const { return findings.empty(); }
 };
 
-/// Follows all ranks through their communications, one walk per class of like ranks. Proves that members of a group
-/// meet the same collectives in the same order and with matching types and shapes, that sends match receives, that no
-/// ranks wait for each other in a cycle, that every value's layout follows from its computation, and that ranks which
-/// return the same part of an output, or keep the same part of a state, have equal data there. Findings after a first
-/// clash mean little, so the report has only one; if that is a cycle, the shortest.
+/// Follows all ranks through their communications, one walk per class of ranks with equal programs. Proves that members
+/// of a group meet the same collectives in the same order and with matching types and shapes, that sends match
+/// receives, that no ranks wait for each other in a cycle, that every value's layout follows from its computation, and
+/// that ranks which return the same part of an output, or keep the same part of a state, have equal data there.
+/// Findings after a first clash mean little, so the report has only one; if that is a cycle, the shortest.
 CheckReport check_program(const Program& program);
 
 /// The faults of a model's device annotations for a configuration ("": for all): statements that contradict each other

@@ -35,9 +35,9 @@ struct ProgramSummary {
   std::vector<std::string> notes;     ///< what was assumed or implied
   std::vector<std::string> warnings;  ///< what the caller may not have meant
   SymbolSizes shapes;                 ///< that the bytes are for
-  /// What the program takes to be equal of sizes: "total = past + sequence (Add 'masked')". A session compiles a model
-  /// anew where one of them is 1 in a broadcast and the other is not; a written program is for such sizes only if it
-  /// was made from the model with_sizes() of them.
+  /// The sizes that the program assumes to be equal: "total = past + sequence (Add 'masked')". A session compiles a
+  /// model again where one of them is 1 in a broadcast and the other is not; a written program is for such sizes only
+  /// if it was made from the model with_sizes() of them.
   std::vector<std::string> equal_sizes;
 };
 

@@ -135,7 +135,7 @@ class Generator {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The model that runs where caches are held, for who would run, split or write it: (input_ids, "tessera.held" int64
+/// The model that runs where caches are held, to run, split or write it: (input_ids, "tessera.held" int64
 /// [batch]: tokens that the caches hold, "tessera.last" int64 [batch]: of which of the run's tokens logits are wanted)
 /// => (logits [batch, 1, vocabulary], "next.CACHE" of each cache). Caches are initializers of zeros, [batch, heads,
 /// capacity, width], and states by with_states({"CACHE=next.CACHE"}). Throws a user error if they cannot be held.

@@ -44,7 +44,7 @@ class Model {
   Model with_sizes(const SymbolSizes& sizes) const;
 
   /// This model with these tensors as outputs, in that order: outputs of the model, or any other results of its nodes.
-  /// What none of them needs is not computed. Throws a user error for a name that no node's result has.
+  /// Nodes that none of them needs are not computed. Throws a user error for a name that no node's result has.
   Model with_outputs(const std::vector<std::string>& names) const;
 
   /// The plan that the file carries, if write_annotated wrote it; else an empty one. To follow it:

@@ -50,7 +50,8 @@ class Program {
   int64_t process_bytes() const;
   /// The same of a process that has a session of `other`, too, with which it shares states.
   int64_t process_bytes_with(const Program& other) const;
-  /// One rank of each class of like ranks: figures of the others are equal, or differ by a unit of a dimension.
+  /// One rank of each class of ranks with equal programs: figures of the others are equal, or differ by a unit of a
+  /// dimension.
   std::vector<int64_t> unlike_ranks() const;
   /// Bytes of this program's states on `rank` that its sessions share with those of `other` (share_states): of states
   /// that change, and of others that both store in the same way.

@@ -107,9 +107,9 @@ class Session {
   /// The wait for other runs of the session, and making plans, are not cut short.
   Tensors run(const Tensors& inputs, const RunLimits& limits = {});
   /// The same into the caller's memory: `outputs` has tensors of the outputs' types and shapes, whose elements become
-  /// the results, and which nobody else may use meanwhile. Outputs that it lacks are not given. Throws a user error for
-  /// a tensor of another type or shape, and for memory that is an input's or another output's. Where the model runs in
-  /// parts, and where ranks are processes, results are copied there.
+  /// the results, and which no other code may use meanwhile. Outputs that it lacks are not given. Throws a user error
+  /// for a tensor of another type or shape, and for memory that is an input's or another output's. Where the model runs
+  /// in parts, and where ranks are processes, results are copied there.
   void run_into(const Tensors& inputs, Tensors& outputs, const RunLimits& limits = {});
   /// As run(), on another thread; runs of one session take turns. The future has what run() returns or throws; the
   /// session may end before. Inputs that borrow memory of the caller need it until then.

@@ -13,7 +13,7 @@
 #include "tessera/batches.h"
 #include "tessera/training.h"
 
-/// Training runs: steps over batches, evaluations, checkpoints that any mesh goes on from.
+/// Training runs: steps over batches, evaluations, checkpoints from which any mesh can resume.
 ///
 ///     tessera::Model model = tessera::Model::load("model.onnx");
 ///     tessera::Training training;
@@ -29,7 +29,7 @@
 namespace tessera {
 inline namespace v1 {
 
-/// What one step has shown.
+/// The results of one step.
 struct StepFigures {
   int64_t step = 0;    ///< steps made, this one included
   double seconds = 0;  ///< that it took
@@ -151,7 +151,7 @@ class Trainer {
   int64_t skipped() const;     ///< steps that changed no parameter, since then
   /// The step of the last checkpoint that was saved here; nullopt: none. In the process of rank 0.
   std::optional<int64_t> saved_step() const;
-  /// What went wrong with the last checkpoint, as far as is known; "" if nothing did.
+  /// The failure of the last checkpoint, if known; "" if nothing did.
   const std::string& checkpoint_problem() const;
   /// Bytes of each rank at the peak of a step, weights included, without an evaluation.
   const std::vector<int64_t>& peak_bytes() const;

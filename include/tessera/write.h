@@ -6,9 +6,9 @@
 namespace tessera {
 inline namespace v1 {
 
-/// How many models a written program is: one per class of like ranks, each rank's weights cut out in files of their own
-/// (mpmd); one that every rank runs, which cuts its part out of whole weights (spmd); or one whose only node, a
-/// ParallelFor, holds what every rank runs, with whole inputs, weights and outputs (parallel_for).
+/// How many models a written program is: one per class of ranks with equal programs, each rank's weights cut out in
+/// files of their own (mpmd); one that every rank runs, which cuts its part out of whole weights (spmd); or one whose
+/// only node, a ParallelFor, holds what every rank runs, with whole inputs, weights and outputs (parallel_for).
 enum class Form { mpmd, spmd, parallel_for };
 /// The form of a written program's collectives: nodes of domain tessera.comm, or calls of ONNX functions in the model,
 /// which consist of Send, Recv and ONNX's own operators.

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <future>
 #include <numeric>
@@ -323,12 +324,16 @@ TEST_F(Simulated, communications_end_when_they_are_abandoned) {
   const std::vector<int> members{0, 1};
   const auto communicator = device_->communicator(world->join(0, members));
   const Memory a = memory(4), b = memory(4);
+  std::atomic<bool> started = false;
   queue_->call(
       [&](const KernelArgs& args) {
-        communicator->run(
+        const comm::Ticket ticket = communicator->start(
             {.kind = comm::Kind::all_reduce, .in = a.get(), .out = b.get(), .count = 1, .stream = args.stream});
+        started = true;
+        communicator->wait(ticket);
       },
       {});
+  while (!started) std::this_thread::yield();
   world->abort(1, "it died");
   int looked = 0;
   EXPECT_THROW(queue_->finish([&] {

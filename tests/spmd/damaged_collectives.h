@@ -50,7 +50,7 @@ inline std::vector<DamagedCollective> damaged_collectives() {
       {"axes as a text", reduce, set("axes", std::string("tp")), "'n': its attribute axes must be a list of strings"},
       {"unknown axis", reduce, set("axes", Texts{"pp"}), "'n': its axes: 'pp' is not an axis of the mesh tp=2"},
       {"other attribute", reduce, set("dim", int64_t{0}), "'n': AllReduce has no attribute 'dim'; it has axes"},
-      {"other order", reduce, set("order", std::string("last")), "'n': its order can only be \"position\""},
+      {"other order", reduce, set("order", std::string("last")), "'n': its order must be \"position\""},
       {"unknown reduction", reduce, set("reduction", std::string("median")),
        "'n': its reduction 'median' does not exist; use sum, max, min or mean"},
       {"number as a reduction", reduce, set("reduction", int64_t{1}), "'n': its attribute reduction must be a string"},

@@ -436,9 +436,11 @@ Tensors InputOptions::at_step(const Tensors& arrays, const std::vector<TensorInf
 }
 
 Tensors InputOptions::random(const Model& model, const SymbolSizes& sizes, const Console& console) const {
+  Progress progress(console, "making inputs");
+  Tensors made = random_inputs(model, sizes, seed, memory_limit);
+  progress.end();
   console.note("note: random inputs (--seed " + std::to_string(seed) + "); give your own with --inputs");
-  const Progress progress(console, "making inputs");
-  return random_inputs(model, sizes, seed, memory_limit);
+  return made;
 }
 
 Tensors InputOptions::given_for_written(const Program& program) const {

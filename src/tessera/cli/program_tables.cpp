@@ -17,7 +17,7 @@ void print_collectives(const Console& console, const ProgramSummary& summary) {
 
 void print_reshards(const Console& console, const std::vector<ReshardSummary>& reshards, size_t most) {
   constexpr int64_t kLarge = 1 << 20;
-  Table table({"tensor, and what for", "from, to", "steps, and why", "bytes"});
+  Table table({"tensor, and its use", "from, to", "steps, and why", "bytes"});
   size_t printed = 0, left = 0;
   for (const ReshardSummary& entry : reshards) {
     if (entry.bytes == 0) continue;  // slices are free

@@ -140,7 +140,7 @@ class Train : public Command {
     if (console.speaks() && !options_.resume)
       if (const std::vector<int64_t> there = Checkpoints::steps(options_.checkpoints); !there.empty())
         wrong_training(options_.checkpoints + " has checkpoints of another run, the last one of step " +
-                       std::to_string(there.back()) + "; give --resume to go on from it, or another folder");
+                       std::to_string(there.back()) + "; give --resume to continue from it, or another folder");
     return checkpoints;
   }
 
@@ -283,7 +283,7 @@ class Train : public Command {
     if (console.json) console.emit(console.known);
     if (ended) return all_left(console, kGood);
     return stopped(console, "after step " + std::to_string(trainer.steps_made()) +
-                                (options_.checkpoints.empty() ? "" : "; --resume goes on from there"));
+                                (options_.checkpoints.empty() ? "" : "; --resume continues from there"));
   }
 
   TrainerOptions trainer_options(const Console& console, TrainingReport& report) {
@@ -327,7 +327,7 @@ class Train : public Command {
     throw Error(
         ErrorKind::running, "train",
         "the states after step " + std::to_string(made) + " are saved nowhere: " + trainer.checkpoint_problem() +
-            "; make room, then run the command again with --resume, which goes on from the last good checkpoint");
+            "; make room, then run the command again with --resume, which continues from the last good checkpoint");
   }
 
   static int stopped(const Console& console, const std::string& when) {

@@ -150,10 +150,11 @@ void require_small_reshards(const spmd::Program& program, int64_t most) {
 
 void require_whole(const Source& source) {
   if (program_io::has_collectives(source.model) || program_io::says_shares(source.model))
-    fail("compile",
-         "'{}' holds collectives, or shares of tensors: it is split already; run or check it as it is, with a `mesh` "
-         "of as many ranks as it was split for",
-         source.path.string());
+    fail(
+        "compile",
+        "'{}' contains collectives, or shards of tensors: it is split already; run or check it as it is, with a `mesh` "
+        "of as many ranks as it was split for",
+        source.path.string());
 }
 
 }  // namespace

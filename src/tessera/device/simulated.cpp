@@ -27,7 +27,7 @@ class AddressSpace {
   std::byte* add(std::byte* real, size_t bytes, const char* what) {
     const size_t reserved = (bytes / kPage + 1) * kPage;  // the end of a range is nobody else's beginning
     void* start = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (start == MAP_FAILED) fail("device", "there are no addresses left for {} of {} bytes", what, bytes);
+    if (start == MAP_FAILED) fail("device", "no address space is left for {} of {} bytes", what, bytes);
     const std::lock_guard lock(mutex_);
     ranges_.emplace(reinterpret_cast<uintptr_t>(start), Range{real, bytes, reserved});
     return static_cast<std::byte*>(start);

@@ -70,11 +70,11 @@ void write(const Outgoing& out) {
         kName, node.op_type);
   if (!out.of_all)
     out.refuse(
-        "its group is the ranks {}, and {} communicates among all {}; use a mesh of one axis, or another `dialect`",
+        "its group is the ranks {}, but {} communicates among all {}; use a mesh of one axis, or another `dialect`",
         fmt::join(out.members, ", "), kName, out.mesh.size());
   Value* data = node.input(0);
   if (!takes(*op, data->dtype()))
-    out.refuse("{}'s {} takes no {}; compute in float32, or use another `dialect`", kName, node.op_type,
+    out.refuse("{}'s {} does not support {}; compute in float32, or use another `dialect`", kName, node.op_type,
                name_of(data->dtype()));
   const auto members = static_cast<int64_t>(out.members.size());
   const Attribute group_size = rewrite::attribute("group_size", members);
@@ -109,8 +109,9 @@ void read(const Incoming& in) {
     in.refuse("its group_size is missing, so it is {}, but there are {} ranks; give it group_size = {}",
               kDefaultGroupSize, in.mesh.size(), in.mesh.size());
   if (int64_t size = node.get_int("group_size", kDefaultGroupSize); size != in.mesh.size())
-    in.refuse("its group_size is {}, and there are {} ranks, among all of which {} communicates; give a `mesh` of {}",
-              size, in.mesh.size(), kName, size);
+    in.refuse(
+        "its group_size is {}, but there are {} ranks, and {} communicates among all of them; give a `mesh` of {}",
+        size, in.mesh.size(), kName, size);
   if (node.op_type == "AllGather") {
     const size_t dim = ops::normalize_axis(node, node.get_int("axis", kDefaultAxis), in.shape().size());
     become(in, {.kind = Collective::all_gather, .axes = axes, .dim = static_cast<int64_t>(dim)});

@@ -109,7 +109,7 @@ std::vector<std::string> axes_of(const Incoming& in, const std::vector<int64_t>&
   const Mesh& mesh = in.mesh;
   for (int64_t rank : ranks)
     if (rank < 0 || rank >= mesh.size())
-      in.refuse("rank {} of its groups is not one of the {} ranks; give a `mesh` of as many as there are", rank,
+      in.refuse("rank {} of its groups is not one of the {} ranks; give a `mesh` with all ranks of the groups", rank,
                 mesh.size());
   auto is_group = [&](const std::vector<AxisRef>& axes) {
     const std::vector<int> members = group_of(ranks[0], axes, mesh);
@@ -134,8 +134,8 @@ std::vector<std::string> axes_of(const Incoming& in, const std::vector<int64_t>&
     return names;
   }
   in.refuse(
-      "its group {} is not the ranks that differ along some axes of the mesh {}; give a `mesh` in which it is, as "
-      "a=2,b=2 for the groups 0, 2 and 1, 3",
+      "its group {} is not the ranks that differ along some axes of the mesh {}; give a `mesh` with such axes, "
+      "as a=2,b=2 for the groups 0, 2 and 1, 3",
       fmt::join(ranks, ", "), mesh.str());
 }
 
@@ -147,7 +147,7 @@ std::vector<std::string> group_axes(const Incoming& in) {
   const int64_t members = groups.empty() ? in.mesh.size() : static_cast<int64_t>(groups.size());
   if (int64_t ranks = node.get_int("nb_rank", 1); ranks != members)
     in.refuse("its nb_rank is {}, but its group has {} ranks; {}", ranks, members,
-              groups.empty() ? fmt::format("give a `mesh` of {}", ranks) : "make them one");
+              groups.empty() ? fmt::format("give a `mesh` of {}", ranks) : "make the two equal");
   if (groups.empty()) return all_axes(in.mesh);
   if (in.rank ? std::find(groups.begin(), groups.end(), *in.rank) == groups.end() : members != in.mesh.size())
     in.refuse("its group is the ranks {}, but rank {} runs it, too; give each group its own models",

@@ -74,7 +74,7 @@ class Recomputation {
 
   std::string run() {
     if (!has_backward_pass())
-      fail(kStage, "the program has no backward pass, so that nothing is held for one; leave `recompute` out");
+      fail(kStage, "the program has no backward pass, for which tensors would be held; leave out `recompute`");
     kinds_.assign(forward_.segments().size(), which_.kind);
     if (which_.kind == Kind::by_cost) choose();
     if (which_.kind == Kind::selective || which_.kind == Kind::full) leave_what_frees_nothing();

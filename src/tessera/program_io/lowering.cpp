@@ -107,8 +107,7 @@ void Lowering::lower_collective(const Node& node) {
   const CollectiveTraits& traits = traits_of(collective.kind);
   const BlockSide block = traits.block;
   if (block != BlockSide::none && members > dialect::kMostBlocks)
-    fail("write",
-         "{}: its group has {} members; functions of {} list the blocks of up to {}: leave out `lower=primitives`",
+    fail("write", "{}: its group has {} members; functions of {} support up to {}; leave out `lower=primitives`",
          node.label(), members, node.op_type, dialect::kMostBlocks);
   Value* data = node.input(0);
   const DType dtype = data ? data->dtype() : DType::int64;

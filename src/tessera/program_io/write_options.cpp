@@ -36,8 +36,8 @@ std::string word(const std::array<std::string_view, count>& known, Option option
 void require_only(const std::map<std::string, std::string>& words, const std::string& name, std::string_view only) {
   auto said = words.find(name);
   if (said == words.end() || said->second == only) return;
-  fail("write", "programs of `dialect={}` have `{}={}` only; leave out `{}={}`, or `dialect`", words.at("dialect"),
-       name, only, name, said->second);
+  fail("write", "`dialect={}` requires `{}={}`; leave out `{}={}`, or `dialect`", words.at("dialect"), name, only, name,
+       said->second);
 }
 
 }  // namespace

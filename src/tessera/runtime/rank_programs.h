@@ -9,9 +9,9 @@
 
 namespace tessera::runtime {
 
-/// The programs of all ranks of a mesh: one SPMD program for all, or one program per class of like ranks (a written
-/// program that was read back). All programs have the same ports in the same order (an output that lives elsewhere has
-/// no value), and the same global types and shardings.
+/// The programs of all ranks of a mesh: one SPMD program for all, or one program per class of ranks with equal programs
+/// (a written program that was read back). All programs have the same ports in the same order (an output that lives
+/// elsewhere has no value), and the same global types and shardings.
 struct RankPrograms {
   using Shards = std::map<std::string, Tensor, std::less<>>;
 

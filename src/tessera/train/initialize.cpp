@@ -20,8 +20,8 @@ struct Fans {
 };
 
 [[noreturn]] void no_fans(const Value& parameter, std::string_view why) {
-  fail("train", "`init`: '{}' {}, so that the number of its inputs is not known; use normal or uniform for it",
-       parameter.name, why);
+  fail("train", "`init`: '{}' {}, so the number of its inputs is unknown; use normal or uniform for it", parameter.name,
+       why);
 }
 
 // Through operators that move all elements, as Transpose, to the operator that computes with the parameter.

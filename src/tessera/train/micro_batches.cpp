@@ -49,8 +49,8 @@ Expr MicroBatches::rows_per_sample(const Expr& rows) const {
   const auto each = Expr::exact_divide(rows, samples);
   if (!each)
     fail("train",
-         "the output that the loss takes has {} rows for a batch of {}, so that micro-batches cannot share out its "
-         "labels; leave `micro_batches` out, or name another `output`",
+         "the output that the loss takes has {} rows for a batch of {}, so its labels cannot be divided "
+         "among micro-batches; leave `micro_batches` out, or name another `output`",
          rows.str(), samples.str());
   return *each;
 }

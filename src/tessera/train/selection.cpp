@@ -159,7 +159,8 @@ class Selector {
   std::string why_not(const Value& value, const std::string* named) {
     if (const auto reader = read_before_.find(value.name); reader != read_before_.end()) {
       if (named && named->find('*') == std::string::npos)
-        fail("train", "`train` names '{}', which {} reads before the run; leave it out", value.name, reader->second);
+        fail("train", "`train` names '{}', whose elements {} needs before the run; leave it out", value.name,
+             reader->second);
       return fmt::format("{} reads it before the run", reader->second);
     }
     if (bits_of(value.dtype()) < 16) return fmt::format("it is {}", tessera::name_of(value.dtype()));

@@ -339,7 +339,7 @@ class StepMaker {
       step_.notes.push_back(fmt::format(
           "'{}' does not train: the loss does not depend on it in a way that has a gradient", parameters_[i]->name));
     }
-    if (parameters.empty()) fail("train", "the loss depends on no parameter, so that none trains; check `output`");
+    if (parameters.empty()) fail("train", "the loss depends on no parameter; check `output`");
     parameters_ = std::move(parameters);
     gradients_ = std::move(found);
     Value* squares = nullptr;

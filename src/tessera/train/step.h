@@ -73,7 +73,7 @@ struct Selected {
   bool transposed = false;  ///< so is the copy
 };
 
-/// What a pattern matches, by name.
+/// The names that a pattern matches.
 struct Reached {
   std::string setting;  ///< the member of StepOptions that it stands in: "freeze"
   std::string pattern;

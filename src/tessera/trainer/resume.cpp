@@ -97,7 +97,7 @@ bool Trainer::Impl::has_data_of(const CheckpointFacts& facts, const std::string&
   if (differences.empty()) return true;
   if (!other_data)
     refuse(checkpoint + " was made with other data: " + differences + "; give the same, or " + called("other-data") +
-           ", which begins these data at their first sample");
+           ", which starts the new data at their first sample");
   warn("other data than before: " + differences);
   return false;
 }

@@ -71,7 +71,7 @@ TEST(TensorScatter, writes_into_each_part_what_belongs_there) {
     part(0, 2, {4, 0}, "linear");
     ADD_FAILURE() << "row 5 of 5 is written";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("2 rows from 4 on do not lie in a cache of 5"));
+    EXPECT_THAT(error.what(), HasSubstr("2 rows from 4 on are outside a cache of 5"));
   }
 }
 
@@ -88,7 +88,7 @@ TEST(TensorScatter, refuses_rows_beyond_the_cache) {
       written({cache, update, ints({1}, {first})}, {1, 2, 1});
       ADD_FAILURE() << first;
     } catch (const Error& error) {
-      EXPECT_THAT(error.what(), HasSubstr(fmt::format("1 rows from {} on do not lie in a cache of 2", first)));
+      EXPECT_THAT(error.what(), HasSubstr(fmt::format("1 rows from {} on are outside a cache of 2", first)));
     }
   }
 }

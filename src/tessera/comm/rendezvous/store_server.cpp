@@ -24,7 +24,7 @@ constexpr size_t kMostOfStranger = 1024;  // bytes of a frame
 
 StoreServer::StoreServer(const std::string& host, int port, int size) : size_(size), listener_(listen_at(host, port)) {
   std::array<int, 2> ends{};
-  if (pipe(ends.data()) != 0) fail_running("rendezvous", "no pipe for the rendezvous");
+  if (pipe(ends.data()) != 0) fail_running("rendezvous", "cannot make a pipe for the rendezvous");
   wake_read_ = Socket(ends[0]);
   wake_write_ = Socket(ends[1]);
   thread_ = std::thread([this] { serve(); });

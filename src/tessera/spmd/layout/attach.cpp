@@ -141,7 +141,7 @@ void attach(Layout& layout, const Annotation& annotation, const Mesh& mesh, std:
         }
         fail("annotate",
              "'{}': dimension {} is split as {}, but the operators around it see the parts {}; put the axes on those "
-             "parts, or name the axis alone and the right part is found",
+             "parts, or name only the axis, and Tessera finds the part",
              annotation.value->name, d, annotation.sharding.str(mesh), text);
       }
       for (size_t p = 0; p < dim.parts.size(); ++p) {

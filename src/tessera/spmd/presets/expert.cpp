@@ -28,7 +28,7 @@ void split_experts(PresetContext& context) {
 }  // namespace
 
 Preset expert_preset() {
-  return {"expert", {"ep"}, true, "expert parallelism: the experts of a mixture lie on different ranks", split_experts};
+  return {"expert", {"ep"}, true, "expert parallelism: the experts of a mixture are on different ranks", split_experts};
 }
 
 }  // namespace tessera::spmd

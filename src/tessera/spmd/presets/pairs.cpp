@@ -52,7 +52,7 @@ class Finder {
     find_heads();
     for (const Product& product : products_)
       refuse(weight_of(product.node->node->inputs[1]), *product.node,
-             "makes no pair with another product: of the two, one would sum over what the other makes");
+             "is not paired with another product, which would sum over its split dimension");
     return std::move(plan_);
   }
 
@@ -191,7 +191,7 @@ class Finder {
           continue;
         }
         if (!comes_from_input(node.node->inputs[1])) {
-          refuse(table, node, "looks it up by what no input of the model gives");
+          refuse(table, node, "looks it up by indices that are not an input of the model");
           continue;
         }
         for (const Place& place : sub.places)

@@ -82,7 +82,7 @@ void remark_on_whole_weights(const PresetContext& context, const Decisions& deci
   if (const double share = 100 * stored_whole / all; share >= kWorthAWarning) {
     axes.push_back(context.axis.axis);
     context.notes.push_back(
-        fmt::format("{}: {:.3g} % of the parameters' bytes are stored without the axis {}, as ordered, so that all of "
+        fmt::format("{}: {:.3g} % of the parameters' bytes are stored without the axis {}, as requested, so all of "
                     "its ranks hold the same parts between runs; `storage` '*=[{{{}}},...]' would split these, too",
                     context.by, share, context.axis.axis, fmt::join(axes, ",")));
   }

@@ -60,7 +60,7 @@ class TensorScatterKernel : public Kernel {
     require_room(size);
     for (int64_t b = 0; first && b < batch_; ++b)
       if (first[b] < 0 || (!circular_ && first[b] > size - count_))
-        fail("kernel", "{}: {} rows from {} on do not lie in a cache of {}", label_, count_, first[b], size);
+        fail("kernel", "{}: {} rows from {} on are outside a cache of {}", label_, count_, first[b], size);
     if (row_ == 0 || here_ == 0 || count_ == 0) return;
     const int64_t outer = batch_ * heads_;
 #pragma omp parallel for num_threads(team_for(outer* count_* row_ / 4, threads_)) schedule(static)
