@@ -46,10 +46,10 @@ TEST(WrittenCollectives, say_what_the_program_says) {
     const auto program = compile_on("gpt2", mesh, preset);
     const std::multiset<std::string> expected = said_by(*program);
     ASSERT_GT(expected.size(), 4U);
-    for (const Form form : {Form::mpmd, Form::spmd, Form::parallel_for})
+    for (const v1::Form form : {v1::Form::mpmd, v1::Form::spmd, v1::Form::parallel_for})
       for (const Lower lower : {Lower::collectives, Lower::primitives})
         for (const Order order : {Order::tokens, Order::position}) {
-          if (form == Form::parallel_for && order == Order::tokens) continue;
+          if (form == v1::Form::parallel_for && order == Order::tokens) continue;
           SCOPED_TRACE(fmt::format("{} form {} lower {} order {}", mesh, static_cast<int>(form),
                                    static_cast<int>(lower), static_cast<int>(order)));
           WriteOptions options;
