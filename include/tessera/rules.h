@@ -15,7 +15,7 @@
 ///     training.loss = tessera::sum_of({tessera::CrossEntropy{}, tessera::ZLoss{.weight = 1e-4}});
 ///     plan.annotations = {tessera::annotate("w", {{}, {"tp"}})};
 ///
-/// Conversions throw a user error for a name that such a text cannot hold. What is out of bounds is a user error where
+/// A loss throws a user error for a name that its text cannot hold. What is out of bounds is a user error where
 /// the text is read.
 namespace tessera {
 inline namespace v1 {

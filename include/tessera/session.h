@@ -49,7 +49,8 @@ struct SessionOptions {
   const class Session* share_states = nullptr;
   /// The most runs that go on at once; others wait. Each has threads of its own for all ranks, and memory for its
   /// buffers and outputs, for which plans leave room; weights are there once. Runs of a program whose states change
-  /// take turns, and so do those on processes, on a device with memory of its own, and with `profile` or `keep_all`.
+  /// take turns, and so do those on processes, on a device with memory of its own, with `profile` or `keep_all`, and of
+  /// models that are compiled for the sizes or values of a run.
   int concurrent_runs = 1;
   /// For so many sets of sizes of inputs plans are kept, each of which takes a few ms to make, and which take no more
   /// than about so many bytes together (for each of the runs that go on at once). The set that was not used for the
@@ -111,13 +112,13 @@ class Session {
   /// for a tensor of another type or shape, and for memory that is an input's or another output's. Where the model runs
   /// in parts, and where ranks are processes, results are copied there.
   void run_into(const Tensors& inputs, Tensors& outputs, const RunLimits& limits = {});
-  /// As run(), on another thread; runs of one session take turns. The future has what run() returns or throws; the
+  /// As run(), on another thread. The future has what run() returns or throws; the
   /// session may end before. Inputs that borrow memory of the caller need it until then.
   std::future<Tensors> run_async(Tensors inputs, const RunLimits& limits = {});
 
   /// Compiles, loads and plans what a run with these inputs needs, without a run. Returns the program; nullopt if the
-  /// model runs in parts for such inputs (Model::runs_in_parts), which are compiled while it runs. Throws as run()
-  /// does.
+  /// model runs in parts for such inputs (Model::runs_in_parts), which are compiled while it runs. With a connection,
+  /// all processes call it. Plans for one of concurrent_runs. Throws as run() does.
   std::optional<Program> prepare(const Tensors& inputs);
   /// Of a session of a model: the programs that the last run ran, in order: one for each iteration, where a loop's body
   /// is a part. Else empty.

@@ -96,8 +96,10 @@ Session::Session(const Model& model, const Mesh& mesh, const Plan& plan, const C
   const Model stepping = plan.states.empty() ? model : model.with_states(plan.states);
   const auto share =
       options.connection ? nullptr : std::make_shared<runtime::ProcessShare>(executor_options(options).memory_limit);
+  SessionOptions loading = options;
+  if (!stepping.shared_impl()->is_one_program()) loading.concurrent_runs = 1;  // its runs take turns
   // Keeps what it shares states with.
-  const auto load_program = [options, share, sharing = compile_options.sharing](
+  const auto load_program = [options = std::move(loading), share, sharing = compile_options.sharing](
                                 const compiler::CompiledProgram& program, std::shared_ptr<runtime::StateStore> states) {
     return load(program, options, std::move(states), share);
   };

@@ -103,10 +103,14 @@ void remove_abandoned(const fs::path& path) {
 // thread while it ends, so this object is never destroyed.
 class Unfinished {
  public:
-  static void add(const fs::path& path) {
+  /// What create() returns, which makes the path; negative: it has not.
+  template <typename Create>
+  static int add(const fs::path& path, const Create& create) {
     std::lock_guard lock(mutex());
-    if (is_ending) fail_running("write", "the process is about to end, so that {} is not written", path.string());
-    paths().insert(path);
+    if (is_ending) fail_running("write", "the process is about to end, so {} is not written", path.string());
+    const int made = create();
+    if (made >= 0) paths().insert(path);
+    return made;
   }
   static void drop(const fs::path& path) {
     std::lock_guard lock(mutex());
@@ -152,10 +156,10 @@ AtomicFile::AtomicFile(fs::path path) : path_(destination(path)), temporary_(sib
   remove_abandoned(path_);
   // From its first byte on, nobody may read the new file who may not read the old one.
   const mode_t mode = permissions_ ? static_cast<mode_t>(*permissions_) & 0666 : 0666;
-  descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  descriptor_ = Unfinished::add(
+      temporary_, [&] { return open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode); });
   if (descriptor_ < 0) cannot_write(path_, errno);
   flock(descriptor_, LOCK_EX | LOCK_NB);
-  Unfinished::add(temporary_);
 }
 
 AtomicFile::~AtomicFile() {
@@ -199,8 +203,7 @@ AtomicFolder::AtomicFolder(fs::path path, Objection objection)
     : path_(destination(path)), temporary_(sibling(path_)), objection_(std::move(objection)) {
   require_replaceable();
   remove_abandoned(path_);
-  if (mkdir(temporary_.c_str(), 0777) < 0) cannot_write(path_, errno);
-  Unfinished::add(temporary_);
+  if (Unfinished::add(temporary_, [&] { return mkdir(temporary_.c_str(), 0777); }) < 0) cannot_write(path_, errno);
   descriptor_ = open(temporary_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor_ >= 0) flock(descriptor_, LOCK_EX | LOCK_NB);
 }

@@ -86,7 +86,12 @@ std::shared_ptr<Connection> Connection::make(const Launch& launch, const Connect
   complete.size = world->size();
   std::shared_ptr<Connection> connection(
       new Connection(std::make_unique<Impl>(Impl{complete, std::move(world), std::move(everyone)})));
-  complete_place(connection->impl_->launch, connection->from_all(comm::this_host()));
+  try {
+    complete_place(connection->impl_->launch, connection->from_all(comm::this_host()));
+  } catch (const Error& error) {
+    connection->impl_->world->abort(launch.rank, error.what(), error.kind());
+    throw;
+  }
   return connection;
 }
 

@@ -31,11 +31,10 @@ void Communicators::connect(comm::World* world) {
 }
 
 comm::Communicator& Communicators::of(const std::vector<std::string>& axes) {
-  auto& communicator = by_axes_[axes];
-  if (!communicator)
-    communicator = join(group_of(rank_, parse_axes(axes, mesh_), mesh_), fmt::format("{}", fmt::join(axes, ",")),
-                        [this](auto host) { return device_->communicator(std::move(host)); });
-  return *communicator;
+  if (const auto known = by_axes_.find(axes); known != by_axes_.end()) return *known->second;
+  auto communicator = join(group_of(rank_, parse_axes(axes, mesh_), mesh_), fmt::format("{}", fmt::join(axes, ",")),
+                           [this](auto host) { return device_->communicator(std::move(host)); });
+  return *by_axes_.emplace(axes, std::move(communicator)).first->second;
 }
 
 comm::Communicator& Communicators::everyone() {

@@ -23,8 +23,8 @@ struct ExecutorOptions {
   bool overlap = true;             ///< compute while communications are under way (bind/schedule.h)
   int prefetch = bind::kUnderWay;  ///< so many of them at most
   size_t memory_limit = 0;         ///< bytes that this process may hold for its ranks; 0: what the machine has
-  /// For so many sets of sizes plans are kept, which take so many bytes together (plan_bytes()). Those that were not
-  /// used for the longest time make room; the latest stays.
+  /// For so many sets of sizes plans are kept, which take about so many bytes together (`connected`: any). Those that
+  /// were not used for the longest time make room; the latest stays.
   size_t kept_plans = 64, kept_plan_bytes = size_t{1} << 28;
   bool saves = false;        ///< states are saved while it runs: what is planned has room for their copies
   comm::WorldOptions world;  ///< unless `connected`
@@ -73,7 +73,7 @@ class Executor {
   /// shape. A rank that fails ends the run on all; its error is thrown, and where ranks are connected, there will be no
   /// other run. No state has stepped then; if a rank had begun to write over one, all must be set before the next run.
   /// `given`: memory for outputs, by name; the results are written there. Throws a user error if one has another dtype
-  /// or shape, and a running error if the limits end the run, as if a rank had failed.
+  /// or shape, and a running error if the limits end the run.
   Tensors run(const Tensors& inputs, const RunLimits& limits = {}, Tensors given = {});
 
   /// The states that change, whole, by name, in the process of rank 0: others get none.

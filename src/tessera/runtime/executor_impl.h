@@ -33,8 +33,8 @@ struct Executor::Impl {
   PlanCache plans;
   std::shared_ptr<const void> room_to_save;  ///< of the limit, for copies of the states, with `saves`
   TensorPool& pool = share->outputs;
-  size_t arenas = 0;          ///< bytes, of all that run at once, in the share; in the first, under `planning`
-  std::set<Symbols> planned;  ///< sizes for which there is room for all of them; likewise
+  std::atomic<size_t> arenas = 0;  ///< bytes, of all that run at once, in the share; in the first, set under `planning`
+  std::set<Symbols> planned;       ///< sizes for which there is room for all of them; likewise
   std::atomic<size_t> most_running = 0;  ///< bytes that runs at once need beside states, at most
   PlanSet* uncommitted = nullptr;        ///< whose run has ended well, and whose states have not stepped yet
   PlanSet* last = nullptr;               ///< of the last run; null if it has been dropped since
@@ -92,7 +92,10 @@ struct Executor::Impl {
   const Impl& group() const { return first ? *first : *this; }
   size_t runs_at_once() const { return static_cast<size_t>(options.concurrent_runs); }
   bool is_planned(const Symbols& symbols) const { return group().planned.contains(symbols); }
-  size_t other_arenas() const { return share->arenas - group().arenas; }
+  size_t other_arenas() const {
+    const size_t all = share->arenas;
+    return all - std::min<size_t>(all, group().arenas);
+  }
   void note_planned(const PlanSet& made, const Symbols& symbols);
   ProcessMemory needed_to_run(const PlanSet& made, const Symbols& symbols, size_t copies) const;
 };

@@ -39,8 +39,10 @@ PlanSet& Executor::Impl::plan(const Symbols& symbols) {
   }
   note_planned(made, symbols);
   PlanSet& kept = plans.add(symbols, std::move(made));
+  // Processes must drop the same plans, but each counts the bytes of its own.
+  const bool counts_bytes = !options.connected;
   while (plans.size() > std::max<size_t>(1, options.kept_plans) ||
-         (plans.size() > 1 && plans.bytes() > options.kept_plan_bytes))
+         (counts_bytes && plans.size() > 1 && plans.bytes() > options.kept_plan_bytes))
     drop_oldest_plans();
   return kept;
 }
@@ -180,16 +182,17 @@ size_t Executor::Impl::arenas_of(const PlanSet& made) const {
 }
 
 size_t Executor::Impl::all_arenas_with(const PlanSet& set) const {
-  return other_arenas() + runs_at_once() * arenas_of(set);
+  // Another team may have grown for larger sizes.
+  return other_arenas() + std::max(group().arenas.load(), runs_at_once() * arenas_of(set));
 }
 
 void Executor::Impl::note_planned(const PlanSet& made, const Symbols& symbols) {
   constexpr size_t kMostPlanned = 1024;
   Impl& all = group();
   all.most_running = std::max(all.most_running.load(), needed_to_run(made, symbols, bytes_to_save()).peak());
-  const size_t most = std::max(all.arenas, runs_at_once() * arenas_of(made));
-  share->arenas += most - all.arenas;
-  all.arenas = most;
+  const size_t before = all.arenas, most = std::max(before, runs_at_once() * arenas_of(made));
+  all.arenas = most;  // first, so that other_arenas() of another team is never too large
+  share->arenas += most - before;
   if (runs_at_once() == 1) return;
   if (all.planned.size() == kMostPlanned) all.planned.clear();
   all.planned.insert(symbols);

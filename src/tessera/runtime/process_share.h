@@ -7,8 +7,8 @@
 
 #include "tessera/device/memory_limit.h"
 #include "tessera/ir/pages.h"
-#include "tessera/runtime/tensor_pool.h"
 #include "tessera/runtime/shared_weights.h"
+#include "tessera/runtime/tensor_pool.h"
 
 namespace tessera::runtime {
 

@@ -9,10 +9,19 @@ device::Queue& Queues::of(bind::QueueKind kind) {
   return *queue;
 }
 
-// A queue that waits for a failed queue fails, too, so that the computing queue has the first failure.
+// A queue that waits for a failed queue fails, too, so that the computing queue has the first failure. Callers free
+// what they have enqueued for when this throws, so nothing may be under way then.
 void Queues::finish() {
+  const auto look = [this] {
+    try {
+      communicators_.require_going_on();
+    } catch (...) {
+      settle();
+      throw;
+    }
+  };
   for (auto& queue : queues_)
-    if (queue) queue->finish([this] { communicators_.require_going_on(); });
+    if (queue) queue->finish(look);
 }
 
 void Queues::settle() noexcept {
