@@ -332,13 +332,16 @@ TEST(SessionOfModel, names_nodes_between_parts_that_have_no_name) {
               testing::AllOf(HasSubstr("Compress 'y'"), HasSubstr("2 elements")));
 }
 
+// Steps a state, and reduces it along axes that are values of a run.
+constexpr const char* kSteppingAxes = R"(g (float[2, 3] x, int64[n] axes) => (float[a, b] y, float[2, 3] next)
+  <float[2, 3] w = {0, 0, 0, 0, 0, 0}> {
+    next = Add (w, x)
+    y = ReduceSum (next, axes)
+  })";
+
 TEST(SessionOfModel, steps_states_whatever_the_values) {
   TemporaryFolder folder;
-  const Model model = model_of(folder, R"(g (float[2, 3] x, int64[n] axes) => (float[a, b] y, float[2, 3] next)
-    <float[2, 3] w = {0, 0, 0, 0, 0, 0}> {
-      next = Add (w, x)
-      y = ReduceSum (next, axes)
-    })");
+  const Model model = model_of(folder, kSteppingAxes);
   Plan plan;
   plan.states = {"w=next"};
   Session session(model, Mesh(), plan);
@@ -369,11 +372,7 @@ TEST(SessionOfModel, has_no_states_bytes_or_times_before_what_a_run_needs_is_com
 
 TEST(SessionOfModel, compiles_what_a_run_needs_before_it) {
   TemporaryFolder folder;
-  const Model stepping = model_of(folder, R"(g (float[2, 3] x, int64[n] axes) => (float[a, b] y, float[2, 3] next)
-    <float[2, 3] w = {0, 0, 0, 0, 0, 0}> {
-      next = Add (w, x)
-      y = ReduceSum (next, axes)
-    })");
+  const Model stepping = model_of(folder, kSteppingAxes);
   Plan plan;
   plan.states = {"w=next"};
   const Tensors inputs = {{"x", floats({2, 3}, {1, 1, 1, 1, 1, 1})}, {"axes", ints({1}, {0})}};
