@@ -6,7 +6,8 @@
 #include "tessera/ir/graph.h"
 
 /// Operators that are functions of others: the texts in functions/, which are ONNX's own syntax. An operator has
-/// several forms (overloads) where optional operands or attributes decide what it computes.
+/// several forms where optional operands or attributes decide what it computes: overloads "tessera.…", which no model
+/// has.
 namespace tessera::rewrite {
 
 /// All forms of all of them, in the order of the texts.
