@@ -1,6 +1,7 @@
 #pragma once
 
 #include "tessera/bind/places.h"
+#include "tessera/bind/signature.h"
 #include "tessera/bind/subject.h"
 
 namespace tessera::bind {
@@ -31,6 +32,8 @@ class Binding {
   /// Every action with its queue, the places and types of its operands and results, and its cost; then the copies, the
   /// buffers, and the elements of expressions. Bindings with the same text do the same.
   std::string text() const;
+  /// Of each step, for its time; without a signature for communications.
+  std::vector<StepWork> works() const;
 
  private:
   friend std::unique_ptr<Binding> rebound(const Binding& like, const Symbols& symbols);

@@ -24,6 +24,7 @@ struct StepInfo {
   int leader = 0;                 ///< of a communication: the first rank of the group
   int members = 1;                ///< of a communication: ranks of the group
   bool is_root = false;           ///< of a communication: this rank is the root
+  int from = -1, to = -1;         ///< of a message or permutation: the ranks it comes from and goes to; -1: none
   int started = -1;               ///< of a wait: the action that started it
 };
 

@@ -6,14 +6,6 @@
 namespace tessera::bind {
 namespace {
 
-std::string text_of(const kernels::TensorDesc& desc) {
-  if (!desc.present()) return "-";
-  std::string text = fmt::format("{}[{}]", name_of(desc.dtype), fmt::join(desc.dims, ","));
-  if (desc.block) text += fmt::format(" in blocks of {}", desc.block);
-  if (!desc.strides.empty()) text += fmt::format(" by {}", fmt::join(desc.strides, ","));
-  return text;
-}
-
 std::string text_of(const Location& place) {
   std::string text;
   switch (place.where) {
@@ -45,7 +37,7 @@ std::string text_of(const Location& place) {
 std::string text_of(const std::vector<Location>& places, const std::vector<kernels::TensorDesc>& types) {
   std::string text;
   for (size_t i = 0; i < places.size(); ++i)
-    text += fmt::format("{}{} {}", i ? ", " : "", text_of(places[i]), text_of(types[i]));
+    text += fmt::format("{}{} {}", i ? ", " : "", text_of(places[i]), type_text(types[i]));
   return text;
 }
 

@@ -70,7 +70,6 @@ void wrong_training(const std::string& message) {
 }
 
 void TrainOptions::declare(CLI::App& app) {
-  app_ = &app;
   declare_training(app);
   declare_data(app);
   declare_checkpoints(app);
@@ -103,6 +102,7 @@ void TrainOptions::declare(CLI::App& app) {
 }
 
 void TrainOptions::declare_training(CLI::App& app) {
+  app_ = &app;
   under(app, Heading::training);
   app.add_option("--config", config, "JSON file with options of this command by name; the command line overrides it");
   app.add_option("--loss", step.loss,

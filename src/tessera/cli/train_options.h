@@ -16,6 +16,8 @@ namespace tessera::cli {
 /// The options of a training step and its data: --loss, --optimizer, --lr, --data, …, and --config.
 struct TrainOptions {
   void declare(CLI::App& app);
+  /// Those of the step alone: without data, checkpoints and outputs.
+  void declare_training(CLI::App& app);
   /// Takes what the file of --config says for options that the command line does not give. Throws a user error for a
   /// key that is no option, and for a value that the option does not take.
   void read_config() const;
@@ -37,7 +39,6 @@ struct TrainOptions {
   uint64_t seed = 0;
 
  private:
-  void declare_training(CLI::App& app);
   void declare_data(CLI::App& app);
   void declare_checkpoints(CLI::App& app);
 

@@ -59,6 +59,8 @@ class Collective : public NodeCommunication {
     operation_.root = static_cast<int>(collective.root);
     info.is_root = member() == operation_.root;
     prepare(node, collective);
+    if (operation_.from >= 0) info.from = members_[static_cast<size_t>(operation_.from)];
+    if (operation_.to >= 0) info.to = members_[static_cast<size_t>(operation_.to)];
     operation_.counts = std::move(counts_);
     operation_.recv_counts = std::move(recv_counts_);
   }

@@ -57,6 +57,8 @@ class RankPlan {
 
   /// Plans with the same text do the same.
   std::string text() const { return binding_->text(); }
+  /// Of each step, for its time (Binding::works).
+  std::vector<bind::StepWork> works() const { return binding_->works(); }
 
  private:
   /// The steps' names for flight records, by action.

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tessera/cost/machine_model.h"
+#include "tessera/profile.h"
+
+/// Predicted times: a program's machine programs, simulated on a machine that was measured or described (docs/time.md).
+namespace tessera {
+inline namespace v1 {
+
+/// The machines that come with Tessera, by name: "h100-sxm".
+std::vector<std::string> known_machines();
+
+/// The machine of that name, or of a machine file. Throws a user error if there is neither, or if the file is invalid.
+MachineModel load_machine(const std::string& name_or_path);
+
+struct PredictSettings {
+  MachineModel machine;
+  Topology topology;               ///< of the mesh's links; empty: the machine's
+  std::string engine = "threads";  ///< whose measured collectives count
+  SymbolSizes sizes;               ///< those that are missing are those that choices by cost assumed
+  int threads_per_rank = 0;        ///< 0: as the program's RunSettings say
+  bool overlap = true;
+  std::map<int64_t, double> slow;            ///< by rank: a factor on the times of its kernels
+  std::map<std::string, double> link_scale;  ///< by level of links: a factor on its bandwidth
+};
+
+/// Milliseconds of one rank of a class of ranks that do the same at the same times; compute + exposed + idle is the
+/// step's time.
+struct PredictedRanks {
+  int64_t rank = 0;          ///< the first of the class
+  int64_t count = 1;         ///< ranks of the class
+  double compute_ms = 0;     ///< in operators
+  double overlapped_ms = 0;  ///< of that, while communication was under way
+  double exposed_ms = 0;     ///< in communication that nothing hides
+  double idle_ms = 0;        ///< waiting for other ranks
+  double flops = 0;
+  double received_bytes = 0, sent_bytes = 0;
+};
+
+/// What a kind of operator contributes to the longest chain of actions, each of which waited for the one before it.
+struct ChainPart {
+  std::string op;
+  bool communication = false;
+  int64_t count = 0;
+  double ms = 0;
+};
+
+struct Prediction {
+  double step_ms = 0;
+  /// Means over all ranks.
+  double compute_ms = 0, exposed_ms = 0, idle_ms = 0;
+  /// What no order of the same operators can beat: the longest of a rank's operators, the busiest link, and the longest
+  /// chain of operators that depend on each other; and which of the three it is.
+  double bound_ms = 0;
+  std::string bound;  ///< "computation", "link" or "chain"
+  double computation_ms = 0, link_ms = 0, dependences_ms = 0;
+  double extrapolated = 0;  ///< the share of operators' time that was not measured on this machine
+  std::vector<PredictedRanks> classes;
+  std::vector<ChainPart> chain;  ///< by decreasing time
+  Profile profile;               ///< a rank of each class
+};
+
+/// Throws user errors that name the machine file and what it lacks.
+Prediction predict(const Program& program, const PredictSettings& settings);
+
+}  // namespace v1
+}  // namespace tessera

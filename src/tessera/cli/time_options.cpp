@@ -1,0 +1,131 @@
+#include "tessera/cli/time_options.h"
+
+#include <charconv>
+
+#include "tessera/cli/help.h"
+#include "tessera/cli/options.h"
+#include "tessera/cli/path_options.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr size_t kClassesPrinted = 8, kChainPrinted = 8;
+
+[[noreturn]] void wrong(const std::string& message) {
+  throw Error(ErrorKind::user, "simulate", message);
+}
+
+// "17=1.3", "link:ethernet=2" as key and factor.
+std::pair<std::string, double> factor_of(const std::string& text, const std::string& example) {
+  const size_t equals = text.rfind('=');
+  if (equals != std::string::npos && equals > 0)
+    if (const std::optional<double> factor = Bounds::above(0).parse(text.substr(equals + 1)))
+      return {text.substr(0, equals), *factor};
+  wrong("'" + text + "' is no name with a factor above 0; write it as " + example);
+}
+
+std::string percent(double share) {
+  return ratio_text(100 * share) + " %";
+}
+
+}  // namespace
+
+void TimeOptions::declare(CLI::App& app) {
+  under(app, Heading::measurement);
+  app.add_option("--machine", machine, "predict times of this machine: a file that tessera calibrate wrote");
+  app.add_option("--cluster", cluster,
+                 "predict times of machines that need not be there: " + joined(known_machines()) +
+                     "; or a machine file, as docs/time.md describes it")
+      ->type_name("NAME|FILE");
+  declare_paths(app, {{"--machine", PathUse::reads}});
+}
+
+void TimeOptions::declare_changes(CLI::App& app) {
+  under(app, Heading::measurement);
+  repeatable(app.add_option("--slow", slow, "RANK=FACTOR: the kernels of this rank take so many times as long"))
+      ->type_name("RANK=FACTOR");
+  repeatable(app.add_option("--scale", scale, "link:NAME=FACTOR: the bandwidth of a level of links, so many times"))
+      ->type_name("link:NAME=FACTOR");
+}
+
+PredictSettings TimeOptions::settings(const Topology& topology) const {
+  if (!machine.empty() && !cluster.empty()) wrong("--machine and --cluster both name machines; give one of them");
+  if (!asked()) wrong("no machine is named; give --machine FILE or --cluster " + known_machines().front());
+  PredictSettings settings;
+  settings.machine = load_machine(machine.empty() ? cluster : machine);
+  settings.topology = topology;
+  for (const std::string& text : slow) {
+    const auto [rank, factor] = factor_of(text, "--slow 17=1.3");
+    int64_t number = -1;
+    const auto [end, error] = std::from_chars(rank.data(), rank.data() + rank.size(), number);
+    if (error != std::errc() || end != rank.data() + rank.size() || number < 0)
+      wrong("'" + rank + "' is no rank; write it as --slow 17=1.3");
+    settings.slow[number] = factor;
+  }
+  for (const std::string& text : scale) {
+    const auto [name, factor] = factor_of(text, "--scale link:ethernet=2");
+    if (!name.starts_with("link:")) wrong("'" + name + "' is nothing to scale; write it as --scale link:ethernet=2");
+    settings.link_scale[name.substr(5)] = factor;
+  }
+  return settings;
+}
+
+void print_prediction(const Console& console, const Prediction& prediction, const PredictSettings& settings) {
+  const auto ms = [](double value) { return time_text(value * 1e-3); };
+  console.say("predicted for " + settings.machine.name + ": " + ms(prediction.step_ms) + " a step" +
+              (prediction.extrapolated > 0
+                   ? "; " + percent(prediction.extrapolated) + " of the operators' time is computed, not measured there"
+                   : ""));
+  Table table({"ranks", "compute", "beside communication", "exposed", "idle"});
+  for (size_t c = 0; c < prediction.classes.size() && c < kClassesPrinted; ++c) {
+    const PredictedRanks& each = prediction.classes[c];
+    const std::string ranks = each.count == 1 ? "rank " + std::to_string(each.rank)
+                                              : std::to_string(each.count) + " like rank " + std::to_string(each.rank);
+    table.add({ranks, ms(each.compute_ms), ms(each.overlapped_ms), ms(each.exposed_ms), ms(each.idle_ms)});
+  }
+  table.print(console);
+  if (prediction.classes.size() > kClassesPrinted)
+    console.say(std::to_string(prediction.classes.size() - kClassesPrinted) + " more classes of ranks");
+  console.say("no order of the same operators beats " + ms(prediction.bound_ms) + ": computation " +
+              ms(prediction.computation_ms) + ", busiest link " + ms(prediction.link_ms) + ", longest chain " +
+              ms(prediction.dependences_ms));
+  console.say("what the step waited for, one after the other:");
+  Table chain({"operator", "count", "time", "share"});
+  for (size_t i = 0; i < prediction.chain.size() && i < kChainPrinted; ++i) {
+    const ChainPart& part = prediction.chain[i];
+    chain.add({part.op, std::to_string(part.count), ms(part.ms),
+               percent(prediction.step_ms > 0 ? part.ms / prediction.step_ms : 0)});
+  }
+  chain.print(console);
+}
+
+Json prediction_json(const Prediction& prediction, const PredictSettings& settings) {
+  Json classes = Json::array(), chain = Json::array();
+  for (const PredictedRanks& each : prediction.classes)
+    classes.push_back({{"rank", each.rank},
+                       {"count", each.count},
+                       {"compute_ms", each.compute_ms},
+                       {"overlapped_ms", each.overlapped_ms},
+                       {"exposed_ms", each.exposed_ms},
+                       {"idle_ms", each.idle_ms},
+                       {"flops", each.flops},
+                       {"received_bytes", each.received_bytes},
+                       {"sent_bytes", each.sent_bytes}});
+  for (const ChainPart& part : prediction.chain)
+    chain.push_back({{"op", part.op}, {"communication", part.communication}, {"count", part.count}, {"ms", part.ms}});
+  return {{"machine", settings.machine.name},
+          {"step_ms", prediction.step_ms},
+          {"compute_ms", prediction.compute_ms},
+          {"exposed_ms", prediction.exposed_ms},
+          {"idle_ms", prediction.idle_ms},
+          {"bound_ms", prediction.bound_ms},
+          {"bound", prediction.bound},
+          {"computation_ms", prediction.computation_ms},
+          {"link_ms", prediction.link_ms},
+          {"dependences_ms", prediction.dependences_ms},
+          {"extrapolated", prediction.extrapolated},
+          {"classes", classes},
+          {"chain", chain}};
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/cli/console.h"
+#include "tessera/time.h"
+
+namespace CLI {
+class App;
+}
+
+/// Predicted times, for people and as JSON.
+namespace tessera::cli {
+
+/// --machine, --cluster
+struct TimeOptions {
+  void declare(CLI::App& app);
+  /// --slow and --scale too.
+  void declare_changes(CLI::App& app);
+  bool asked() const { return !machine.empty() || !cluster.empty(); }
+  /// Throws a user error unless exactly one of both options is given, for a file that is invalid, and for changes that
+  /// are. `topology`: of --topology; it overrides the machine's links.
+  PredictSettings settings(const Topology& topology) const;
+
+  std::string machine, cluster;
+  std::vector<std::string> slow, scale;
+};
+
+void print_prediction(const Console& console, const Prediction& prediction, const PredictSettings& settings);
+/// {"step_ms": …, "compute_ms": …, "exposed_ms": …, "idle_ms": …, "bound_ms": …, …}
+Json prediction_json(const Prediction& prediction, const PredictSettings& settings);
+
+}  // namespace tessera::cli

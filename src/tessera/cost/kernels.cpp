@@ -1,0 +1,65 @@
+#include "tessera/cost/kernels.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tessera::cost {
+namespace {
+
+// Kernels without FLOPs or bytes have a distance, too.
+double log_of(double amount) {
+  return std::log(std::max(amount, 1.0));
+}
+
+}  // namespace
+
+std::string_view operator_of(std::string_view signature) {
+  return signature.substr(0, signature.find(' '));
+}
+
+KernelTimes::KernelTimes(const MachineModel& machine) : machine_(machine) {
+  for (const auto& [signature, kernel] : machine.kernels)
+    by_operator_[std::string(operator_of(signature))].push_back({kernel.flops, kernel.bytes, kernel.seconds});
+}
+
+double KernelTimes::rate(const KernelWork& work) const {
+  auto found = machine_.products.find(work.dtype);
+  if (found == machine_.products.end()) found = machine_.products.find(DType::float32);
+  if (found == machine_.products.end()) return 0;
+  const MachineModel::Product& product = found->second;
+  double rate = product.flops;
+  const double extents[] = {work.rows, work.columns, work.depth};
+  for (size_t i = 0; i < 3; ++i) rate *= extents[i] / (extents[i] + product.half[i]);
+  return rate;
+}
+
+double KernelTimes::bandwidth(double bytes) const {
+  for (const MachineModel::Bandwidth& level : machine_.bandwidths)
+    if (bytes <= level.up_to) return level.bytes_per_second;
+  return machine_.bandwidths.back().bytes_per_second;
+}
+
+double KernelTimes::analytic(const KernelWork& work) const {
+  const double rate = work.depth > 0 ? this->rate(work) : 0, computing = rate > 0 ? work.flops / rate : 0;
+  return machine_.kernel + std::max(computing, work.bytes / bandwidth(work.bytes));
+}
+
+KernelTime KernelTimes::of(const KernelWork& work) const {
+  if (const auto found = machine_.kernels.find(work.signature); found != machine_.kernels.end())
+    return {found->second.seconds, true};
+  const double analytic = this->analytic(work);
+  const auto known = by_operator_.find(operator_of(work.signature));
+  if (known == by_operator_.end()) return {analytic, false};
+  const auto distance = [&](const Known& other) {
+    return std::abs(log_of(other.flops) - log_of(work.flops)) + std::abs(log_of(other.bytes) - log_of(work.bytes));
+  };
+  const Known& nearest = *std::min_element(known->second.begin(), known->second.end(),
+                                           [&](const Known& a, const Known& b) { return distance(a) < distance(b); });
+  KernelWork like = work;
+  like.flops = nearest.flops;
+  like.bytes = nearest.bytes;
+  const double expected = this->analytic(like);
+  return {expected > 0 ? analytic * nearest.seconds / expected : analytic, false};
+}
+
+}  // namespace tessera::cost

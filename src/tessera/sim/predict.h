@@ -1,0 +1,48 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/runtime/dry_run.h"
+#include "tessera/runtime/profile.h"
+#include "tessera/sim/rank_classes.h"
+#include "tessera/sim/simulate.h"
+
+/// From programs to predicted times: classes of ranks, the time of each step on a machine, and the simulation.
+namespace tessera::sim {
+
+struct PredictOptions {
+  const MachineModel* machine = nullptr;
+  Topology topology;  ///< of the mesh's links; empty: the machine's
+  std::string engine = "threads";
+  std::map<int, double> slow;  ///< factors on the times of single ranks' kernels
+};
+
+/// The time of a step that was predicted.
+struct StepTime {
+  double seconds = 0;  ///< of a kernel, in all iterations; of a communication, if nothing disturbs it
+  bool measured = false;
+};
+
+struct PredictedClass {
+  int rank = 0;  ///< the first
+  int64_t count = 1;
+  std::shared_ptr<const std::vector<bind::StepInfo>> infos;  ///< of actions
+  std::vector<bind::Enqueued> actions;
+  std::vector<StepTime> steps;
+  bind::Cost cost;  ///< of all steps, each once
+};
+
+struct Predicted {
+  RankClasses ranks;
+  std::vector<PredictedClass> classes;
+  Timeline timeline;
+  double extrapolated = 0;  ///< the share of kernels' time that was not measured on the machine
+};
+
+/// Throws user errors that name the machine file and what it lacks.
+Predicted predict(const runtime::DryRun& run, const PredictOptions& options);
+
+}  // namespace tessera::sim

@@ -1,0 +1,185 @@
+#include "tessera/sim/rank_classes.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <tuple>
+
+#include "tessera/base/error.h"
+#include "tessera/dialect/schema.h"
+#include "tessera/mesh/group.h"
+#include "tessera/spmd/collective_attributes.h"
+#include "tessera/spmd/program.h"
+
+namespace tessera::sim {
+namespace {
+
+using Colors = std::vector<int>;  // by rank
+
+// Numbers what is equal alike.
+template <typename Key>
+class Numbers {
+ public:
+  int of(const Key& key) { return numbers_.emplace(key, static_cast<int>(numbers_.size())).first->second; }
+  size_t size() const { return numbers_.size(); }
+
+ private:
+  std::map<Key, int> numbers_;
+};
+
+// The ways in which a program's ranks meet, each once.
+struct Meetings {
+  std::set<std::vector<std::string>> groups;                     // axes
+  std::set<std::pair<std::vector<std::string>, int64_t>> roots;  // axes, member
+  std::set<std::pair<std::vector<std::string>, std::vector<int64_t>>> permutations;
+  std::map<std::string, Expr> peers;  // of messages, by their text
+};
+
+void add_meetings(Meetings& meetings, const Graph& graph, const Mesh& mesh) {
+  for (const auto& node : graph.nodes()) {
+    if (!spmd::communication_of(*node)) continue;
+    const spmd::CollectiveAttributes collective = spmd::read_collective(*node, mesh);
+    const CollectiveTraits& traits = traits_of(collective.kind);
+    if (traits.message) {
+      const Expr peer = dialect::peer_of(*node);
+      meetings.peers.emplace(peer.str(), peer);
+      continue;
+    }
+    meetings.groups.insert(collective.axes);
+    if (traits.root != RootRole::none) meetings.roots.emplace(collective.axes, collective.root);
+    if (collective.kind == Collective::permute) meetings.permutations.emplace(collective.axes, collective.targets);
+  }
+}
+
+class Refinement {
+ public:
+  Refinement(const runtime::RankPrograms& programs, const Symbols& sizes) : mesh_(programs.mesh()), sizes_(sizes) {
+    for (const auto& program : programs.programs) add_meetings(meetings_, *program->graph, mesh_);
+    for (const std::vector<std::string>& axes : meetings_.groups) add_groups(axes);
+  }
+
+  // By program, extents that differ from rank to rank, and `slow`.
+  Colors first(const runtime::RankPrograms& programs, const std::map<int, double>& slow) const {
+    const std::vector<Expr> extents = extents_of(programs);
+    Numbers<std::tuple<int, std::vector<double>, double>> numbers;
+    Colors colors;
+    for (int rank = 0; rank < ranks(); ++rank) {
+      std::vector<double> values;
+      if (!extents.empty()) {
+        const std::vector<int64_t> coordinates = mesh_.coordinates(rank);
+        for (const Expr& extent : extents)
+          values.push_back(spmd::hinted(bind_rank(extent, mesh_, coordinates), sizes_));
+      }
+      const auto factor = slow.find(rank);
+      colors.push_back(numbers.of({programs.program_of.empty() ? 0 : programs.program_of[static_cast<size_t>(rank)],
+                                   values, factor == slow.end() ? 1 : factor->second}));
+    }
+    return colors;
+  }
+
+  // Ranks of one color keep one if all that they meet has equal colors.
+  Colors refined(const Colors& colors) const {
+    std::vector<std::vector<int>> seen(colors.size());
+    for (size_t r = 0; r < colors.size(); ++r) seen[r].push_back(colors[r]);
+    for (const auto& [axes, groups] : groups_) add_groups_seen(groups, colors, seen);
+    for (const auto& [axes, root] : meetings_.roots)
+      for (const std::vector<int>& group : groups_.at(axes))
+        for (size_t m = 0; m < group.size(); ++m)
+          seen[static_cast<size_t>(group[m])].push_back(m == static_cast<size_t>(root));
+    for (const auto& [axes, targets] : meetings_.permutations)
+      for (const std::vector<int>& group : groups_.at(axes)) add_permutation(group, targets, colors, seen);
+    for (const auto& [text, peer] : meetings_.peers)
+      for (int rank = 0; rank < ranks(); ++rank)
+        seen[static_cast<size_t>(rank)].push_back(color_of_peer(peer, rank, colors));
+    Numbers<std::vector<int>> numbers;
+    Colors refined;
+    for (const std::vector<int>& each : seen) refined.push_back(numbers.of(each));
+    return refined;
+  }
+
+ private:
+  int ranks() const { return static_cast<int>(mesh_.size()); }
+
+  void add_groups(const std::vector<std::string>& axes) {
+    std::vector<std::vector<int>>& groups = groups_[axes];
+    const std::vector<AxisRef> parsed = parse_axes(axes, mesh_);
+    std::vector<bool> known(static_cast<size_t>(ranks()));
+    for (int rank = 0; rank < ranks(); ++rank) {
+      if (known[static_cast<size_t>(rank)]) continue;
+      groups.push_back(group_of(rank, parsed, mesh_));
+      for (int member : groups.back()) known[static_cast<size_t>(member)] = true;
+    }
+  }
+
+  std::vector<Expr> extents_of(const runtime::RankPrograms& programs) const {
+    std::map<std::string, Expr> extents;
+    for (const auto& program : programs.programs)
+      for (const auto& value : program->graph->values())
+        for (const Expr& extent : value->shape())
+          if (extent.mentions_axes()) extents.emplace(extent.str(), extent);
+    std::vector<Expr> all;
+    for (const auto& [text, extent] : extents) all.push_back(extent);
+    return all;
+  }
+
+  static void add_groups_seen(const std::vector<std::vector<int>>& groups, const Colors& colors,
+                              std::vector<std::vector<int>>& seen) {
+    Numbers<std::vector<int>> numbers;
+    for (const std::vector<int>& group : groups) {
+      std::vector<int> members;
+      for (int member : group) members.push_back(colors[static_cast<size_t>(member)]);
+      std::sort(members.begin(), members.end());
+      const int number = numbers.of(members);
+      for (int member : group) seen[static_cast<size_t>(member)].push_back(number);
+    }
+  }
+
+  static void add_permutation(const std::vector<int>& group, const std::vector<int64_t>& targets, const Colors& colors,
+                              std::vector<std::vector<int>>& seen) {
+    std::vector<int> from(group.size(), -1), to(group.size(), -1);
+    for (size_t m = 0; m < group.size(); ++m) {
+      if (targets[m] < 0) continue;
+      to[m] = colors[static_cast<size_t>(group[static_cast<size_t>(targets[m])])];
+      from[static_cast<size_t>(targets[m])] = colors[static_cast<size_t>(group[m])];
+    }
+    for (size_t m = 0; m < group.size(); ++m) {
+      seen[static_cast<size_t>(group[m])].push_back(from[m]);
+      seen[static_cast<size_t>(group[m])].push_back(to[m]);
+    }
+  }
+
+  int color_of_peer(const Expr& peer, int rank, const Colors& colors) const {
+    const double found = spmd::hinted(bind_rank(peer, mesh_, mesh_.coordinates(rank)), sizes_);
+    return found < 0 || found >= static_cast<double>(colors.size()) ? -1 : colors[static_cast<size_t>(found)];
+  }
+
+  const Mesh& mesh_;
+  const Symbols& sizes_;
+  Meetings meetings_;
+  std::map<std::vector<std::string>, std::vector<std::vector<int>>> groups_;
+};
+
+}  // namespace
+
+RankClasses classes_of(const runtime::RankPrograms& programs, const Symbols& sizes, const std::map<int, double>& slow) {
+  const Refinement refinement(programs, sizes);
+  RankClasses classes;
+  classes.of = refinement.first(programs, slow);
+  const auto count = [](const Colors& colors) { return *std::max_element(colors.begin(), colors.end()) + 1; };
+  while (true) {
+    Colors refined = refinement.refined(classes.of);
+    const bool stable = count(refined) == count(classes.of);
+    classes.of = std::move(refined);
+    if (stable) break;
+  }
+  classes.first.assign(static_cast<size_t>(count(classes.of)), -1);
+  classes.count.assign(classes.first.size(), 0);
+  for (size_t rank = 0; rank < classes.of.size(); ++rank) {
+    int& first = classes.first[static_cast<size_t>(classes.of[rank])];
+    if (first < 0) first = static_cast<int>(rank);
+    ++classes.count[static_cast<size_t>(classes.of[rank])];
+  }
+  return classes;
+}
+
+}  // namespace tessera::sim

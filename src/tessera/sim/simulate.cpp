@@ -1,0 +1,479 @@
+#include "tessera/sim/simulate.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/mesh/group.h"
+#include "tessera/sim/transfer.h"
+
+namespace tessera::sim {
+namespace {
+
+using bind::Phase;
+using bind::QueueKind;
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// The place of an event among all.
+struct Cause {
+  int of_class = -1, event = -1;
+};
+
+// A joint transfer of classes: of a collective, or of a message from one class to another.
+struct Meeting {
+  Transfer transfer;
+  std::set<int> missing;     // classes that must start before it moves
+  std::vector<int> members;  // classes
+  Cause last;                // the last start
+  double began = kNever, ended = kNever;
+  double left = 0;              // seconds, if nothing disturbs it
+  std::map<int, double> chain;  // by class: the longest chain to its start
+};
+
+// What a class has of a communication between start and wait.
+struct UnderWay {
+  std::vector<int> meetings;  // that its wait needs
+  double began = kNever;      // of its own transfer, where ranks transfer as they wait
+  double left = 0;
+};
+
+struct QueueState {
+  std::vector<int> actions;
+  size_t next = 0;
+  bool running = false;
+  bool posted = false;  // the start at hand has arrived at its meetings
+  double begin = 0;     // of the action at hand
+  double left = 0;      // seconds of a kernel
+  Cause before;         // the action that ended last in this queue
+};
+
+struct ClassState {
+  const ClassProgram* program = nullptr;
+  QueueState queues[2];
+  std::vector<int> event_of;             // by action; -1: not ended
+  std::map<int, UnderWay> under_way;     // by step
+  std::map<std::string, int64_t> met;    // by group
+  std::vector<double> chain;             // by step: the longest chain that ends with it
+  std::map<int, double> chain_to_start;  // by step under way
+  int transfers = 0;                     // that move now
+};
+
+class Simulation {
+ public:
+  Simulation(const std::vector<ClassProgram>& programs, const Setting& setting)
+      : setting_(setting), at_wait_(setting.machine.progress == MachineModel::Progress::at_wait) {
+    timeline_.classes.resize(programs.size());
+    for (const ClassProgram& program : programs) classes_.push_back(state_of(program));
+    hosts_ = setting.machine_ranks > 0
+                 ? static_cast<double>(setting.mesh.size()) / static_cast<double>(setting.machine_ranks)
+                 : 1;
+  }
+
+  Timeline run() {
+    while (true) {
+      while (advance_all()) {
+      }
+      const double step = time_to_next();
+      if (step == kNever) break;
+      pass(step);
+    }
+    for (size_t c = 0; c < classes_.size(); ++c)
+      for (const QueueState& queue : classes_[c].queues)
+        check(queue.next == queue.actions.size(), "a program without deadlock ends in a simulation");
+    finish();
+    return std::move(timeline_);
+  }
+
+ private:
+  static ClassState state_of(const ClassProgram& program) {
+    ClassState state;
+    state.program = &program;
+    const auto& actions = *program.machine->actions;
+    for (int action : order_of(*program.machine))
+      state.queues[static_cast<size_t>(actions[static_cast<size_t>(action)].queue)].actions.push_back(action);
+    state.event_of.assign(actions.size(), -1);
+    state.chain.assign(program.machine->steps.size(), 0);
+    return state;
+  }
+
+  // Bodies of loops once (steps' times count the iterations), and of two branches the one that a true condition takes.
+  static std::vector<int> order_of(const bind::MachineProgram& machine) {
+    std::vector<int> order;
+    if (machine.controls.empty()) {
+      for (int a = 0; a < static_cast<int>(machine.actions->size()); ++a) order.push_back(a);
+      return order;
+    }
+    for (int at = 0; at < static_cast<int>(machine.controls.size()); ++at) {
+      const bind::Control& control = machine.controls[static_cast<size_t>(at)];
+      if (control.kind == bind::Control::Kind::act) order.push_back(control.index);
+      if (control.kind == bind::Control::Kind::branch && !machine.branches[static_cast<size_t>(control.index)].taken)
+        at = control.target - 1;
+    }
+    return order;
+  }
+
+  const bind::Enqueued& enqueued(const ClassState& state, int action) const {
+    return (*state.program->machine->actions)[static_cast<size_t>(action)];
+  }
+  const bind::Step& step(const ClassState& state, int step) const {
+    return *state.program->machine->steps[static_cast<size_t>(step)];
+  }
+
+  bool advance_all() {
+    bool any = false;
+    for (size_t c = 0; c < classes_.size(); ++c)
+      for (QueueState& queue : classes_[c].queues)
+        while (advance(static_cast<int>(c), queue)) any = true;
+    return any;
+  }
+
+  // Begins the queue's next action if it may, and ends it if that takes no time; false: nothing to do now.
+  bool advance(int c, QueueState& queue) {
+    ClassState& state = classes_[static_cast<size_t>(c)];
+    if (queue.next == queue.actions.size()) return false;
+    const int action = queue.actions[queue.next];
+    const bind::Enqueued& it = enqueued(state, action);
+    if (!queue.running) {
+      if (it.after >= 0 && state.event_of[static_cast<size_t>(it.after)] < 0) return false;
+      queue.running = true;
+      queue.begin = now_;
+      if (it.action.phase == Phase::run) queue.left = state.program->seconds[static_cast<size_t>(it.action.task)];
+    }
+    switch (it.action.phase) {
+      case Phase::run:
+        if (queue.left > 0) return false;
+        end(c, queue, action, cause_of_begin(state, queue, it), queue.begin);
+        break;
+      case Phase::start:
+        return try_start(c, queue, action, it);
+      case Phase::wait:
+        return try_wait(c, queue, action, it);
+    }
+    return true;
+  }
+
+  Cause cause_of_begin(const ClassState& state, const QueueState& queue, const bind::Enqueued& it) const {
+    if (it.after < 0) return queue.before;
+    const int c = static_cast<int>(&state - classes_.data());
+    const Cause after{c, state.event_of[static_cast<size_t>(it.after)]};
+    if (queue.before.event < 0) return after;
+    const auto end_of = [&](const Cause& cause) {
+      return timeline_.classes[static_cast<size_t>(cause.of_class)].events[static_cast<size_t>(cause.event)].end;
+    };
+    return end_of(after) > end_of(queue.before) ? after : queue.before;
+  }
+
+  void end(int c, QueueState& queue, int action, const Cause& cause, double moving) {
+    ClassState& state = classes_[static_cast<size_t>(c)];
+    std::vector<Event>& events = timeline_.classes[static_cast<size_t>(c)].events;
+    state.event_of[static_cast<size_t>(action)] = static_cast<int>(events.size());
+    queue.before = {c, static_cast<int>(events.size())};
+    events.push_back({action, queue.begin, now_, moving, cause.of_class, cause.event});
+    queue.running = false;
+    ++queue.next;
+    const bind::Enqueued& it = enqueued(state, action);
+    if (it.action.phase == Phase::run)
+      state.chain[static_cast<size_t>(it.action.task)] =
+          chain_before(state, it.action.task) + state.program->seconds[static_cast<size_t>(it.action.task)];
+  }
+
+  double chain_before(const ClassState& state, int task) const {
+    double longest = 0;
+    for (int need : (*state.program->machine->needs)[static_cast<size_t>(task)])
+      longest = std::max(longest, state.chain[static_cast<size_t>(need)]);
+    return longest;
+  }
+
+  // Arrives at the meetings. The queue of communications then goes on once they have ended.
+  bool try_start(int c, QueueState& queue, int action, const bind::Enqueued& it) {
+    ClassState& state = classes_[static_cast<size_t>(c)];
+    const Cause cause = cause_of_begin(state, queue, it);
+    if (!queue.posted) {
+      state.chain_to_start[it.action.task] = chain_before(state, it.action.task);
+      arrive(c, it.action.task, cause);
+      queue.posted = true;
+    }
+    double moving = queue.begin;
+    Cause last = cause;
+    if (it.queue == QueueKind::communication)
+      for (int id : state.under_way[it.action.task].meetings) {
+        const Meeting& meeting = meetings_[static_cast<size_t>(id)];
+        if (meeting.ended == kNever) return false;
+        if (meeting.began > moving) {
+          moving = meeting.began;
+          last = meeting.last;
+        }
+      }
+    queue.posted = false;
+    end(c, queue, action, last, moving);
+    return true;
+  }
+
+  void arrive(int c, int task, const Cause& cause) {
+    ClassState& state = classes_[static_cast<size_t>(c)];
+    UnderWay& own = state.under_way[task];
+    own = {};
+    for (int id : meetings_of(c, step(state, task), task)) {
+      Meeting& meeting = meetings_[static_cast<size_t>(id)];
+      own.meetings.push_back(id);
+      own.left = std::max(own.left, meeting.transfer.seconds);
+      meeting.chain[c] = state.chain_to_start[task];
+      if (meeting.missing.erase(c) == 0) continue;
+      meeting.last = cause;
+      if (meeting.missing.empty()) begin(meeting);
+    }
+  }
+
+  void begin(Meeting& meeting) {
+    meeting.began = now_;
+    if (at_wait_ || meeting.left <= 0) {
+      meeting.ended = now_;
+      return;
+    }
+    for (int member : meeting.members) ++classes_[static_cast<size_t>(member)].transfers;
+    moving_.push_back(static_cast<int>(&meeting - meetings_.data()));
+  }
+
+  bool try_wait(int c, QueueState& queue, int action, const bind::Enqueued& it) {
+    ClassState& state = classes_[static_cast<size_t>(c)];
+    UnderWay& own = state.under_way[it.action.task];
+    Cause last;
+    double moving = 0, chain = 0, transfer = 0;
+    for (int id : own.meetings) {
+      const Meeting& meeting = meetings_[static_cast<size_t>(id)];
+      if (meeting.ended == kNever) return false;
+      if (meeting.began >= moving) {
+        moving = meeting.began;
+        last = meeting.last;
+      }
+      for (const auto& [member, before] : meeting.chain) chain = std::max(chain, before);
+      transfer = std::max(transfer, meeting.transfer.seconds);
+    }
+    if (at_wait_ && own.left > 0) {  // its own thread does it now
+      if (own.began == kNever) {
+        own.began = now_;
+        ++state.transfers;
+      }
+      return false;
+    }
+    const double moved = at_wait_ ? std::max(own.began == kNever ? moving : own.began, moving) : moving;
+    if (at_wait_ && own.began != kNever) --state.transfers;
+    const bool waited = moving >= queue.begin && last.event >= 0 && now_ > queue.begin;
+    end(c, queue, action, waited ? last : cause_of_begin(state, queue, it), std::clamp(moved, queue.begin, now_));
+    state.chain[static_cast<size_t>(it.action.task)] = chain + transfer;
+    state.under_way.erase(it.action.task);
+    return true;
+  }
+
+  // The meetings that a start takes part in.
+  std::vector<int> meetings_of(int c, const bind::Step& step, int task) {
+    const ClassState& state = classes_[static_cast<size_t>(c)];
+    const std::optional<Collective> kind = collective_of_op(step.info.op);
+    const std::string axes = fmt::format("{}", fmt::join(step.info.axes, ","));
+    const double repeats = state.program->repeats[static_cast<size_t>(task)];
+    const auto class_of = [&](int rank) { return rank < 0 ? -1 : setting_.class_of[static_cast<size_t>(rank)]; };
+    if (kind == Collective::send) {
+      if (step.info.to < 0) return {};
+      return {meeting(c, fmt::format("{} {}>{}", axes, c, class_of(step.info.to)), step, {c},
+                      {c, class_of(step.info.to)}, repeats, 0)};
+    }
+    if (kind == Collective::recv) {
+      const int from = class_of(step.info.from);
+      if (from < 0) return {};
+      return {meeting(c, fmt::format("{} {}>{}", axes, from, c), step, {from}, {from, c}, repeats, 1)};
+    }
+    if (kind == Collective::permute) {
+      std::vector<int> found;
+      const int from = class_of(step.info.from), to = class_of(step.info.to);
+      const int64_t number = classes_[static_cast<size_t>(c)].met["permute " + axes]++;
+      if (from >= 0)
+        found.push_back(
+            numbered(fmt::format("permute {} {}>{}", axes, from, c), number, step, {from, c}, {from, c}, repeats));
+      if (to >= 0 && (to != c || from != c))
+        found.push_back(
+            numbered(fmt::format("permute {} {}>{}", axes, c, to), number, step, {c, to}, {c, to}, repeats));
+      return found;
+    }
+    std::set<int> members;
+    for (int member : members_of(state.program->rank, step.info.axes)) members.insert(class_of(member));
+    return {meeting(c, fmt::format("{} {}", axes, fmt::join(members, ",")), step, members, members, repeats, 0)};
+  }
+
+  const std::vector<int>& members_of(int rank, const std::vector<std::string>& axes) {
+    const auto [found, fresh] = members_.try_emplace({rank, axes});
+    if (fresh) found->second = group_of(rank, parse_axes(axes, setting_.mesh), setting_.mesh);
+    return found->second;
+  }
+
+  // The class' next meeting of that name. `side`: of a message, 0 for its sender, 1 for its receiver.
+  int meeting(int c, const std::string& name, const bind::Step& step, const std::set<int>& needed,
+              const std::set<int>& members, double repeats, int side) {
+    const int64_t number = classes_[static_cast<size_t>(c)].met[fmt::format("{} {}", name, side)]++;
+    return numbered(name, number, step, needed, members, repeats);
+  }
+
+  int numbered(const std::string& name, int64_t number, const bind::Step& step, const std::set<int>& needed,
+               const std::set<int>& members, double repeats) {
+    const auto [found, fresh] =
+        ids_.try_emplace(fmt::format("{} {}", name, number), static_cast<int>(meetings_.size()));
+    if (!fresh) return found->second;
+    Meeting made;
+    made.transfer = transfer_of(step, setting_);
+    made.transfer.seconds *= repeats;
+    made.left = made.transfer.seconds;
+    made.missing = needed;
+    made.members.assign(members.begin(), members.end());
+    meetings_.push_back(std::move(made));
+    return found->second;
+  }
+
+  // Which part of its full speed each kind of work has now.
+  struct Rates {
+    double cores = 1;  // of kernels, where ranks share cores
+  };
+  Rates rates() const {
+    if (setting_.machine.cores <= 0) return {};
+    double busy = 0;
+    for (const ClassState& state : classes_) {
+      const double ranks = static_cast<double>(state.program->count) / hosts_;
+      if (computes(state))
+        busy += ranks * setting_.threads;
+      else if (at_wait_ && state.transfers > 0)
+        busy += ranks;
+    }
+    return {busy > setting_.machine.cores ? setting_.machine.cores / busy : 1};
+  }
+
+  bool computes(const ClassState& state) const {
+    const QueueState& queue = state.queues[static_cast<size_t>(QueueKind::compute)];
+    return queue.running && enqueued(state, queue.actions[queue.next]).action.phase == Phase::run;
+  }
+
+  double kernel_rate(const ClassState& state, const Rates& rates) const {
+    return rates.cores / (state.transfers > 0 && !at_wait_ ? setting_.machine.slows_computation : 1);
+  }
+
+  // Transfers that share a level of links at a class share its bandwidth.
+  std::vector<double> transfer_rates() const {
+    std::map<std::pair<int, std::string>, int> sharing;
+    for (int id : moving_) {
+      const Meeting& meeting = meetings_[static_cast<size_t>(id)];
+      for (int member : meeting.members)
+        for (const std::string& level : meeting.transfer.levels) ++sharing[{member, level}];
+    }
+    std::vector<double> rates;
+    for (int id : moving_) {
+      const Meeting& meeting = meetings_[static_cast<size_t>(id)];
+      int most = 1;
+      bool beside = false;
+      for (int member : meeting.members) {
+        beside = beside || computes(classes_[static_cast<size_t>(member)]);
+        for (const std::string& level : meeting.transfer.levels) most = std::max(most, sharing[{member, level}]);
+      }
+      rates.push_back(1.0 / most / (beside ? setting_.machine.slowed_by_computation : 1));
+    }
+    return rates;
+  }
+
+  double time_to_next() {
+    rates_ = rates();
+    transfer_rates_ = transfer_rates();
+    double least = kNever;
+    for (const ClassState& state : classes_) {
+      if (computes(state)) least = std::min(least, compute_left(state) / kernel_rate(state, rates_));
+      if (at_wait_)
+        for (const auto& [task, own] : state.under_way)
+          if (own.began != kNever && own.left > 0) least = std::min(least, own.left / rates_.cores);
+    }
+    for (size_t i = 0; i < moving_.size(); ++i)
+      least = std::min(least, meetings_[static_cast<size_t>(moving_[i])].left / transfer_rates_[i]);
+    return least;
+  }
+
+  static double compute_left(const ClassState& state) {
+    return state.queues[static_cast<size_t>(QueueKind::compute)].left;
+  }
+
+  void pass(double step) {
+    // What is that close to its end has ended: sums of times are not exact.
+    constexpr double kEnds = 1e-15;
+    const auto reduce = [](double& left, double by) {
+      left -= by;
+      if (left <= kEnds) left = 0;
+    };
+    for (size_t c = 0; c < classes_.size(); ++c) account(classes_[c], timeline_.classes[c], step);
+    for (ClassState& state : classes_) {
+      const double rate = kernel_rate(state, rates_);
+      if (computes(state)) reduce(state.queues[static_cast<size_t>(QueueKind::compute)].left, step * rate);
+      if (at_wait_)
+        for (auto& [task, own] : state.under_way)
+          if (own.began != kNever && own.left > 0) reduce(own.left, step * rates_.cores);
+    }
+    now_ += step;
+    std::vector<int> still;
+    for (size_t i = 0; i < moving_.size(); ++i) {
+      Meeting& meeting = meetings_[static_cast<size_t>(moving_[i])];
+      reduce(meeting.left, step * transfer_rates_[i]);
+      if (meeting.left > 0) {
+        still.push_back(moving_[i]);
+        continue;
+      }
+      meeting.ended = now_;
+      for (int member : meeting.members) --classes_[static_cast<size_t>(member)].transfers;
+    }
+    moving_ = std::move(still);
+  }
+
+  void account(const ClassState& state, ClassTimes& times, double step) const {
+    if (computes(state)) {
+      times.compute += step;
+      if (state.transfers > 0) times.overlapped += step;
+    } else if (state.transfers > 0) {
+      times.exposed += step;
+    } else {
+      times.idle += step;
+    }
+  }
+
+  void finish() {
+    timeline_.seconds = now_;
+    std::vector<std::map<std::string, double>> busy(classes_.size());
+    for (const Meeting& meeting : meetings_)
+      for (int member : meeting.members)
+        for (const std::string& level : meeting.transfer.levels)
+          busy[static_cast<size_t>(member)][level] += meeting.transfer.seconds;
+    for (size_t c = 0; c < classes_.size(); ++c) {
+      double kernels = 0;
+      for (const Event& event : timeline_.classes[c].events)
+        if (const bind::Enqueued& it = enqueued(classes_[c], event.action); it.action.phase == Phase::run)
+          kernels += classes_[c].program->seconds[static_cast<size_t>(it.action.task)];
+      timeline_.kernels = std::max(timeline_.kernels, kernels);
+      for (const auto& [level, seconds] : busy[c]) timeline_.links = std::max(timeline_.links, seconds);
+      for (double chain : classes_[c].chain) timeline_.chain = std::max(timeline_.chain, chain);
+    }
+  }
+
+  const Setting& setting_;
+  bool at_wait_;
+  double hosts_ = 1;
+  double now_ = 0;
+  std::vector<ClassState> classes_;
+  std::vector<Meeting> meetings_;
+  std::map<std::string, int> ids_;  // of meetings
+  std::map<std::pair<int, std::vector<std::string>>, std::vector<int>> members_;
+  std::vector<int> moving_;  // meetings
+  Rates rates_;
+  std::vector<double> transfer_rates_;
+  Timeline timeline_;
+};
+
+}  // namespace
+
+Timeline simulate(const std::vector<ClassProgram>& classes, const Setting& setting) {
+  return Simulation(classes, setting).run();
+}
+
+}  // namespace tessera::sim

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tessera/bind/machine.h"
+#include "tessera/cost/machine_model.h"
+#include "tessera/mesh/mesh.h"
+
+/// A discrete-event simulation of machine programs: the same actions, queues and dependences that ranks enqueue
+/// (runtime/rank_plan.h), with kernels that take the given times and transfers that share links.
+///
+/// - A queue does one action after the other; an action begins when the one before it and its `after` have ended.
+/// - A collective's transfer begins once all members have started it, a message's once its sender has. It takes the
+/// time
+///   of the alpha-beta model on its levels of links (cost/collectives.h), or as long as measured. Transfers that share
+///   a level of links at a rank share its bandwidth equally.
+/// - Where nothing moves between start and wait (MachineModel::Progress::at_wait), each rank's transfer begins only
+///   while it waits, and takes one of its threads.
+/// - Ranks that share a machine's cores and have more threads at work than there are cores slow each other down
+/// equally.
+namespace tessera::sim {
+
+/// A class of ranks (sim/rank_classes.h) and what each of them runs.
+struct ClassProgram {
+  const bind::MachineProgram* machine = nullptr;
+  std::vector<double> seconds;  ///< by step: of its kernel
+  std::vector<double> repeats;  ///< by step: iterations of the loops around it
+  int rank = 0;                 ///< that stands for the class
+  int64_t count = 1;            ///< ranks of the class
+};
+
+struct Setting {
+  const Mesh& mesh;
+  const Topology& topology;
+  const MachineModel& machine;
+  const std::vector<int>& class_of;  ///< by rank
+  std::string engine = "threads";    ///< whose measured collectives count
+  int threads = 1;                   ///< of each rank, where ranks share cores
+  int64_t machine_ranks = 0;         ///< ranks on one machine, where they share cores; 0: all
+};
+
+/// An action of a class as it happened; seconds since the beginning of the run.
+struct Event {
+  int action = 0;
+  double begin = 0, end = 0;
+  double moving = 0;                       ///< of a wait: when its transfer began
+  int cause_class = -1, cause_event = -1;  ///< what ended last before it could begin, or end if it waits; -1: nothing
+};
+
+struct ClassTimes {
+  std::vector<Event> events;                 ///< in the order of their ends
+  double compute = 0;                        ///< in kernels
+  double overlapped = 0;                     ///< of that, while a transfer was under way
+  double exposed = 0;                        ///< in waits, while a transfer was under way
+  double idle = 0;                           ///< the rest, until the last class has ended
+  std::map<std::string, double> link_bytes;  ///< bytes that a rank received over each level of links
+};
+
+struct Timeline {
+  double seconds = 0;  ///< of the run
+  std::vector<ClassTimes> classes;
+  /// What no order of actions can beat: the longest of a class' kernels together, a level of links' transfers together,
+  /// and the longest chain of dependent actions.
+  double kernels = 0, links = 0, chain = 0;
+  double bound() const { return std::max({kernels, links, chain}); }
+};
+
+/// Throws a user error (stage "simulate") if the machine's links do not reach a group of the mesh.
+Timeline simulate(const std::vector<ClassProgram>& classes, const Setting& setting);
+
+/// Seconds of a communication step of a rank if nothing disturbs it.
+double transfer_seconds(const bind::Step& step, const Setting& setting);
+
+}  // namespace tessera::sim

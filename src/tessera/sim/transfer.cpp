@@ -1,0 +1,69 @@
+#include "tessera/sim/transfer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/base/error.h"
+#include "tessera/cost/links.h"
+#include "tessera/mesh/group.h"
+
+namespace tessera::sim {
+namespace {
+
+// Interpolates seconds between measured sizes, linearly in bytes; beyond the last one, in proportion to its slope.
+double at(const std::vector<std::pair<double, double>>& points, double bytes) {
+  const auto above = std::lower_bound(points.begin(), points.end(), std::pair(bytes, 0.0));
+  if (above == points.begin()) return points.front().second;
+  if (above == points.end() && points.size() == 1) return points.front().second * bytes / points.front().first;
+  const auto high = above == points.end() ? points.end() - 1 : above, low = high - 1;
+  const double slope = (high->second - low->second) / (high->first - low->first);
+  return low->second + slope * (bytes - low->first);
+}
+
+// As cost::ring counts them.
+double whole_bytes(const CollectiveTraits& traits, const bind::Cost& cost) {
+  const bool gets_whole = traits.block == BlockSide::operand || traits.kind == Collective::recv;
+  return static_cast<double>(gets_whole ? cost.written
+                                        : std::max(cost.read, traits.kind == Collective::broadcast ? cost.written : 0));
+}
+
+}  // namespace
+
+Transfer transfer_of(const bind::Step& step, const Setting& setting) {
+  const std::optional<Collective> kind = collective_of_op(step.info.op);
+  check(kind.has_value(), "a step that communicates has a collective's operator");
+  const CollectiveTraits& traits = traits_of(*kind);
+  const double bytes = whole_bytes(traits, step.cost);
+  Transfer transfer;
+  if (step.info.members == 1) return transfer;
+  const auto levels = cost::levels_of(parse_axes(step.info.axes, setting.mesh), setting.mesh, setting.topology);
+  for (const MachineModel::Collective& measured : setting.machine.collectives)
+    if (measured.engine == setting.engine && measured.kind == traits.name && measured.members == step.info.members) {
+      for (const cost::GroupLevel& level : levels) transfer.levels.push_back(level.name);
+      if (levels.empty()) transfer.levels.push_back(setting.engine);
+      transfer.seconds = at(measured.points, bytes);
+      return transfer;
+    }
+  if (levels.empty())
+    fail("simulate",
+         "{} says nothing of links over {}, which '{}' needs; give the machine file levels of links, or a topology",
+         setting.machine.source, fmt::join(step.info.axes, ","), step.info.name);
+  std::vector<cost::Level> costs;
+  for (const cost::GroupLevel& level : levels) {
+    costs.push_back(level.cost);
+    transfer.levels.push_back(level.name);
+  }
+  if (traits.message || *kind == Collective::permute) {  // may go as far as the farthest level
+    transfer.seconds = costs.back().alpha + bytes * costs.back().beta;
+    return transfer;
+  }
+  transfer.seconds =
+      costs.size() == 1 ? cost::time_on(*kind, costs.front(), bytes) : cost::flat_time(*kind, costs, bytes);
+  return transfer;
+}
+
+double transfer_seconds(const bind::Step& step, const Setting& setting) {
+  return transfer_of(step, setting).seconds;
+}
+
+}  // namespace tessera::sim

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/sim/simulate.h"
+
+namespace tessera::sim {
+
+/// A communication as it occupies links.
+struct Transfer {
+  double seconds = 0;               ///< if nothing disturbs it
+  std::vector<std::string> levels;  ///< of links, by name
+};
+Transfer transfer_of(const bind::Step& step, const Setting& setting);
+
+}  // namespace tessera::sim
