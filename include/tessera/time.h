@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -65,6 +65,20 @@ struct Prediction {
   std::vector<ChainPart> chain;  ///< by decreasing time
   Profile profile;               ///< a rank of each class
 };
+
+/// Told what is measured next.
+using MeasurementObserver = std::function<void(const std::string& what)>;
+
+/// Measures this machine: kernels, memory, links between ranks that are threads. Takes about a minute, or a quarter of
+/// that with `quick`.
+MachineModel calibrate_machine(bool quick = false, const MeasurementObserver& begins = nullptr);
+
+/// Whether the model is of such a machine as this one: same processor, instruction sets and number of cores.
+bool is_this_machine(const MachineModel& machine);
+
+/// Measures what predict() would have to extrapolate, kernels and collectives of ranks that are threads, and adds it to
+/// the settings' machine. Returns whether anything was missing. Throws a user error if that is not this machine.
+bool measure_missing(const Program& program, PredictSettings& settings, const MeasurementObserver& begins = nullptr);
 
 /// Throws user errors that name the machine file and what it lacks.
 Prediction predict(const Program& program, const PredictSettings& settings);

@@ -44,10 +44,7 @@ class Simulate : public Command {
     if (!trace_.empty()) require_writable(trace_);
     const Program program = compiled(console, settings);
     if (!trace_.empty()) require_writable(trace_);  // the model's files are known now
-    const Prediction prediction = [&] {
-      const Progress progress(console, "simulating");
-      return predict(program, settings);
-    }();
+    const Prediction prediction = time_.predict(console, program, settings, false);
     const int64_t peak = program.figures(0).peak_bytes;
     if (!trace_.empty()) {
       Trace trace;

@@ -5,6 +5,8 @@
 #include "tessera/cli/help.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/path_options.h"
+#include "tessera/cli/progress.h"
+#include "tessera/files.h"
 
 namespace tessera::cli {
 namespace {
@@ -68,6 +70,21 @@ PredictSettings TimeOptions::settings(const Topology& topology) const {
     settings.link_scale[name.substr(5)] = factor;
   }
   return settings;
+}
+
+Prediction TimeOptions::predict(const Console& console, const Program& program, PredictSettings settings,
+                                bool measures) const {
+  if (!machine.empty() && !is_this_machine(settings.machine)) {
+    console.note("note: " + machine + " is of another machine (" + settings.machine.processor + ", " +
+                 std::to_string(settings.machine.cores) + " cores, " + settings.machine.date +
+                 "), so nothing is measured here");
+  } else if (!machine.empty() && measures) {
+    Progress progress(console, "measuring what " + machine + " lacks");
+    if (measure_missing(program, settings, [&](const std::string& what) { progress.next("measuring " + what); }))
+      write_file(machine, settings.machine.to_json());
+  }
+  const Progress progress(console, "simulating");
+  return tessera::predict(program, settings);
 }
 
 void print_prediction(const Console& console, const Prediction& prediction, const PredictSettings& settings) {

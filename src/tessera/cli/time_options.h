@@ -24,6 +24,10 @@ struct TimeOptions {
   /// are. `topology`: of --topology; it overrides the machine's links.
   PredictSettings settings(const Topology& topology) const;
 
+  /// The prediction. If --machine names a file of this machine and `measures`, what it lacks is measured first, and
+  /// added to the file.
+  Prediction predict(const Console& console, const Program& program, PredictSettings settings, bool measures) const;
+
   std::string machine, cluster;
   std::vector<std::string> slow, scale;
 };

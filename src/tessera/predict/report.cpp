@@ -1,10 +1,16 @@
-#include "tessera/sim/report.h"
+#include "tessera/predict/report.h"
 
 #include <algorithm>
 #include <map>
 
-namespace tessera::sim {
+namespace tessera::predict {
 namespace {
+
+using sim::ClassTimes;
+using sim::Event;
+using sim::Predicted;
+using sim::PredictedClass;
+using sim::Timeline;
 
 constexpr double kMillis = 1e3, kMicros = 1e6;
 
@@ -71,7 +77,7 @@ std::vector<ChainPart> chain_of(const Predicted& predicted) {
 
 }  // namespace
 
-Prediction report(const Predicted& predicted) {
+Prediction report(const sim::Predicted& predicted) {
   const Timeline& timeline = predicted.timeline;
   Prediction made;
   made.step_ms = timeline.seconds * kMillis;
@@ -103,4 +109,4 @@ Prediction report(const Predicted& predicted) {
   return made;
 }
 
-}  // namespace tessera::sim
+}  // namespace tessera::predict
