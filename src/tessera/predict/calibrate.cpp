@@ -13,7 +13,6 @@
 #include "tessera/base/error.h"
 #include "tessera/collectives.h"
 #include "tessera/compiler/programs.h"
-#include "tessera/inspect.h"
 #include "tessera/ir/text.h"
 #include "tessera/kernels/versions.h"
 #include "tessera/sim/measure.h"
@@ -230,11 +229,10 @@ MachineModel describe_machine() {
   MachineModel machine;
   char host[256] = "this machine";
   gethostname(host, sizeof host - 1);
-  const MachineInfo info = tessera::machine();
   machine.name = host;
   machine.processor = processor_name();
-  machine.instruction_sets = info.instruction_sets;
-  machine.cores = info.cores;
+  machine.instruction_sets = kernels::instruction_sets();
+  machine.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   machine.libraries = kernels::library_versions();
   machine.date = today();
   machine.memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
@@ -279,7 +277,7 @@ bool measure_missing(const runtime::DryRun& run, const sim::PredictOptions& opti
                      const Begins& begins) {
   bool any = false;
   begins("kernels of the program");
-  for (int rank : compiler::ranks_of_classes(*run.programs)) {
+  for (int rank : sim::classes_of(*run.programs, run.symbols, {}).first) {
     Kernels found = sim::measure_kernels(run, rank, machine.kernels);
     any = any || !found.empty();
     machine.kernels.merge(found);

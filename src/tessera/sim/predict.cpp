@@ -54,7 +54,7 @@ Predicted predict(const runtime::DryRun& run, const PredictOptions& options) {
   const Mesh& mesh = run.programs->mesh();
   const Topology topology = options.topology.empty() && mesh.size() > 1 ? machine.topology(mesh) : options.topology;
   Predicted made;
-  made.ranks = classes_of(*run.programs, run.symbols, options.slow);
+  made.ranks = options.fold ? classes_of(*run.programs, run.symbols, options.slow) : single_ranks(mesh.size());
   const Setting setting{mesh,
                         topology,
                         machine,

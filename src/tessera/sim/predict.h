@@ -18,6 +18,7 @@ struct PredictOptions {
   Topology topology;  ///< of the mesh's links; empty: the machine's
   std::string engine = "threads";
   std::map<int, double> slow;  ///< factors on the times of single ranks' kernels
+  bool fold = true;            ///< one rank stands for its class; false: each is simulated, to compare
 };
 
 /// The time of a step that was predicted.
