@@ -24,7 +24,7 @@ struct PredictSettings {
   Topology topology;               ///< of the mesh's links; empty: the machine's
   std::string engine = "threads";  ///< whose measured collectives count
   SymbolSizes sizes;               ///< those that are missing are those that choices by cost assumed
-  int threads_per_rank = 0;        ///< 0: as the program's RunSettings say
+  int threads_per_rank = 0;        ///< 0: the machine's cores divided among the ranks, if they share them
   bool overlap = true;
   std::map<int64_t, double> slow;            ///< by rank: a factor on the times of its kernels
   std::map<std::string, double> link_scale;  ///< by level of links: a factor on its bandwidth

@@ -75,7 +75,10 @@ struct Simulated {
         fail("simulate", "there is no rank {} on a mesh of {} ranks; their numbers are from 0 to {}", rank, mesh.size(),
              mesh.size() - 1);
     run.options.overlap = settings.overlap;
-    if (settings.threads_per_rank > 0) run.options.threads_per_rank = settings.threads_per_rank;
+    if (settings.threads_per_rank > 0)
+      run.options.threads_per_rank = settings.threads_per_rank;
+    else if (machine.cores > 0)
+      run.options.threads_per_rank = static_cast<int>(std::max<int64_t>(1, machine.cores / mesh.size()));
     options.topology = settings.topology.empty() && mesh.size() > 1 ? machine.topology(mesh) : settings.topology;
     scale_links(options.topology, machine, settings.link_scale);
     options.machine = &machine;

@@ -165,12 +165,6 @@ class RunInputs {
   Tensors made_;
 };
 
-/// What --machine or --cluster predicts.
-struct Forecast {
-  PredictSettings settings;
-  Prediction prediction;
-};
-
 /// An operator's type, with its time as predicted and measured: means over ranks, in milliseconds.
 struct Difference {
   std::string op;
@@ -210,9 +204,7 @@ Json differences_json(const Prediction& prediction, const Costs& costs) {
 
 void print_forecast(const Console& console, const Forecast& forecast, const Latency& latency, const Costs& costs) {
   print_prediction(console, forecast.prediction, forecast.settings);
-  console.say("predicted " + time_text(forecast.prediction.step_ms * 1e-3) + ", measured " +
-              time_text(latency.median * 1e-3) +
-              " (median): " + ratio_text(100 * (forecast.prediction.step_ms / latency.median - 1)) + " %");
+  console.say(compared_text(forecast.prediction, latency.median));
   constexpr size_t kMost = 6;
   Table table({"differ most", "predicted", "measured"});
   const std::vector<Difference> all = differences(forecast.prediction, costs);

@@ -77,8 +77,7 @@ class Simulate : public Command {
     Plan plan = plan_.plan(model, console, trains_);
     const Mesh mesh = plan_.mesh(plan);
     CompileOptions options;
-    options.topology =
-        settings.topology.empty() && mesh.size() > 1 ? settings.machine.topology(mesh) : settings.topology;
+    options.topology = time_.topology(plan_.topology(), mesh);
     options.run.overlap = settings.overlap;
     std::string note;
     plan.shapes = model.complete(plan.shapes, &note);

@@ -72,6 +72,11 @@ PredictSettings TimeOptions::settings(const Topology& topology) const {
   return settings;
 }
 
+Topology TimeOptions::topology(const Topology& topology, const Mesh& mesh) const {
+  if (!asked() || !topology.empty() || mesh.size() == 1) return topology;
+  return settings(topology).machine.topology(mesh);
+}
+
 Prediction TimeOptions::predict(const Console& console, const Program& program, PredictSettings settings,
                                 bool measures) const {
   if (!machine.empty() && !is_this_machine(settings.machine)) {
@@ -85,6 +90,11 @@ Prediction TimeOptions::predict(const Console& console, const Program& program, 
   }
   const Progress progress(console, "simulating");
   return tessera::predict(program, settings);
+}
+
+std::string compared_text(const Prediction& prediction, double measured_ms) {
+  return "predicted " + time_text(prediction.step_ms * 1e-3) + ", measured " + time_text(measured_ms * 1e-3) +
+         " (median): " + percent(prediction.step_ms / measured_ms - 1);
 }
 
 void print_prediction(const Console& console, const Prediction& prediction, const PredictSettings& settings) {
