@@ -60,7 +60,7 @@ void expand_local_operators(OnnxModel& model) {
     model.functions.push_back(std::move(function));
   }
   rewrite::inline_functions(model);
-  for (Node* node : rewrite::nodes_of(*model.graph)) node->remove_attribute(rewrite::kOpsetStamp);
+  rewrite::drop_stamps(*model.graph);
 }
 
 // Sizes of axes simplify quotients and remainders of indices.

@@ -11,6 +11,14 @@ namespace tessera::rewrite {
 /// ONNX's own operators that the function imports.
 inline constexpr std::string_view kOpsetStamp = "tessera.opset";
 
+/// From inline_functions to fold, a node that came out of a function's body has this string attribute: the label of
+/// the call in the graph, for errors.
+inline constexpr std::string_view kCallStamp = "tessera.call";
+/// Calls `step`, which handles the node. An error of it names first the call whose function the node came out of.
+void naming_call(const Node& node, const std::function<void()>& step);
+/// Removes both from the graph's nodes, for those who inline functions and do not go on to upgrade and fold.
+void drop_stamps(Graph& graph);
+
 /// An Identity in a body of control flow may have this string attribute: the name by which annotations mean its result,
 /// whose own name comes about when the body is opened. Where no annotation asks for it, the node vanishes.
 inline constexpr std::string_view kLabel = "tessera.label";
