@@ -22,6 +22,7 @@ struct CheckFinding {
   ///   partial    a partial value is reduced before it is used as a whole value
   ///   function   the function of a lowered collective does what its metadata state
   ///   meaning    a written program computes what it was proved to compute when it was written
+  ///   control    ranks that communicate in a branch or body take the same branch and run as many iterations
   ///   output     all ranks that return the same part of an output have equal data there
   ///   type       a node's result has the stated type
   ///   program    the changed models of a written program still form a program
