@@ -158,7 +158,7 @@ Einsum, the losses, random operators, BatchNormalization that trains, If, Loop a
 The sizes of the results of NonZero, Compress, Unique and NonMaxSuppression depend on the elements of their operands. They
 run between the parts of a model, on whole tensors ([values.md](values.md)).
 
-## Left out
+## Not supported
 
 - Strings, and what works on text: StringConcat, StringNormalizer, StringSplit, RegexFullMatch, TfIdfVectorizer; Equal and
   Cast of strings.

@@ -40,7 +40,7 @@ std::vector<int> group_of(int64_t rank, const std::vector<AxisRef>& axes, const 
   for (const AxisRef& axis : axes) {
     auto index = mesh.find(axis.axis);
     check(index.has_value(), "a group's axis is on the mesh");
-    // Ranks that lie next to each other along the axis, and what a digit of the (sub-)axis counts.
+    // The distance of neighbouring ranks along the axis, and the unit of the (sub-)axis' digit.
     int64_t stride = 1;
     for (size_t later = *index + 1; later < mesh.axes().size(); ++later) stride *= mesh.axes()[later].size;
     const int64_t size = mesh.axes()[*index].size, minor = size / (axis.pre * axis.size);
