@@ -5,6 +5,7 @@
 #include "tessera/base/saturated.h"
 #include "tessera/compiler/graph_costs.h"
 #include "tessera/compiler/inventory.h"
+#include "tessera/compiler/random_inputs.h"
 #include "tessera/onnx/device_annotations.h"
 #include "tessera/onnx/file_facts.h"
 #include "tessera/program_io/written_program.h"
@@ -55,6 +56,16 @@ Inspection inspect(const Model& model, const SymbolSizes& sizes) {
   result.read = compiler::operator_counts(*read.graph, uncovered);
   result.uncovered.assign(uncovered.begin(), uncovered.end());
   return result;
+}
+
+Tensors random_inputs(const Model& model, const SymbolSizes& sizes, uint64_t seed, size_t memory_limit) {
+  const Model sized = api::with_needed_sizes(model, sizes);
+  if (const std::vector<std::string> values = sized.impl().value_inputs(); !values.empty())
+    fail("inputs", "shapes depend on the elements of input '{}', which cannot be random; give `inputs`",
+         values.front());
+  // What a model that runs in parts computes from its inputs is not known before.
+  const Graph& graph = sized.impl().runs_in_parts() ? *model.impl().model.graph : *sized.impl().rewritten().graph;
+  return compiler::random_inputs(graph, model.complete(sizes), seed, memory_limit);
 }
 
 std::vector<std::filesystem::path> files_of_written(const std::filesystem::path& folder) {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tessera/compiler/tensor_info.h"
-#include "tessera/spmd/partition/init.h"
+#include "tessera/spmd/program.h"
 
 namespace tessera::compiler {
 
