@@ -91,10 +91,11 @@ struct OtherLoss {
 };
 std::string sum_of(const std::vector<std::string>& terms);
 
-/// An entry of Plan::annotations or Plan::storage: for each dimension, the axes that split it, the major first; {}: it
-/// stays whole. `name` may contain '*'.
+/// An entry of Plan::annotations or Plan::storage: for each dimension, the axes ("tp") or sub-axes ("tp:(2)2") that
+/// split it, the major first; {}: it stays whole. `name` may contain '*'. Throws a user error for a name that an
+/// annotation cannot hold, and for what is not the name of an axis.
 Plan::Annotation annotate(const std::string& name, const std::vector<std::vector<std::string>>& dims);
-/// An entry of Plan::places: the index of each axis.
+/// An entry of Plan::places: the index of each axis. Throws as annotate() does, and for a negative index.
 Plan::Annotation place(const std::string& name, const std::vector<std::pair<std::string, int64_t>>& axes);
 
 }  // namespace v1

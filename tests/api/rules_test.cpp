@@ -77,5 +77,29 @@ TEST_F(Rules, refuse_what_no_text_holds) {
   EXPECT_THAT(message_of([&] { trained(training); }), HasSubstr("'beta1=1.5'"));
 }
 
+TEST_F(Rules, refuse_names_that_an_entry_of_a_plan_cannot_hold) {
+  for (const char* name : {"", " w", "w "}) EXPECT_NE(message_of([&] { annotate(name, {{"tp"}}); }), "") << name;
+  EXPECT_NE(message_of([] { place("", {{"pp", 1}}); }), "");
+  for (const char* axis : {"", "-", "?", "...", "tp,dp", "{tp}", "tp]", "6{tp}", "tp:2", "tp:(0)2", " tp", "2"}) {
+    EXPECT_THAT(message_of([&] { annotate("w", {{axis}}); }), HasSubstr("is not an axis")) << axis;
+    EXPECT_THAT(message_of([&] { annotate("w", {{"dp", axis}}); }), HasSubstr("is not an axis")) << axis;
+    EXPECT_THAT(message_of([&] { place("w", {{axis, 0}}); }), HasSubstr("is not an axis")) << axis;
+  }
+  EXPECT_THAT(message_of([] { place("w", {{"pp", -1}}); }), HasSubstr("has no index -1"));
+  EXPECT_EQ(annotate("a=[b]", {{"tp:(2)2"}, {}}).text, "a=[b]=[tp:(2)2, -]");
+  EXPECT_EQ(place("a=pp:1", {{"tp:(2)2", 1}}).text, "a=pp:1=tp:(2)2:1");
+}
+
+TEST_F(Rules, place_what_they_name) {
+  const Model model = this->model(R"(
+g (float[4, 4] x) => (float[4, 4] y) {
+  "a=pp:1" = Relu (x)
+  y = Neg ("a=pp:1")
+})");
+  Plan plan;
+  plan.places = {place("a=pp:1", {{"pp", 1}})};
+  EXPECT_THAT(compile(model, Mesh({{"pp", 2}}), plan).text(), HasSubstr("at(pp=1)"));
+}
+
 }  // namespace
 }  // namespace tessera::test

@@ -99,20 +99,5 @@ std::string sum_of(const std::vector<std::string>& terms) {
   return fmt::format("{}", fmt::join(terms, "+"));
 }
 
-Plan::Annotation annotate(const std::string& name, const std::vector<std::vector<std::string>>& dims) {
-  std::vector<std::string> entries;
-  for (const std::vector<std::string>& axes : dims)
-    entries.push_back(axes.empty()       ? "-"
-                      : axes.size() == 1 ? axes.front()
-                                         : fmt::format("{{{}}}", fmt::join(axes, ",")));
-  return {fmt::format("{}=[{}]", name, fmt::join(entries, ", "))};
-}
-
-Plan::Annotation place(const std::string& name, const std::vector<std::pair<std::string, int64_t>>& axes) {
-  std::vector<std::string> entries;
-  for (const auto& [axis, index] : axes) entries.push_back(fmt::format("{}:{}", axis, index));
-  return {fmt::format("{}={}", name, fmt::join(entries, ","))};
-}
-
 }  // namespace v1
 }  // namespace tessera
