@@ -62,11 +62,11 @@ std::vector<IndexRange> ranges_of(std::vector<train::IndexRange>& made) {
 
 }  // namespace
 
-std::vector<LossTerm> loss_terms(const std::string& loss) {
+std::vector<LossTerm> loss_terms(const Loss& loss) {
   std::vector<LossTerm> terms;
   for (train::StepTerm& term : train::terms_of(loss))
-    terms.push_back({std::move(term.label), std::move(term.tensor), std::move(term.labels), term.weight, term.axis,
-                     std::move(term.loss), std::move(term.counted)});
+    terms.push_back({std::move(term.name), std::move(term.label), std::move(term.tensor), std::move(term.labels),
+                     term.weight, term.axis, term.ignored, std::move(term.loss), std::move(term.counted)});
   return terms;
 }
 
