@@ -8,6 +8,8 @@
 #include "tessera/ir/pages.h"
 #include "tessera/launch/engines.h"
 #include "tessera/launch/flight_record.h"
+#include "tessera/launch/gather_times.h"
+#include "tessera/runtime/run_profile.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -187,6 +189,14 @@ int64_t Session::process_bytes() const {
 
 int Session::threads_per_rank() const {
   return api::of(impl_).loaded("ranks")->executor().threads_per_rank();
+}
+
+Profile Session::profile() const {
+  const std::shared_ptr<launch::LoadedProgram> program = api::of(impl_).loaded("times");
+  std::vector<runtime::RankTimes> times = program->executor().times();
+  if (const auto& connection = program->connection(); connection && !times.empty())
+    times = launch::gather_times(*connection->impl().world, connection->launch().rank, times[0]);
+  return runtime::profile_of(times);
 }
 
 std::vector<Session::Kept> Session::kept() {

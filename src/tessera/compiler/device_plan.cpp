@@ -9,8 +9,10 @@
 #include "tessera/compiler/implied.h"
 #include "tessera/compiler/inline_annotated.h"
 #include "tessera/compiler/labels.h"
+#include "tessera/compiler/pairing.h"
 #include "tessera/compiler/places.h"
 #include "tessera/compiler/stacks.h"
+#include "tessera/ir/glob.h"
 #include "tessera/ir/text.h"
 #include "tessera/onnx/metadata.h"
 #include "tessera/rewrite/edit.h"
@@ -494,6 +496,21 @@ DevicePlan device_plan(const OnnxModel& model, const std::string& name, const st
   DevicePlan plan = Follower(model, std::move(*configuration), kept).run();
   drop_implied(plan, kept);
   return plan;
+}
+
+std::set<std::string> states_named_in(const Plan& plan, const OnnxModel& model) {
+  std::vector<std::string> patterns;
+  for (const Plan::Annotation& annotation : plan.annotations)
+    patterns.push_back(AnnotationRequest::parse(annotation.text, annotation.by).pattern);
+  for (const Plan::Annotation& annotation : plan.storage)
+    patterns.push_back(AnnotationRequest::parse(annotation.text, annotation.by, "store").pattern);
+  for (const std::string& states : plan.states) patterns.push_back(Pairing::parse(states).state);
+  std::set<std::string> names;
+  for (const Value* state : model.graph->values_of(ValueKind::state))
+    if (std::any_of(patterns.begin(), patterns.end(),
+                    [&](const std::string& pattern) { return glob_matches(pattern, state->name); }))
+      names.insert(state->name);
+  return names;
 }
 
 }  // namespace tessera::compiler

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "tessera/compiler/compile.h"
 #include "tessera/compiler/device_faults.h"
+#include "tessera/plan.h"
 
 namespace tessera::compiler {
 
@@ -34,5 +36,8 @@ struct DevicePlan {
 /// warning. `kept`: names of tensors that the caller keeps through rewriting when it compiles the plan. Throws a user
 /// error for the first fault (device_faults.h), and if the model has no such configuration.
 DevicePlan device_plan(const OnnxModel& model, const std::string& name, const std::set<std::string>& kept = {});
+
+/// The states that a plan's annotations, stored layouts and states name.
+std::set<std::string> states_named_in(const Plan& plan, const OnnxModel& model);
 
 }  // namespace tessera::compiler

@@ -1,12 +1,15 @@
 #include "tessera/compiler/write_devices.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "tessera/compiler/device_faults.h"
+#include "tessera/compiler/device_plan.h"
 #include "tessera/compiler/inner_tensors.h"
 #include "tessera/compiler/stacks.h"
 #include "tessera/mesh/device_lists.h"
+#include "tessera/onnx/metadata.h"
 #include "tessera/ops/op.h"
 
 namespace tessera::compiler {
@@ -263,6 +266,19 @@ ShardingSpec spec_of(const std::string& tensor, const Sharding& sharding, const 
 void write_devices(OnnxModel& model, const Compiled& compiled, const std::vector<int64_t>& devices,
                    const std::string& configuration, const std::map<std::string, std::string>& copies) {
   Writer(model, compiled, devices, configuration, copies).run();
+}
+
+void write_configuration(OnnxModel& model, const Compiled& compiled, const std::string& configuration) {
+  const Mesh& mesh = compiled.program->mesh;
+  std::vector<DeviceConfiguration> configurations = device_configurations(model);
+  std::erase_if(configurations, [&](const DeviceConfiguration& known) { return known.name == configuration; });
+  configurations.push_back({configuration, mesh.size(), {}});
+  set_device_configurations(model, configurations);
+  forget_device_annotations(model, configuration);
+  std::vector<int64_t> devices(static_cast<size_t>(mesh.size()));
+  std::iota(devices.begin(), devices.end(), 0);
+  write_devices(model, compiled, devices, configuration);
+  set_metadata(model, mesh_key(configuration), mesh.str());
 }
 
 }  // namespace tessera::compiler

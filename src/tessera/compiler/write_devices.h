@@ -21,4 +21,8 @@ ShardingSpec spec_of(const std::string& tensor, const Sharding& sharding, const 
 void write_devices(OnnxModel& model, const Compiled& compiled, const std::vector<int64_t>& devices,
                    const std::string& configuration, const std::map<std::string, std::string>& copies = {});
 
+/// Says it for a configuration of its own, which replaces one of that name. Device i is rank i; the model's metadata
+/// name the mesh.
+void write_configuration(OnnxModel& model, const Compiled& compiled, const std::string& configuration);
+
 }  // namespace tessera::compiler

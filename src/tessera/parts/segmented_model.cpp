@@ -76,6 +76,25 @@ std::vector<std::string> SegmentedModel::value_inputs() const {
   return names;
 }
 
+Tensors SegmentedModel::needed_values(const Tensors& inputs) const {
+  Tensors values;
+  for (const std::string& name : value_inputs()) {
+    const auto given = inputs.find(name);
+    if (given == inputs.end())
+      fail("inputs", "the shapes of {} depend on the elements of its input '{}'; give it with `inputs`", path.string(),
+           name);
+    const Value* port = model.graph->find(name);
+    if (port->has_shape() && port->shape().size() != given->second.dims.size())
+      fail(
+          "inputs",
+          "the elements of input '{}' decide shapes, so that it must have {} dimensions and not {}; give one array for "
+          "all steps",
+          name, port->shape().size(), given->second.dims.size());
+    values.insert(*given);
+  }
+  return values;
+}
+
 bool SegmentedModel::is_one_program() const {
   return !runs_in_parts() && segments().front().values.empty() && size_symbols().empty();
 }

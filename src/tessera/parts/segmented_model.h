@@ -26,6 +26,8 @@ struct SegmentedModel : compiler::Source {
   bool runs_in_parts(const Tensors& inputs) const;
   /// Inputs of the model whose elements must be known before it, or one of its parts, is compiled.
   std::vector<std::string> value_inputs() const;
+  /// What these inputs have for them. Throws a user error for one that is missing or has another rank.
+  Tensors needed_values(const Tensors& inputs) const;
   /// Symbols whose sizes must be known before it is compiled.
   const std::set<std::string>& size_symbols() const { return segments().front().sizes; }
   /// Whether one program runs it for all inputs.

@@ -1,4 +1,4 @@
-#include "tessera/tensors.h"
+#include "tessera/onnx/tensor_files.h"
 
 #include <fmt/ranges.h>
 
@@ -123,4 +123,19 @@ void require_writable(const fs::path& path) {
 }
 
 }  // namespace v1
+
+std::vector<std::string> names_in(const std::filesystem::path& path, const std::vector<TensorInfo>& ports) {
+  std::vector<std::string> names;
+  if (std::filesystem::is_directory(path)) {
+    for (const auto& [name, tensor] : read_tensors(path, "input", ports)) names.push_back(name);
+  } else {
+    read_npz(path, {[&](const std::string& name) {
+                      names.push_back(name);
+                      return false;
+                    },
+                    0});
+  }
+  return names;
+}
+
 }  // namespace tessera

@@ -1,21 +1,16 @@
-#include "tessera/profile.h"
+#include "tessera/runtime/run_profile.h"
 
 #include <algorithm>
 #include <map>
-#include <thread>
+#include <string>
 
-#include "tessera/api/session.h"
 #include "tessera/base/error.h"
-#include "tessera/kernels/peak.h"
-#include "tessera/launch/engines.h"
-#include "tessera/launch/gather_times.h"
 
-namespace tessera {
-inline namespace v1 {
+namespace tessera::runtime {
 namespace {
 
-using Times = std::vector<runtime::RankTimes>;
-using TimePoint = runtime::RankTimes::Clock::time_point;
+using Times = std::vector<RankTimes>;
+using TimePoint = RankTimes::Clock::time_point;
 
 double microseconds(TimePoint from, TimePoint to) {
   return std::chrono::duration<double, std::micro>(to - from).count();
@@ -30,20 +25,20 @@ struct Meeting {
 };
 
 // Below, `e` is the number of a step among those that ran.
-TimePoint begin_of(const runtime::RankTimes& times, size_t e) {
+TimePoint begin_of(const RankTimes& times, size_t e) {
   return e == 0 ? times.inputs : times.done[e - 1].end;
 }
 
-const runtime::StepInfo& step_of(const runtime::RankTimes& times, size_t e) {
+const StepInfo& step_of(const RankTimes& times, size_t e) {
   return (*times.steps)[times.done[e].step];
 }
 
-bool is_wait(const runtime::StepInfo& step) {
+bool is_wait(const StepInfo& step) {
   return step.started >= 0;
 }
 
 // A wait that directly follows its start is one event with it.
-bool is_wait_at_once(const runtime::RankTimes& times, size_t e) {
+bool is_wait_at_once(const RankTimes& times, size_t e) {
   return e > 0 && e < times.done.size() && is_wait(step_of(times, e)) &&
          step_of(times, e).started == static_cast<int>(times.done[e - 1].step);
 }
@@ -55,7 +50,7 @@ Meetings meetings_of(const Times& times) {
   for (size_t r = 0; r < times.size(); ++r) {
     std::map<std::pair<std::vector<std::string>, int>, int64_t> met;
     for (size_t e = 0; e < times[r].done.size(); ++e) {
-      const runtime::StepInfo& step = step_of(times[r], e);
+      const StepInfo& step = step_of(times[r], e);
       if (!step.communication || is_wait(step)) continue;
       meetings[r].emplace(e, Meeting{step.axes, step.leader, met[{step.axes, step.leader}]++});
     }
@@ -74,7 +69,7 @@ std::map<Meeting, TimePoint> complete_times(const Times& times, const Meetings& 
   return complete;
 }
 
-RankProfile profile_of(const runtime::RankTimes& times, const std::map<size_t, Meeting>& meetings,
+RankProfile profile_of(const RankTimes& times, const std::map<size_t, Meeting>& meetings,
                        const std::map<Meeting, TimePoint>& complete, TimePoint start) {
   RankProfile result;
   struct Started {
@@ -83,7 +78,7 @@ RankProfile profile_of(const runtime::RankTimes& times, const std::map<size_t, M
   };
   std::map<size_t, Started> under_way;  // by the step that starts it
   for (size_t e = 0; e < times.done.size(); ++e) {
-    const runtime::StepInfo& step = step_of(times, e);
+    const StepInfo& step = step_of(times, e);
     const TimePoint end = times.done[e].end;
     ProfileEvent event{step.name,
                        step.op,
@@ -121,15 +116,11 @@ RankProfile profile_of(const runtime::RankTimes& times, const std::map<size_t, M
 
 }  // namespace
 
-Profile Session::profile() const {
-  const std::shared_ptr<launch::LoadedProgram> program = api::of(impl_).loaded("times");
-  Times times = program->executor().times();
+Profile profile_of(const std::vector<RankTimes>& times) {
   Profile profile;
   if (times.empty()) return profile;
-  if (const auto& connection = program->connection())
-    times = launch::gather_times(*connection->impl().world, connection->launch().rank, times[0]);
   TimePoint start = times[0].begin, end = times[0].outputs;
-  for (const runtime::RankTimes& rank : times) {
+  for (const RankTimes& rank : times) {
     start = std::min(start, rank.begin);
     end = std::max(end, rank.outputs);
   }
@@ -143,19 +134,4 @@ Profile Session::profile() const {
   return profile;
 }
 
-MachinePeak measure_peak(DType dtype, int cores) {
-  if (dtype != DType::float32 && dtype != DType::bfloat16 && dtype != DType::float16)
-    throw Error(ErrorKind::user, "bench",
-                "peaks are measured of float32, bfloat16 and float16, not of " + std::string(name_of(dtype)));
-  // Measures on a thread of its own, whose OpenMP team ends with it. With more teams than cores, libgomp's threads
-  // would sleep between loops and slow down later timings.
-  MachinePeak peak;
-#ifdef TESSERA_THREAD_SANITIZER
-  cores = 1;  // libgomp's barriers are not instrumented
-#endif
-  std::thread([&] { peak = {kernels::peak_flops(dtype, cores), kernels::peak_bandwidth(cores)}; }).join();
-  return peak;
-}
-
-}  // namespace v1
-}  // namespace tessera
+}  // namespace tessera::runtime

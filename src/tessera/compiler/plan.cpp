@@ -1,9 +1,11 @@
+#include "tessera/plan.h"
+
 #include <array>
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/open_mesh.h"
-#include "tessera/tessera.h"
+#include "tessera/mesh/mesh.h"
 
 namespace tessera {
 inline namespace v1 {

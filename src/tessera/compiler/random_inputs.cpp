@@ -1,17 +1,21 @@
+#include "tessera/compiler/random_inputs.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <optional>
 #include <random>
 #include <set>
 
-#include "tessera/api/impl.h"
 #include "tessera/base/checked.h"
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
 #include "tessera/base/saturated.h"
 #include "tessera/device/memory_limit.h"
-#include "tessera/inspect.h"
 #include "tessera/ops/op.h"
+#include "tessera/spmd/program.h"
 
-namespace tessera {
-inline namespace v1 {
+namespace tessera::compiler {
 namespace {
 
 // How a value's elements are used, as far as it matters for choosing them.
@@ -135,15 +139,8 @@ class Maker {
 
 }  // namespace
 
-Tensors random_inputs(const Model& model, const SymbolSizes& sizes, uint64_t seed, size_t memory_limit) {
-  const Model sized = api::with_needed_sizes(model, sizes);
-  if (const std::vector<std::string> values = sized.impl().value_inputs(); !values.empty())
-    fail("inputs", "shapes depend on the elements of input '{}', which cannot be random; give `inputs`",
-         values.front());
-  // What a model that runs in parts computes from its inputs is not known before.
-  const Graph& graph = sized.impl().runs_in_parts() ? *model.impl().model.graph : *sized.impl().rewritten().graph;
-  SymbolSizes all = model.complete(sizes);
-  Maker maker(seed, all);
+Tensors random_inputs(const Graph& graph, const SymbolSizes& sizes, uint64_t seed, size_t memory_limit) {
+  Maker maker(seed, sizes);
   Tensors inputs;
   const device::MemoryLimit limit(memory_limit);
   size_t bytes = 0;
@@ -151,7 +148,7 @@ Tensors random_inputs(const Model& model, const SymbolSizes& sizes, uint64_t see
     if (!input->has_shape())
       fail("inputs", "input '{}' has no declared shape for random values; give `inputs`", input->name);
     Dims dims;
-    for (const Expr& extent : input->shape()) dims.push_back(extent.evaluate(all));
+    for (const Expr& extent : input->shape()) dims.push_back(extent.evaluate(sizes));
     require_countable(input->dtype(), dims, input->name);
     bytes = checked_add(bytes, bytes_of(input->dtype(), count_of(dims)), "the inputs");
     limit.require(bytes, input->name);
@@ -160,5 +157,4 @@ Tensors random_inputs(const Model& model, const SymbolSizes& sizes, uint64_t see
   return inputs;
 }
 
-}  // namespace v1
-}  // namespace tessera
+}  // namespace tessera::compiler
