@@ -41,7 +41,7 @@ struct SessionOptions {
   /// Bytes that this process may hold for all of its ranks: buffers, outputs (also those of earlier runs that the
   /// caller still holds), and weights, except those that stay mapped from files. A run that needs more is a user error
   /// that names its largest tensors, before they are allocated. 0: the memory of the machine, or of the process's
-  /// control group.
+  /// control group. Sessions that share states have one limit together: that of the first.
   size_t memory_limit = 0;
   /// A session on the same mesh and connection that shares its changing states with this one: each sees what the other
   /// updates or sets. Only one of the two runs at a time. The programs must store these states in the same way

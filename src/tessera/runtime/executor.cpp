@@ -127,10 +127,11 @@ Executor::Impl::Impl(std::shared_ptr<const RankPrograms> given, const ExecutorOp
   team.connect();
 }
 
-std::shared_ptr<ProcessShare> Executor::Impl::own_share() {
+std::shared_ptr<ProcessShare> Executor::Impl::own_share() const {
   if (!options.connected) return std::make_shared<ProcessShare>(options.memory_limit);
-  return std::make_shared<ProcessShare>(options.memory_limit, [this](size_t bytes) {
-    return team.world().allocate(team.here().front(), bytes, "an output");
+  // It may outlive this executor.
+  return std::make_shared<ProcessShare>(options.memory_limit, [world = options.connected](size_t bytes) {
+    return world->allocate(world->local_ranks().front(), bytes, "an output");
   });
 }
 

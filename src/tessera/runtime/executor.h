@@ -44,7 +44,8 @@ struct ExecutorOptions {
   /// The most runs that go on at once, each on a team of ranks of its own, with an arena of its own. 1 where ranks are
   /// connected, where states change, and with `profile` or `keep_all`, which say something of the last run.
   int concurrent_runs = 1;
-  /// What other executors of the process have, too; null: nothing. Not where ranks are connected.
+  /// What other executors of the process have, too, whose limit counts instead of `memory_limit`; null: nothing. Where
+  /// ranks are connected, of executors in the same world.
   std::shared_ptr<ProcessShare> share;
   /// Whose states the program's are, where another executor has them, too; null: the executor has its own.
   std::shared_ptr<StateStore> states;
@@ -87,6 +88,8 @@ class Executor {
   void set_states(const Tensors& states);
   const std::shared_ptr<StateStore>& store() const;
 
+  /// Its own, unless ExecutorOptions names one.
+  const std::shared_ptr<ProcessShare>& share() const;
   /// A description of the states that change, by which checkpoints recognize their model.
   std::string model_of_states() const;
   /// Whether all ranks are in this process.

@@ -69,7 +69,7 @@ struct Executor::Impl {
   size_t process_bytes() const;
 
  private:
-  std::shared_ptr<ProcessShare> own_share();
+  std::shared_ptr<ProcessShare> own_share() const;
   void compute_all_in_steps();
   void drop_plans_of_failed_world();
 
