@@ -118,7 +118,7 @@ class Session {
 
   /// Compiles, loads and plans what a run with these inputs needs, without a run. Returns the program; nullopt if the
   /// model runs in parts for such inputs (Model::runs_in_parts), which are compiled while it runs. With a connection,
-  /// all processes call it. Plans for one of concurrent_runs. Throws as run() does.
+  /// all processes call it. Plans for all of concurrent_runs. Throws as run() does.
   std::optional<Program> prepare(const Tensors& inputs);
   /// Of a session of a model: the programs that the last run ran, in order: one for each iteration, where a loop's body
   /// is a part. Else empty.
@@ -133,11 +133,13 @@ class Session {
   /// for an unknown name, or another dtype or shape; then no state has changed.
   void set_states(const Tensors& states);
 
-  /// Bytes of each rank at its peak, weights included, for inputs of these shapes. Loads what a run would load.
+  /// Bytes of each rank at its peak in one run, weights included, for inputs of these shapes. Loads what a run would
+  /// load.
   std::vector<int64_t> peak_bytes(const Tensors& inputs);
   /// Bytes that this process needs for all of its ranks, which is what SessionOptions::memory_limit counts, at the peak
-  /// of the runs so far and of those that peak_bytes() was asked for. Weights that ranks share count once; weights that
-  /// stay mapped from files do not count.
+  /// of the runs so far and of those that prepare() and peak_bytes() were asked for, with as many at once as
+  /// SessionOptions allows. Waits for runs that go on. Weights that ranks share count once; weights that stay mapped
+  /// from files do not count.
   int64_t process_bytes() const;
   int threads_per_rank() const;
 

@@ -157,7 +157,8 @@ std::optional<Program> Session::prepare(const Tensors& inputs) {
   const parts::Runner::Loaded loaded =
       impl.runner ? impl.runner->prepare(inputs) : parts::Runner::Loaded{nullptr, impl.program};
   if (!loaded.ranks) return std::nullopt;
-  if (!impl.runner) peak_bytes(inputs);
+  if (!impl.runner)
+    impl.program->recorded([&](runtime::Executor& executor) { executor.prepare(executor.bind_symbols(inputs)); });
   return impl.runner ? api::program_of(*loaded.program, impl.model, impl.plan) : *impl.made_of;
 }
 

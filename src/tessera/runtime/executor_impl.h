@@ -65,8 +65,8 @@ struct Executor::Impl {
   PlanSet& plan(const Symbols& symbols);
   /// Of all executors of the share, once these plans run at once.
   size_t all_arenas_with(const PlanSet& set) const;
-  /// What this process holds at its peak, in runs of any plan that was made.
-  size_t process_bytes() const;
+  /// Adds what its ranks hold from run to run.
+  void add_held(ProcessMemory& all) const;
 
  private:
   std::shared_ptr<ProcessShare> own_share() const;
