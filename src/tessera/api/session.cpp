@@ -82,9 +82,19 @@ std::shared_ptr<launch::LoadedProgram> Session::Impl::loaded(std::string_view wh
 
 Session::Session(const Program& program, const SessionOptions& options) : impl_(std::make_shared<Impl>()) {
   std::shared_ptr<runtime::StateStore> states;
-  if (options.share_states) states = api::of(options.share_states->impl_).loaded("states")->executor().store();
+  std::shared_ptr<runtime::ProcessShare> share;
+  if (options.share_states) {
+    const runtime::Executor& other = api::of(options.share_states->impl_).loaded("states")->executor();
+    states = other.store();
+    share = other.share();
+    if (options.memory_limit != 0 && options.memory_limit != share->limit.bytes())
+      fail("session",
+           "memory_limit is {}, but the session whose states this one shares has {}, which is one limit for both; give "
+           "both the same, or this one none",
+           options.memory_limit, share->limit.bytes());
+  }
   impl_->made_of = program;
-  impl_->program = load(program.impl(), options, std::move(states));
+  impl_->program = load(program.impl(), options, std::move(states), std::move(share));
 }
 
 Session::Session(const Model& model, const Mesh& mesh, const Plan& plan, const CompileOptions& compile_options,
@@ -149,7 +159,8 @@ std::optional<Program> Session::prepare(const Tensors& inputs) {
   const parts::Runner::Loaded loaded =
       impl.runner ? impl.runner->prepare(inputs) : parts::Runner::Loaded{nullptr, impl.program};
   if (!loaded.ranks) return std::nullopt;
-  if (!impl.runner) peak_bytes(inputs);
+  if (!impl.runner)
+    impl.program->recorded([&](runtime::Executor& executor) { executor.prepare(executor.bind_symbols(inputs)); });
   return impl.runner ? api::program_of(*loaded.program, impl.model, impl.plan) : *impl.made_of;
 }
 

@@ -302,7 +302,7 @@ Runner::Loaded Runner::prepare(const Tensors& inputs) {
   const Loaded one = one_program_for(inputs, given);
   if (!one.ranks) return {};
   latest_ = one;
-  peaks_of(one, given);
+  one.ranks->recorded([&](runtime::Executor& executor) { executor.prepare(executor.bind_symbols(given)); });
   return one;
 }
 
