@@ -13,15 +13,9 @@ std::vector<Subject> recorded_cases();      // the examples in operators' record
 std::vector<Subject> elementwise_cases();   // cases_elementwise.cpp
 std::vector<Subject> movement_cases();      // cases_movement.cpp: of elements, shapes and extents; generators
 std::vector<Subject> indexing_cases();      // cases_indexing.cpp
-std::vector<Subject> product_cases();       // cases_product.cpp: MatMul, Gemm, Einsum, convolution, pooling
 std::vector<Subject> window_cases();        // cases_window.cpp: convolution, pooling, Slice, Pad over split dimensions
-std::vector<Subject> attention_cases();     // cases_attention.cpp: Attention, RotaryEmbedding
-std::vector<Subject> experts_cases();       // cases_experts.cpp: mixtures of experts
-std::vector<Subject> recurrent_cases();     // cases_recurrent.cpp: RNN, GRU, LSTM
 std::vector<Subject> resize_cases();        // cases_resize.cpp
 std::vector<Subject> quantization_cases();  // cases_quantization.cpp
-std::vector<Subject> quantized_cases();     // cases_quantized.cpp: MatMulInteger, MatMulNBits, MatMulBlocks
-std::vector<Subject> random_cases();        // cases_random.cpp: keyed Dropout, RandomUniform, RandomNormal
 std::vector<Subject> flow_cases();          // cases_flow.cpp: branches and loops
 
 /// The attribute of the operators that work along one dimension.
