@@ -96,9 +96,7 @@ std::string title(std::string_view domain, std::string_view type) {
 
 std::string text_now() {
   using Key = std::pair<std::string_view, std::string_view>;
-  std::vector<Subject> all;
-  for (const Family& family : families())
-    for (Subject& subject : family.cases()) all.push_back(std::move(subject));
+  const std::vector<Subject> all = all_cases();
   std::map<Key, std::vector<const Subject*>> cases;
   for (const Subject& subject : all) {
     const Node& node = *subject.graph->nodes().front();
