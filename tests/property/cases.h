@@ -27,13 +27,7 @@ CasesByOperator by_operator(std::vector<Subject> cases);
 /// Of all cases.
 const CasesByOperator& cases_by_operator();
 
-std::vector<Subject> elementwise_cases();   // cases_elementwise.cpp
-std::vector<Subject> movement_cases();      // cases_movement.cpp: of elements, shapes and extents; generators
-std::vector<Subject> indexing_cases();      // cases_indexing.cpp
-std::vector<Subject> window_cases();        // cases_window.cpp: convolution, pooling, Slice, Pad over split dimensions
-std::vector<Subject> resize_cases();        // cases_resize.cpp
-std::vector<Subject> quantization_cases();  // cases_quantization.cpp
-std::vector<Subject> flow_cases();          // cases_flow.cpp: branches and loops
+std::vector<Subject> flow_cases();  // cases_flow.cpp: branches and loops
 
 /// The attribute of the operators that work along one dimension.
 inline Attribute axis(int64_t at) {

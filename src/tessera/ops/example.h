@@ -83,11 +83,18 @@ inline ExampleOperand ints(const std::vector<int64_t>& elements) {
 inline ExampleOperand integer(int64_t element) {
   return constant(Tensor::of(DType::int64, {}, std::vector<int64_t>{element}));
 }
+inline ExampleOperand numbers(const std::vector<float>& elements) {
+  return constant(Tensor::of(DType::float32, {static_cast<int64_t>(elements.size())}, elements));
+}
 inline ExampleOperand number(float element) {
   return constant(Tensor::of(DType::float32, {}, std::vector<float>{element}));
 }
 inline ExampleOperand boolean(bool element) {
   return constant(Tensor::of(DType::boolean, {}, std::vector<uint8_t>{element}));
+}
+/// The attribute of operators that work along one dimension.
+inline Attribute axis(int64_t at) {
+  return {"axis", at};
 }
 
 }  // namespace example
