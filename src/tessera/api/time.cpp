@@ -82,7 +82,10 @@ struct Simulated {
     options.topology = settings.topology.empty() && mesh.size() > 1 ? machine.topology(mesh) : settings.topology;
     scale_links(options.topology, machine, settings.link_scale);
     options.machine = &machine;
-    options.engine = settings.engine;
+    if (settings.connection) {
+      options.engine = settings.connection->launch().engine;
+      run.options.machine_ranks = settings.connection->launch().local_size;
+    }
     for (const auto& [rank, factor] : settings.slow) options.slow[static_cast<int>(rank)] = factor;
   }
   Simulated(const Simulated&) = delete;
@@ -105,7 +108,8 @@ bool measure_missing(const Program& program, PredictSettings& settings, const Me
          settings.machine.source, settings.machine.processor, settings.machine.cores);
   const Simulated simulated(program, settings);
   return predict::measure_missing(
-      simulated.run, simulated.options, settings.machine, begins ? begins : [](const std::string&) {});
+      simulated.run, simulated.options, settings.connection, settings.machine,
+      begins ? begins : [](const std::string&) {});
 }
 
 Prediction predict(const Program& program, const PredictSettings& settings) {

@@ -302,10 +302,10 @@ class Bench : public Command {
       at += profile.duration;
     }
     progress.end();
+    const std::optional<Forecast> forecast = forecast_of(console, loaded, session);
     if (!console.speaks()) return kGood;
     if (!trace_.empty()) trace.write(trace_);
     const Latency latency(times);
-    const std::optional<Forecast> forecast = forecast_of(console, loaded, session);
     if (console.json)
       emit(console, program, session, latency, costs, peaks, floor, prepared, forecast);
     else
@@ -321,6 +321,7 @@ class Bench : public Command {
     settings.sizes = sizes_of(loaded.program.inputs(), loaded.inputs);
     settings.threads_per_rank = session.threads_per_rank();
     settings.overlap = run_.session(console).overlap;
+    settings.connection = console.connection;
     Prediction prediction = time_.predict(console, loaded.program, settings, true);
     return Forecast{std::move(settings), std::move(prediction)};
   }

@@ -86,7 +86,7 @@ Prediction TimeOptions::predict(const Console& console, const Program& program, 
   } else if (!machine.empty() && measures) {
     Progress progress(console, "measuring what " + machine + " lacks");
     if (measure_missing(program, settings, [&](const std::string& what) { progress.next("measuring " + what); }))
-      write_file(machine, settings.machine.to_json());
+      if (console.speaks()) write_file(machine, settings.machine.to_json());
   }
   const Progress progress(console, "simulating");
   return tessera::predict(program, settings);

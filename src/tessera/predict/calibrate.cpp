@@ -273,37 +273,41 @@ MachineModel calibrate(bool quick, const Begins& begins) {
   return machine;
 }
 
-bool measure_missing(const runtime::DryRun& run, const sim::PredictOptions& options, MachineModel& machine,
-                     const Begins& begins) {
-  bool any = false;
-  begins("kernels of the program");
-  for (int rank : sim::classes_of(*run.programs, run.symbols, {}).first) {
-    Kernels found = sim::measure_kernels(run, rank, machine.kernels);
-    any = any || !found.empty();
-    machine.kernels.merge(found);
-  }
+bool measure_missing(const runtime::DryRun& run, const sim::PredictOptions& options,
+                     const std::shared_ptr<Connection>& connection, MachineModel& machine, const Begins& begins) {
   const Mesh& mesh = run.programs->mesh();
-  if (mesh.size() == 1 || options.engine != "threads") return any;
   sim::PredictOptions with = options;
   with.machine = &machine;
+  // Before anything is measured, since all ranks must find the same.
+  std::vector<sim::UsedCollective> used;
+  if (mesh.size() > 1) used = sim::predict(run, with).collectives;
+  bool any = false;
+  if (!connection || connection->launch().rank == 0) {
+    begins("kernels of the program");
+    for (int rank : sim::classes_of(*run.programs, run.symbols, {}).first) {
+      Kernels found = sim::measure_kernels(run, rank, machine.kernels);
+      any = any || !found.empty();
+      machine.kernels.merge(found);
+    }
+  }
+  if (connection) connection->from_all(0);  // nobody waits in a collective while kernels are measured
   MeasureOptions measured;
   double most = 0;
-  for (const sim::UsedCollective& used : sim::predict(run, with).collectives) {
-    const CollectiveTraits* traits = nullptr;
-    for (const CollectiveTraits& each : collectives())
-      if (each.name == used.kind) traits = &each;
-    if (used.measured || !traits || traits->message) continue;
-    if (std::find(measured.kinds.begin(), measured.kinds.end(), used.kind) == measured.kinds.end())
-      measured.kinds.push_back(used.kind);
-    most = std::max(most, used.bytes);
+  for (const sim::UsedCollective& each : used) {
+    const auto traits = std::find_if(collectives().begin(), collectives().end(),
+                                     [&](const CollectiveTraits& known) { return known.name == each.kind; });
+    if (each.measured || traits->message) continue;
+    if (std::find(measured.kinds.begin(), measured.kinds.end(), each.kind) == measured.kinds.end())
+      measured.kinds.push_back(each.kind);
+    most = std::max(most, each.bytes);
   }
   if (measured.kinds.empty()) return any;
   measured.seconds = 0.03;
-  for (measured.most = int64_t{1} << 20;
-       static_cast<double>(measured.most) < most && measured.most < int64_t{256} << 20;)
-    measured.most *= 4;
+  measured.most = int64_t{1} << 20;
+  while (static_cast<double>(measured.most) < most && measured.most < int64_t{256} << 20) measured.most *= 4;
   measured.begins = begins;
-  add_collectives(machine, measure_collectives(mesh, measured), "threads", mesh.size());
+  measured.connection = connection;
+  add_collectives(machine, measure_collectives(mesh, measured), options.engine, mesh.size());
   return true;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tessera/cost/machine_model.h"
+#include "tessera/launch.h"
 #include "tessera/sim/predict.h"
 
 /// Measures this machine, for predictions.
@@ -24,8 +25,9 @@ bool is_this_machine(const MachineModel& machine);
 MachineModel calibrate(bool quick, const Begins& begins);
 
 /// Measures what a prediction of this run would have to extrapolate, kernels and collectives, and adds it to `machine`,
-/// which must be this machine. Returns whether anything was missing.
-bool measure_missing(const runtime::DryRun& run, const sim::PredictOptions& options, MachineModel& machine,
-                     const Begins& begins);
+/// which must be this machine. Returns whether anything was missing. `connection`: of ranks that are processes, all of
+/// which make this call; rank 0 measures the kernels. Null: ranks are threads.
+bool measure_missing(const runtime::DryRun& run, const sim::PredictOptions& options,
+                     const std::shared_ptr<Connection>& connection, MachineModel& machine, const Begins& begins);
 
 }  // namespace tessera::predict

@@ -62,10 +62,16 @@ struct ClassState {
   int transfers = 0;                     // that move now
 };
 
+// Gloo and MPI move by themselves, also between ranks of one machine.
+bool moves_at_wait(const Setting& setting) {
+  return setting.machine.progress == MachineModel::Progress::at_wait && setting.engine != "gloo" &&
+         setting.engine != "mpi";
+}
+
 class Simulation {
  public:
   Simulation(const std::vector<ClassProgram>& programs, const Setting& setting)
-      : setting_(setting), at_wait_(setting.machine.progress == MachineModel::Progress::at_wait) {
+      : setting_(setting), at_wait_(moves_at_wait(setting)) {
     timeline_.classes.resize(programs.size());
     for (const ClassProgram& program : programs) classes_.push_back(state_of(program));
     hosts_ = setting.machine_ranks > 0
