@@ -31,7 +31,8 @@ void refill(Subject& subject, Value* value, Fill fill, uint64_t seed) {
   (value->kind == ValueKind::state ? value->data : subject.inputs.at(value->name)) = std::move(data);
 }
 
-/// How a partial value is made. Sums of large numbers are left out: whether they overflow depends on their order.
+/// How a partial value is made, and what it and others hold. Sums of large numbers are left out: whether they overflow
+/// depends on their order.
 struct Maker {
   std::string_view op;
   Reduction reduction;
@@ -68,7 +69,9 @@ std::optional<Derived> derived(const Subject& original, size_t index, const Make
   makes->set(maker.op == "Gather" ? "axis" : "keepdims", int64_t{0});
   graph.set_input(node, index, makes->outputs[0]);
   for (Value* other : node->inputs)
-    if (others && is_filled(other)) refill(subject, other, Fill::special, seed++);
+    if (others && is_filled(other)) refill(subject, other, maker.fill, seed++);
+  // Products of a sum's parts by numbers other than integers are rounded apart.
+  if (maker.op == "ReduceSum") subject.bound.relative = std::max(subject.bound.relative, kReordered.relative);
   try {
     ops::infer_types(graph);
   } catch (const Error& error) {
@@ -120,6 +123,7 @@ TEST_P(Specials, PassNoOperatorThatIsNotLinearInThem) {
       }
     }
   }
+  if (turn == 0) GTEST_SKIP() << "its own node reads no floats";
   EXPECT_GT(right, 0);
 }
 
