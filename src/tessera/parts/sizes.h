@@ -12,7 +12,7 @@
 /// The sizes of inputs that must be known before a model is compiled.
 namespace tessera::parts {
 
-/// Equalities between the declared extents of a graph's inputs and the extents of these tensors.
+/// The declared extents of a graph's inputs, with their sizes in these tensors.
 std::vector<KnownExtent> known_extents(const Graph& graph, const std::map<std::string, Tensor>& inputs);
 
 /// The sizes of a graph's symbols that inputs of these shapes determine.

@@ -152,7 +152,7 @@ class FactorCheck {
     return true;
   }
 
-  // Operator names in the message: a split node may have a different operator than its local form.
+  // Whether this operator cannot compute along a split factor; its local form may be another operator, which can.
   static bool must_be_whole(const ops::Factor& factor) {
     return !factor.can_be_split() || ops::traits_of(factor.kind).own_form;
   }
