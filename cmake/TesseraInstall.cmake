@@ -58,6 +58,9 @@ if(plugins)
   install(TARGETS ${plugins} LIBRARY DESTINATION lib/tessera)
 endif()
 
+# Examples of machine files; the library holds them, too.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/share/tessera/machines DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
+
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
 install(EXPORT tesseraTargets NAMESPACE tessera:: DESTINATION ${package_folder})
 file(WRITE ${PROJECT_BINARY_DIR}/tesseraConfig.cmake "include(\${CMAKE_CURRENT_LIST_DIR}/tesseraTargets.cmake)\n")

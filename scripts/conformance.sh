@@ -25,7 +25,7 @@ sweep=
 trap '[ -z "$sweep" ] || kill $sweep 2>/dev/null || true; rm -rf "$work"' EXIT
 mkdir "$work/forms"
 
-# It takes longest, and keeps one core busy most of the time: it goes on beside the others, and is reported in its place.
+# It takes longest, and keeps one core busy most of the time: it runs beside all the others, and is reported last.
 sweep_nodes() {
   $venv/bin/python tests/conformance/newest_cases.py "$work/nodes" &&
     build/tests/node_test_sweep --feeds --list tests/conformance/opset28.txt --splits tests/conformance/splits28.txt \
@@ -123,14 +123,6 @@ for name in mlp gpt2 staged; do
 done
 set +f
 
-echo "The node tests of opset 28, alone, on 2 and 3 ranks, with operands as initializers, constants and results, and in"
-echo "every split of an operand:"
-swept=0
-wait $sweep || swept=$?
-sweep=
-cat "$work/sweep"
-[ $swept = 0 ] || exit $swept
-
 echo "Models that onnx-ir has annotated for devices, and annotations of ours in other tools:"
 $venv/bin/python tests/conformance/annotated_models.py build/tessera tests/models/mlp examples/tiny tests/models/gpt2 \
   tests/models/resnet tests/models/moe-masks
@@ -146,3 +138,11 @@ $venv/bin/python tests/conformance/quantized_models.py build/tessera tests/model
 
 echo "Quantized experts beside ONNX Runtime's:"
 $venv/bin/python tests/conformance/quantized_experts.py build/tessera
+
+echo "The node tests of opset 28, alone, on 2 and 3 ranks, with operands as initializers, constants and results, and in"
+echo "every split of an operand:"
+swept=0
+wait $sweep || swept=$?
+sweep=
+cat "$work/sweep"
+[ $swept = 0 ] || exit $swept

@@ -10,7 +10,7 @@
 #include "tessera/mesh/mesh.h"
 #include "tessera/mesh/topology.h"
 
-/// How fast ranks communicate.
+/// Measures how fast ranks communicate.
 namespace tessera {
 inline namespace v1 {
 
@@ -23,16 +23,15 @@ struct MeasureOptions {
   int64_t least = int64_t{1} << 10,
           most = int64_t{256} << 20;  ///< bytes of the smallest and largest tensor; each is 4 times the one before
   double seconds = 0.1;               ///< at each point, at least
-  /// The sizes of a collective stop growing when the next would take longer than this many seconds: a slow link shows
-  /// its bandwidth long before the largest size, which would take minutes.
+  /// Sizes of a collective stop growing when the next would take longer than this many seconds, since a slow link shows
+  /// its bandwidth long before the largest size.
   double longest = 0.5;
-  /// Ranks per host, numbered one host after the other; an axis that crosses hosts is cut there into sub-axes. 0: all
-  /// ranks, or the number that the connection's launch states.
+  /// Ranks per host, numbered host by host; an axis that crosses hosts is cut into sub-axes there. 0: all ranks, or the
+  /// number that the connection's launch states.
   int64_t per_host = 0;
   std::shared_ptr<Connection> connection;     ///< null: all ranks are threads of this process
   std::chrono::milliseconds timeout{60'000};  ///< longest wait of one rank for another, where there is no connection
-  /// Called with the name of the next measurement, as "all_reduce over tp", by a thread of the first rank of this
-  /// process.
+  /// Called with the name of the next measurement ("all_reduce over tp") by a thread of the first rank of this process.
   std::function<void(const std::string& what)> begins;
 };
 
@@ -44,13 +43,13 @@ struct CollectiveTime {
   std::vector<std::string> axes;  ///< members of a group differ along these; none for "copy"
   int64_t members = 1;            ///< of a group
   int64_t bytes = 0;              ///< of the whole tensor, as nccl-tests counts it; 0 for barrier
-  double seconds = 0;             ///< of the slowest rank: the fastest round's median over batches
+  double seconds = 0;             ///< of the slowest rank: the median over batches of the fastest round
   double scatter = 0;             ///< how much longer the slowest round took, as a share of `seconds`
   double bandwidth = 0;           ///< bytes/s
   double bus_bandwidth = 0;       ///< bytes/s times the factor of nccl-tests: 2(n-1)/n for all_reduce, …
-  /// Seconds in which all ranks copy what they receive: the memory's floor if ranks share a machine. In reduce and
-  /// gather one rank in n receives all, in broadcast all but one. 0 for barrier. Copies are timed before and after the
-  /// collectives of each group, and the fastest count.
+  /// Seconds in which all ranks copy what they receive: a lower bound by memory bandwidth if ranks share a machine. In
+  /// reduce and gather one rank in n receives all, in broadcast all but one. 0 for barrier. Copies are timed before and
+  /// after the collectives of each group; the fastest count.
   double floor = 0;
 };
 

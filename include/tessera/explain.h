@@ -14,40 +14,40 @@ inline namespace v1 {
 struct CollectiveSummary {
   std::string kind;               ///< "all_reduce", "all_gather", "reduce_scatter", "all_to_all", …
   std::vector<std::string> axes;  ///< the group: ranks that differ only along these
-  int64_t count = 0;              ///< operations of a run; in a loop, as often as its trip count says, if that is known
-  int64_t starts = 0;             ///< those of a bucket start as one
+  int64_t count = 0;              ///< operations of a run; in a loop, times its trip count if that is known
+  int64_t starts = 0;             ///< operations that start alone, and buckets
   int64_t bytes = 0;              ///< that rank 0 receives, all operations together
 };
 
-/// A change of layout that the compiler had to insert.
+/// A layout change that the compiler inserted.
 struct ReshardSummary {
   std::string tensor;              ///< of the model
   std::string consumer;            ///< the node or output that needs it
   std::string from, to;            ///< shardings, as annotations are written
   std::vector<std::string> steps;  ///< "AllGather tp"; a Slice moves nothing
   int64_t bytes = 0;               ///< that rank 0 receives
-  std::string reason;              ///< why the consumer takes it whole where it was split; "" if it does not
+  std::string reason;              ///< why the consumer needs a split tensor whole; "" if it does not
 };
 
 struct ProgramSummary {
   std::vector<CollectiveSummary> collectives;
   std::vector<ReshardSummary> reshards;
-  std::vector<std::string> notes;     ///< what was assumed or implied
-  std::vector<std::string> warnings;  ///< what the caller may not have meant
-  SymbolSizes shapes;                 ///< that the bytes are for
+  std::vector<std::string> notes;     ///< assumptions and implied settings
+  std::vector<std::string> warnings;  ///< what may differ from the caller's intention
+  SymbolSizes shapes;                 ///< sizes that the bytes are for
   /// The sizes that the program assumes to be equal: "total = past + sequence (Add 'masked')". A session compiles a
-  /// model again where one of them is 1 in a broadcast and the other is not; a written program is for such sizes only
-  /// if it was made from the model with_sizes() of them.
+  /// model again if one of them is 1 in a broadcast and the other is not; a written program supports such sizes only if
+  /// it was made from the model with_sizes() of them.
   std::vector<std::string> equal_sizes;
 };
 
-/// How one tensor of the model came to its layout.
+/// Why a tensor of the model has its layout.
 struct Explanation {
   struct Axis {
     int dim = 0;       ///< of the tensor
-    std::string part;  ///< the part of the dimension that it splits, as "6" of 6·32
+    std::string part;  ///< the part of the dimension that it splits: "6" of 6·32
     std::string axis;
-    std::string by;  ///< an annotation, a preset, or the operator that passed it on and from where
+    std::string by;  ///< an annotation, a preset, or the operator that passed the axis on, and from where
     int round = 0;   ///< of propagation; 0: annotated
   };
   struct Lost {
@@ -73,7 +73,7 @@ struct StateInfo {
   bool changes = false;              ///< from run to run; see Model::with_states
   int64_t bytes = 0;                 ///< of the largest shard that a rank stores
   std::string storage;               ///< the layout between runs, as annotations are written
-  std::vector<std::string> compute;  ///< the layouts in which its uses take it, in order of first use
+  std::vector<std::string> compute;  ///< the layouts that its uses need, in order of first use
   /// If the program holds it as several tensors with layouts of their own: these, and the index of the first element of
   /// each in the whole one. `bytes` is their sum, and `storage` and `compute` are empty.
   std::vector<StateInfo> pieces;
@@ -84,8 +84,7 @@ struct StateInfo {
 struct RankFigures {
   int64_t peak_bytes = 0;       ///< at its peak, weights included
   int64_t parameter_bytes = 0;  ///< of the weights, and all other states, that it holds
-  /// At the peak, of results that the first output (a training step's loss) is computed by, and of what is computed
-  /// again of these.
+  /// At the peak, of results that the first output (a training step's loss) depends on, recomputed ones included.
   int64_t activation_bytes = 0;
   int64_t gradient_bytes = 0;  ///< at the peak, of all other results
   int64_t copy_bytes = 0;      ///< of states, to write them from (RunSettings::checkpoints); a part of the peak

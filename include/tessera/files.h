@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string_view>
 
-/// What a program needs around the files that the library reads and writes.
+/// Helpers for the files that the library reads and writes.
 namespace tessera {
 inline namespace v1 {
 

@@ -8,7 +8,7 @@
 
 #include "tessera/tessera.h"
 
-/// Questions about a model, without running it, and inputs to try it with.
+/// Describes a model without running it, and makes inputs to try it with.
 namespace tessera {
 inline namespace v1 {
 
@@ -30,21 +30,20 @@ struct Inspection {
   int64_t ir_version = 0;
   int64_t opset = 0;
   std::vector<TensorInfo> inputs, outputs;
-  SymbolSizes sizes;  ///< the sizes to which flops and bytes refer
+  SymbolSizes sizes;  ///< the sizes that flops and bytes are for
   int64_t parameters = 0;
   int64_t parameter_bytes = 0;
   std::vector<WeightInfo> weights;   ///< in the file's order; annotations use these names
   int64_t parameter_bytes_read = 0;  ///< by one step; of a table that only Gather uses, just the rows it takes
-  /// Those of one step on one device, after rewriting; a loop's body counts as often as its trip count says, if that is
-  /// known.
+  /// FLOPs of one step on one device, after rewriting; a loop's body counts times its trip count if that is known.
   int64_t flops = 0;
   DType compute = DType::float32;        ///< the float type of most of these FLOPs
   int64_t moved_bytes = 0;               ///< operands and results of all operators, once each
   std::vector<OperatorCount> read;       ///< as in the file, most frequent first
-  std::vector<OperatorCount> rewritten;  ///< as the partitioner sees them; empty if rewriting failed
+  std::vector<OperatorCount> rewritten;  ///< after rewriting, as the partitioner gets them; empty if rewriting failed
   std::string rewrite_error;             ///< why it failed; "" if it did not
-  /// Inputs whose elements decide shapes, or must be known for another reason before the model is compiled: axes, the
-  /// shape of a Reshape.
+  /// Inputs whose elements decide shapes, or must otherwise be known before the model is compiled: axes, the shape of a
+  /// Reshape.
   std::vector<std::string> value_inputs;
   /// Symbols whose sizes must be known before the model is compiled, because they decide how many tensors a sequence
   /// has: a loop fills one in as many iterations.
@@ -60,14 +59,14 @@ struct Inspection {
 /// `sizes` may leave symbols out: see Model::complete.
 Inspection inspect(const Model& model, const SymbolSizes& sizes = {});
 
-/// The files of a written program (Program::write) in a folder, by their names alone: none is opened, and there are
-/// none if there is no such folder.
+/// The files of a written program (Program::write) in a folder, found by their names without opening them; none if
+/// there is no such folder.
 std::vector<std::filesystem::path> files_of_written(const std::filesystem::path& folder);
 
 /// Whether a tensor of that name is a result of a node of the model, so that Model::with_outputs takes it.
 bool makes(const Model& model, std::string_view tensor);
 
-/// The sizes of symbols that follow from the shapes of these inputs: 3 for batch if the port "x [2*batch]" gets six
+/// The sizes of symbols that follow from the shapes of these inputs: batch is 3 if the port "x [2*batch]" gets six
 /// elements. Arrays of other names or ranks are ignored.
 SymbolSizes sizes_of(const std::vector<TensorInfo>& ports, const Tensors& inputs);
 

@@ -15,9 +15,9 @@ namespace tessera {
 inline namespace v1 {
 
 struct JoinOptions {
-  /// Inputs and outputs that each rank has on its own: "x" becomes "x@0", "x@1", …, one for every rank that has it.
-  /// Every other input is one array, which every rank takes as it is. Every other output must be the same on all ranks
-  /// that return it, which check_program proves.
+  /// Inputs and outputs that differ between ranks: "x" becomes "x@0", "x@1", …, one for each rank that has it. Every
+  /// other input is one array, which every rank gets as it is. Every other output must be the same on all ranks that
+  /// return it, which check_program proves.
   std::vector<std::string> own;
   SymbolSizes shapes;  ///< the sizes that byte counts assume
 };

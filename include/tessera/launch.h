@@ -18,9 +18,10 @@ inline namespace v1 {
 struct Launch {
   std::string engine;  ///< one of engines(); it carries the bytes
   int rank = 0;
-  int size = 1;            ///< ranks in all; 0: known once they are connected
-  int local_rank = -1;     ///< among the ranks on this machine; -1: known once they are connected
-  int local_size = 0;      ///< ranks on this machine; 0: known once they are connected
+  int size = 1;  ///< ranks in all; 0: known once they are connected
+  /// Among the ranks on this machine, and how many there are. If a rank does not know one of the two (-1, 0), the hosts
+  /// of all ranks say both once they are connected.
+  int local_rank = -1, local_size = 0;
   std::string rendezvous;  ///< where the ranks meet, in the engine's own words
 
   /// Reads from the environment to which launch this process belongs (tessera run --spawn, mpirun, srun or torchrun);
@@ -52,7 +53,8 @@ struct ConnectOptions {
 class Connection {
  public:
   /// Meets all other ranks. Throws a user error for an unknown engine, and if ranks have different versions of tessera
-  /// or differ in share_memory; a running error if a rank does not join in time.
+  /// or differ in share_memory, or if what their launchers say of ranks on a machine is contradictory; a running error
+  /// if a rank does not join in time.
   static std::shared_ptr<Connection> make(const Launch& launch, const ConnectOptions& options = {});
   ~Connection();
 

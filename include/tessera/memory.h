@@ -9,8 +9,8 @@
 namespace tessera {
 inline namespace v1 {
 
-/// Bytes of memory of this machine, or the limit of the control group (container) that this process is in, if that is
-/// less: what a memory_limit of 0 stands for.
+/// Bytes of memory of this machine, or the limit of this process' control group (container) if that is less; a
+/// memory_limit of 0 stands for this.
 size_t machine_memory();
 
 /// Bytes as the library's messages write them: "12.5 MiB", with `digits` after the point.

@@ -21,11 +21,11 @@ class Model {
   /// Reads protobuf, or ONNX's text syntax if the name ends with ".onnxtxt". Throws a user error if the file is
   /// missing, damaged or not supported.
   static Model load(const std::filesystem::path& path);
-  /// The same of a protobuf in memory, which is copied. Files with data of its tensors are looked for in `folder`.
+  /// The same for a protobuf in memory, which is copied. Files with data of its tensors are looked for in `folder`.
   static Model parse(std::string_view bytes, const std::filesystem::path& folder = {});
 
   struct Impl;
-  /// An empty model: each of its calls is a user error.
+  /// An empty model, whose functions all throw a user error.
   Model() = default;
   explicit Model(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
@@ -34,10 +34,10 @@ class Model {
   std::vector<TensorInfo> outputs() const;
   /// Names of the symbolic dimensions of the inputs.
   std::vector<std::string> symbols() const;
-  /// `sizes` completed by defaults with which the model runs: 2 for symbols named like a batch and 16 for others,
-  /// unless its operators require other sizes (a total is past + sequence, an image is as large as its windows need).
-  /// `note`, if given, receives a line that names the defaults and, if no sizes were found, why the model does not run
-  /// with these; "" if nothing was completed. Throws a user error for a symbol that the model does not have.
+  /// `sizes` completed by defaults at which the model runs: 2 for symbols named like a batch and 16 for others, unless
+  /// its operators require other sizes (a total is past + sequence; an image must be as large as windows need). `note`,
+  /// if given, receives a line that names the defaults and, if no sizes were found, why the model does not run at
+  /// these; "" if nothing was completed. Throws a user error for a symbol that the model does not have.
   SymbolSizes complete(const SymbolSizes& sizes, std::string* note = nullptr) const;
 
   /// This model for these sizes only: its symbolic dimensions of those names become numbers. Throws as complete() does.
@@ -55,14 +55,13 @@ class Model {
   /// "tessera.annotation". Throws a user error for a plan that cannot be followed, or a path that cannot be written.
   void write_annotated(const std::filesystem::path& path, const Plan& plan) const;
 
-  /// The device configurations for which the file says how it is split: ONNX's multi-device annotations (IR version
-  /// 11). See docs/annotations.md.
+  /// The device configurations of ONNX's multi-device annotations (IR version 11) in the file. See docs/annotations.md.
   std::vector<std::string> configurations() const;
   /// This model, laid out by its annotations for a configuration. Throws a user error that names the first fault in
   /// them.
   struct ConfiguredModel configured(const std::string& configuration) const;
-  /// The same, but `before` overrides annotations. Tensors that its annotations, states and stored layouts name stay
-  /// separate, though they might be stacked with others.
+  /// The same, but `before` overrides annotations. Tensors that its annotations, states and stored layouts name are not
+  /// stacked with others.
   struct ConfiguredModel configured(const std::string& configuration, const Plan& before) const;
   /// This model with the plan's shardings over the mesh as device annotations for a configuration, which replace
   /// earlier ones: the layouts of the operands and results of each node whose results keep their names in compilation.
@@ -79,22 +78,22 @@ class Model {
   /// next.w after each run, and next.w is an output no longer. "*=next.*" pairs all initializers with outputs of such
   /// names, '*' being the same text in both; those without a partner stay as they are. "w*", without "=": another
   /// program that shares the states changes these (SessionOptions::share_states). Throws a user error for a pattern
-  /// that pairs nothing, and for a pair of unequal types.
+  /// that pairs nothing, and for a pair whose types differ.
   Model with_states(const std::vector<std::string>& patterns) const;
 
   /// This model with these inputs as constants; they are inputs no longer. Throws a user error for a name that no input
   /// has, and for another dtype than the input's.
   Model with_values(const Tensors& values) const;
-  /// What compile() takes of a model whose shapes depend on more than its symbols (Inspection says on what): of the
-  /// inputs whose elements decide shapes, these become constants, as by with_values(); and symbols that decide how many
-  /// tensors a sequence has become numbers, as by with_sizes(). `sizes` may leave symbols out, as for complete(); a
-  /// `note`, if given, receives a line that names those that became numbers. The model itself if nothing of it must be
-  /// known. Throws a user error for such an input that `inputs` lacks, and if runs_in_parts(). A Session of the model
-  /// does all this by itself, for each run.
+  /// Prepares a model for compile() whose shapes depend on more than its symbols (Inspection says on what): inputs
+  /// whose elements decide shapes become constants with the values in `inputs`, as by with_values(), and symbols that
+  /// decide how many tensors a sequence has become numbers, as by with_sizes(). `sizes` may leave symbols out, as for
+  /// complete(); a `note`, if given, receives a line that names those that became numbers. Returns the model itself if
+  /// it needs neither. Throws a user error for such an input that `inputs` lacks, and if runs_in_parts(). A Session of
+  /// the model does all this by itself, for each run.
   Model for_program(const SymbolSizes& sizes = {}, const Tensors& inputs = {}, std::string* note = nullptr) const;
-  /// Whether no program can hold it, so that only a Session of the model runs it: shapes depend on what it computes, or
-  /// two symbols that a branch or loop assumes to be equal differ for such inputs. Without inputs, its symbols have
-  /// `sizes`, completed as by complete().
+  /// Whether the model does not fit one program, so that only a Session of the model runs it: shapes depend on computed
+  /// data, or two symbols that a branch or loop assumes to be equal differ for such inputs. Without inputs, its symbols
+  /// have `sizes`, completed as by complete().
   bool runs_in_parts(const SymbolSizes& sizes = {}, const Tensors& inputs = {}) const;
 
   const Impl& impl() const;
@@ -111,7 +110,7 @@ struct ConfiguredModel {
   Model model;
   Plan plan;                          ///< mesh, annotations and places
   std::vector<int64_t> devices;       ///< of the configuration, by rank
-  std::vector<std::string> warnings;  ///< what is done otherwise than the annotations say
+  std::vector<std::string> warnings;  ///< where annotations are not followed exactly
 };
 
 }  // namespace v1

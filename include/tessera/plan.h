@@ -21,7 +21,7 @@ struct Plan {
     /// "NAME=[-, tp]": one entry per dimension. NAME may contain '*'. An entry "..." stands for any number of whole
     /// dimensions; tensors with fewer dimensions than the other entries are not affected. See tessera run --help.
     std::string text;
-    std::string by = "annotation";  ///< who said so, for explain and messages
+    std::string by = "annotation";  ///< its origin, for explain and messages
     /// If it cannot be followed exactly: true approximates it, with a warning; false is a user error.
     bool optional = false;
   };
@@ -53,11 +53,11 @@ struct Plan {
   /// Small collectives of one kind and group start as one, up to this many bytes together; 0: each starts alone. By
   /// default it follows from the latency and the bandwidth of the topology's links, or is 256 KiB without a topology.
   std::optional<int64_t> bucket_bytes;
-  /// A change of layout in which a rank receives more bytes than this, at the sizes that choices assume, is a user
-  /// error that names the tensor, what needs it, both layouts, the steps and the bytes. By default, none is too large.
+  /// A layout change in which a rank receives more bytes than this, at the sizes in `shapes`, is a user error that
+  /// names the tensor, its consumer, both layouts, the steps and the bytes. By default, there is no limit.
   std::optional<int64_t> max_reshard_bytes;
 
-  /// Sizes that choices by cost assume; correctness does not depend on them.
+  /// Sizes for cost estimates; correctness does not depend on them.
   SymbolSizes shapes;
   /// The type in which a float32 model computes: float32 (the default), bfloat16 or float16. Its inputs and outputs
   /// stay float32.

@@ -36,25 +36,25 @@ class Program {
   const ProgramSummary& summary() const;
   /// The text form: ONNX text syntax, with each value's sharding as a comment.
   std::string text() const;
-  /// Throws a user error for a tensor that the model does not have, or that a larger operator took up: name it in
+  /// Throws a user error for a tensor that the model lacks, or that became part of a larger operator: name it in
   /// CompileOptions::keep. can_explain() tells beforehand.
   bool can_explain(const std::string& tensor) const;
   Explanation explain(const std::string& tensor) const;
   /// Bytes that `rank` needs at its peak, weights included, at those sizes. For a mesh of any size.
   int64_t peak_bytes(int64_t rank, const SymbolSizes& sizes) const { return figures(rank, sizes).peak_bytes; }
-  /// The same and more; sizes that are not given are those that choices by cost assumed.
+  /// All figures of a rank; sizes that are not given are those that cost estimates assumed.
   RankFigures figures(int64_t rank, const SymbolSizes& sizes = {}) const;
-  /// Bytes that a process needs at its peak for all of its ranks (RunSettings::process_ranks), at the sizes that
-  /// choices by cost assumed; of unlike processes, the most. Weights that ranks share count once; weights that stay
-  /// mapped from files do not count. This is what SessionOptions::memory_limit counts.
+  /// Bytes that a process needs at its peak for all of its ranks (RunSettings::process_ranks), at the sizes that cost
+  /// estimates assumed; if processes differ, the most. Weights that ranks share count once; weights that stay mapped
+  /// from files do not count. This is what SessionOptions::memory_limit counts.
   int64_t process_bytes() const;
-  /// The same of a process that has a session of `other`, too, with which it shares states.
+  /// The same for a process that also has a session of `other`, with which it shares states.
   int64_t process_bytes_with(const Program& other) const;
   /// One rank of each class of ranks with equal programs: figures of the others are equal, or differ by a unit of a
   /// dimension.
   std::vector<int64_t> unlike_ranks() const;
-  /// Bytes of this program's states on `rank` that its sessions share with those of `other` (share_states): of states
-  /// that change, and of others that both store in the same way.
+  /// Bytes of this program's states on `rank` that its sessions share with those of `other` (share_states): of changing
+  /// states, and of other states that both store in the same way.
   int64_t shared_bytes(int64_t rank, const Program& other) const;
   /// What `rank` holds during each operation of a run, in order.
   std::vector<MemoryMoment> memory_over_time(int64_t rank, const SymbolSizes& sizes = {}) const;
@@ -65,8 +65,8 @@ class Program {
   /// Writes the program as a folder of ONNX models, whole or not at all. An older program there is replaced; anything
   /// else there is a user error, and so is a program that was itself read.
   void write(const std::filesystem::path& folder, const WriteOptions& options = {}) const;
-  /// Reads what write() wrote. Files that have changed since are a user error; models may have with `changed_models`,
-  /// as an ONNX tool saves them anew: then check_program says whether what they are now fits (check.h).
+  /// Reads what write() wrote. Changed files are a user error, except models if `changed_models` is set, for models
+  /// that an ONNX tool has saved again: check_program then checks them (check.h).
   static Program read(const std::filesystem::path& folder, bool changed_models = false);
   /// Whether `path` looks like a folder that write() wrote.
   static bool is_written(const std::filesystem::path& path);
@@ -90,22 +90,22 @@ struct RunSettings {
 };
 
 struct CompileOptions {
-  std::vector<std::string> keep;  ///< tensors that must survive by name, because a question will be about them
+  std::vector<std::string> keep;  ///< tensors to keep by name through rewriting, for later questions about them
   StageObserver observe;
-  /// The mesh's links. Where an axis runs over several kinds, collectives over it go level by level if that pays.
+  /// The mesh's links. If an axis runs over several kinds, collectives over it run level by level if that is faster.
   Topology topology;
   /// Bytes that a process may need at its peak for all of its ranks (Program::process_bytes), at the plan's sizes; more
   /// is a user error that names the largest tensors. 0: any.
   size_t memory_limit = 0;
-  RunSettings run;  ///< what the program's figures, the limit, and recomputation under a limit are for
+  RunSettings run;  ///< the run that figures, memory_limit, and recomputation under a limit assume
   /// An earlier program whose sessions share states with those of this program (SessionOptions::share_states): changing
-  /// states are stored here as they are stored there. Compile a training step first, then its evaluation. States that
-  /// cannot be stored in the same way are a user error; entries of Plan::storage for states that only the other program
-  /// has are not.
+  /// states are stored as they are there. Compile a training step first, then its evaluation. States that cannot be
+  /// stored in the same way are a user error; entries of Plan::storage for states that only the other program has are
+  /// not.
   std::optional<Program> sharing = std::nullopt;
 };
 
-/// Throws user errors that name the operator, annotation, preset, axis or link that is wrong.
+/// Throws user errors that name the invalid operator, annotation, preset, axis or link.
 Program compile(const Model& model, const Mesh& mesh, const Plan& plan = {}, const CompileOptions& options = {});
 
 }  // namespace v1

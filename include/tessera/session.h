@@ -41,7 +41,7 @@ struct SessionOptions {
   /// Bytes that this process may hold for all of its ranks: buffers, outputs (also those of earlier runs that the
   /// caller still holds), and weights, except those that stay mapped from files. A run that needs more is a user error
   /// that names its largest tensors, before they are allocated. 0: the memory of the machine, or of the process's
-  /// control group.
+  /// control group. Sessions that share states have one limit together: that of the first.
   size_t memory_limit = 0;
   /// A session on the same mesh and connection that shares its changing states with this one: each sees what the other
   /// updates or sets. Only one of the two runs at a time. The programs must store these states in the same way
@@ -118,7 +118,7 @@ class Session {
 
   /// Compiles, loads and plans what a run with these inputs needs, without a run. Returns the program; nullopt if the
   /// model runs in parts for such inputs (Model::runs_in_parts), which are compiled while it runs. With a connection,
-  /// all processes call it. Plans for one of concurrent_runs. Throws as run() does.
+  /// all processes call it. Plans for all of concurrent_runs. Throws as run() does.
   std::optional<Program> prepare(const Tensors& inputs);
   /// Of a session of a model: the programs that the last run ran, in order: one for each iteration, where a loop's body
   /// is a part. Else empty.
@@ -133,11 +133,13 @@ class Session {
   /// for an unknown name, or another dtype or shape; then no state has changed.
   void set_states(const Tensors& states);
 
-  /// Bytes of each rank at its peak, weights included, for inputs of these shapes. Loads what a run would load.
+  /// Bytes of each rank at its peak in one run, weights included, for inputs of these shapes. Loads what a run would
+  /// load.
   std::vector<int64_t> peak_bytes(const Tensors& inputs);
   /// Bytes that this process needs for all of its ranks, which is what SessionOptions::memory_limit counts, at the peak
-  /// of the runs so far and of those that peak_bytes() was asked for. Weights that ranks share count once; weights that
-  /// stay mapped from files do not count.
+  /// of the runs so far and of those that prepare() and peak_bytes() were asked for, with as many at once as
+  /// SessionOptions allows. Waits for runs that go on. Weights that ranks share count once; weights that stay mapped
+  /// from files do not count.
   int64_t process_bytes() const;
   int threads_per_rank() const;
 

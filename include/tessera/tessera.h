@@ -9,7 +9,7 @@
 #include "tessera/session.h"
 #include "tessera/tensors.h"
 
-/// Load a model, say how to split it over a mesh, run it:
+/// Loads a model, splits it over a mesh, and runs it:
 ///
 ///     tessera::Model model = tessera::Model::load("model.onnx");
 ///     tessera::Plan plan;
@@ -17,8 +17,8 @@
 ///     tessera::Session session(model, tessera::Mesh::parse("tp=2"), plan);
 ///     tessera::Tensors outputs = session.run({{"x", x}});
 ///
-/// compile() gives the program that a session runs, to look at (program.h, explain.h), to write for other machines
-/// (write.h) or to prove (check.h). What else there is:
+/// compile() returns the program that a session runs, to inspect (program.h, explain.h), to write for other machines
+/// (write.h) or to prove (check.h). Other headers:
 ///
 ///     trainer.h      training runs over batches         compare.h         answers against others
 ///     training.h     training steps, checkpoints        profile.h         where a run's time went
@@ -26,7 +26,7 @@
 ///     launch.h       ranks as processes                 default_inputs.h  initializers that are inputs
 ///     inspect.h      what a model has and costs         join.h            models that arrive split
 ///
-/// Everything throws tessera::Error: of kind `user` for what the caller can fix, of kind `running` for the rest.
+/// All functions throw tessera::Error: of kind `user` for what the caller can fix, of kind `running` for the rest.
 namespace tessera {
 inline namespace v1 {
 

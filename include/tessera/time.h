@@ -1,12 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "tessera/cost/machine_model.h"
+#include "tessera/launch.h"
 #include "tessera/profile.h"
 
 /// Predicted times: a program's machine programs, simulated on a machine that was measured or described (docs/time.md).
@@ -21,10 +22,11 @@ MachineModel load_machine(const std::string& name_or_path);
 
 struct PredictSettings {
   MachineModel machine;
-  Topology topology;               ///< of the mesh's links; empty: the machine's
-  std::string engine = "threads";  ///< whose measured collectives count
-  SymbolSizes sizes;               ///< those that are missing are those that choices by cost assumed
-  int threads_per_rank = 0;        ///< 0: as the program's RunSettings say
+  Topology topology;  ///< of the mesh's links; empty: the machine's
+  /// Of ranks that are processes; null: ranks are threads. Collectives of its engine count, and are measured on it.
+  std::shared_ptr<Connection> connection;
+  SymbolSizes sizes;         ///< those that are missing are those that choices by cost assumed
+  int threads_per_rank = 0;  ///< 0: the machine's cores divided among the ranks, if they share them
   bool overlap = true;
   std::map<int64_t, double> slow;            ///< by rank: a factor on the times of its kernels
   std::map<std::string, double> link_scale;  ///< by level of links: a factor on its bandwidth
@@ -65,6 +67,21 @@ struct Prediction {
   std::vector<ChainPart> chain;  ///< by decreasing time
   Profile profile;               ///< a rank of each class
 };
+
+/// Told what is measured next.
+using MeasurementObserver = std::function<void(const std::string& what)>;
+
+/// Measures this machine: kernels, memory, links between ranks that are threads. Takes about a minute, or a quarter of
+/// that with `quick`.
+MachineModel calibrate_machine(bool quick = false, const MeasurementObserver& begins = nullptr);
+
+/// Whether the model is of such a machine as this one: same processor, instruction sets and number of cores.
+bool is_this_machine(const MachineModel& machine);
+
+/// Measures what predict() would have to extrapolate, kernels and collectives, and adds it to the settings' machine.
+/// Returns whether anything was missing. Every rank of a connection makes this call with equal settings; rank 0
+/// measures the kernels. Throws a user error if the machine is not this one.
+bool measure_missing(const Program& program, PredictSettings& settings, const MeasurementObserver& begins = nullptr);
 
 /// Throws user errors that name the machine file and what it lacks.
 Prediction predict(const Program& program, const PredictSettings& settings);

@@ -24,24 +24,24 @@
 ///     trainer.train({.steps = 100});
 ///     trainer.write_parameters("after.npz");
 ///
-/// Where ranks are processes (SessionOptions::connection), all of them make the same calls in the same order; what is
-/// computed is in that of rank 0.
+/// If ranks are processes (SessionOptions::connection), all of them make the same calls in the same order; results are
+/// in the process of rank 0.
 namespace tessera {
 inline namespace v1 {
 
 /// The results of one step.
 struct StepFigures {
-  int64_t step = 0;    ///< steps made, this one included
+  int64_t step = 0;    ///< number of steps so far, this one included
   double seconds = 0;  ///< that it took
   int64_t labels = 0;  ///< in its batch, ignored ones included; samples if there are no labels
-  /// In the process of rank 0, as the rest: the loss, the norm of all gradients together, the learning rate.
+  /// In the process of rank 0, like the rest: the loss, the norm of all gradients together, the learning rate.
   double loss = 0, grad_norm = 0, learning_rate = 0;
   std::vector<std::pair<std::string, double>> terms;  ///< of a loss that has several, before they are weighted
   std::optional<double> loss_scale;                   ///< in the step, if it is dynamic
   bool skipped = false;                               ///< gradients were not finite, and no parameter has changed
 };
 
-/// Is told what a run does, on every rank.
+/// Observes a run, on every rank.
 class TrainingObserver {
  public:
   virtual ~TrainingObserver() = default;
@@ -50,7 +50,7 @@ class TrainingObserver {
   /// Its states have changed, and nothing has been saved or evaluated since. `ends`: it is the last one of train().
   virtual void after_step(int64_t /*step*/, bool /*ends*/) {}
   virtual void on_evaluation(int64_t /*step*/, double /*loss*/) {}
-  /// Something may be lost or wrong: a checkpoint could not be written or is damaged, the data have changed.
+  /// A warning: a checkpoint could not be written or is damaged, or the data have changed.
   virtual void on_warning(const std::string&) {}
   /// A phase that may take long begins ("compiling"); the result is released when it ends. Phases do not overlap.
   virtual std::shared_ptr<void> on_phase(const std::string&) { return nullptr; }
@@ -72,7 +72,7 @@ struct TrainingSetup {
   Plan plan;
   CompileOptions compile;                   ///< whose limit is for the step and its evaluation together
   std::optional<Training> evaluation = {};  ///< as the step's, at the sizes of the data that are evaluated; none: none
-  TrainingObserver* observer = nullptr;     ///< is told of phases
+  TrainingObserver* observer = nullptr;     ///< observes phases
 };
 
 /// `step` is training_step(model, training). Throws user errors as compile() does, and one that names a change that
@@ -80,7 +80,7 @@ struct TrainingSetup {
 TrainingPrograms compile_training(const Model& model, const Training& training, const TrainingStep& step,
                                   const TrainingSetup& setup = {});
 
-/// A rank of the program that needs as much memory as any; with stages, it need not be the first.
+/// A rank of the program with the largest memory need; with stages, it may not be the first.
 int64_t largest_rank(const Program& program);
 
 struct TrainerOptions {
@@ -91,7 +91,7 @@ struct TrainerOptions {
   TrainingObserver* observer = nullptr;      ///< outlives the trainer
 };
 
-/// What train() makes.
+/// The schedule of train().
 struct TrainingSchedule {
   int64_t steps = 0;                      ///< in total, with those before resume(); 0: one for each batch
   int64_t evaluate_every = 0;             ///< steps from one evaluation to the next; one comes at the end in any case
@@ -102,8 +102,8 @@ struct TrainingSchedule {
 /// A training run. Not for several threads.
 class Trainer {
  public:
-  /// Loads the programs. `model`: as its file has it, into which write_parameters() writes. Throws user errors as
-  /// Session does, and for a value out of range in a batch that will be evaluated.
+  /// Loads the programs. `model`: the model as read, which write_parameters() writes with new values. Throws user
+  /// errors as Session does, and for a value out of range in a batch that will be evaluated.
   Trainer(const Model& model, TrainingPrograms programs, Batches data, TrainerOptions options = {});
   /// All of it: training_step(), compile_training() and the above, at the sizes of the batches. Throws as these do.
   static Trainer make(const Model& model, const Training& training, Batches data, const Mesh& mesh = {},
@@ -112,16 +112,16 @@ class Trainer {
   Trainer(Trainer&&) noexcept;
   Trainer& operator=(Trainer&&) noexcept;
 
-  /// Goes on from the newest good checkpoint of the folder, saved on any mesh. Returns its step; nullopt if there is
+  /// Resumes from the newest good checkpoint of the folder, saved on any mesh. Returns its step; nullopt if there is
   /// none yet. Throws a user error for a checkpoint of more than `most` steps (0: any), of another model or optimizer,
-  /// and of other data (Batches::identity()), unless `other_data` accepts these, which then begin at position 0.
-  /// No state has changed then.
+  /// and of other data (Batches::identity()), unless `other_data` accepts these, which then begin at position 0. No
+  /// state has changed then.
   std::optional<int64_t> resume(int64_t most = 0, bool other_data = false);
 
   /// Makes one step on the next batch. Throws a running error, on all ranks, if the loss or the norm of the gradients
   /// is not finite, which names the first tensor that is not; no state has changed then. With a dynamic loss scale, a
   /// step whose gradients are not finite is skipped instead, and ten in a row at a scale of 1 are that error. Throws a
-  /// user error, on all ranks, for a batch with values out of range. The data have moved on past the batch in any case.
+  /// user error, on all ranks, for a batch with values out of range. The data advance past the batch in any case.
   StepFigures step();
   /// The loss over all labels of the batches that are evaluated, with the parameters as they are. Throws a user error
   /// if there are none.
@@ -147,8 +147,8 @@ class Trainer {
   void write_parameters(const std::filesystem::path& path, bool averaged = false);
 
   int64_t steps_made() const;  ///< those before resume() included
-  int64_t first_step() const;  ///< steps that had been made when the run began here
-  int64_t skipped() const;     ///< steps that changed no parameter, since then
+  int64_t first_step() const;  ///< steps made before this run began
+  int64_t skipped() const;     ///< steps of this run that changed no parameter
   /// The step of the last checkpoint that was saved here; nullopt: none. In the process of rank 0.
   std::optional<int64_t> saved_step() const;
   /// The failure of the last checkpoint, if known; "" if nothing did.

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/rules.h"
 #include "tessera/tessera.h"
 
 /// Training steps: a model, its loss, their gradients and an optimizer as one model whose states step.
@@ -18,18 +19,19 @@ inline namespace v1 {
 struct Training {
   /// A sum of terms "WEIGHT*NAME:TENSOR,labels=INPUT,key=value", of which only the name must be there:
   /// "cross-entropy:label_smoothing=0.1+1e-4*z-loss+0.01*output:aux_loss". The names are "cross-entropy", "mse", "bce",
-  /// "bce-with-logits", "z-loss", "output" (the model's own scalar) and "mean" (of a tensor's elements).
-  std::string loss = "cross-entropy";
+  /// "bce-with-logits", "z-loss", "output" (the model's own scalar) and "mean" (of a tensor's elements). Or one of
+  /// these as a value (rules.h).
+  Loss loss = "cross-entropy";
   std::string output;             ///< what a term takes that names no tensor; empty: the model's first output
   std::string labels = "labels";  ///< the input that it is compared with; a new one if the model has none
   /// Extents of the labels of a batch, by name, where the model has no such input. The classes of a cross-entropy are
   /// the dimension of its logits that labels lack; without these and without a key `axis`, they are the last dimension.
   std::map<std::string, Dims> label_dims;
   /// "sgd", "adam", "adamw", "lamb", "lion", "adafactor" or "muon";
-  /// "adamw:beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.1".
-  std::string optimizer = "adamw";
-  /// "3e-4", or "warmup=10,peak=3e-4,cosine=100,min=3e-5".
-  std::string learning_rate = "1e-3";
+  /// "adamw:beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.1". Or one of these as a value.
+  Optimizer optimizer = "adamw";
+  /// "3e-4", or "warmup=10,peak=3e-4,cosine=100,min=3e-5". Or a LearningRate.
+  LearningRateRule learning_rate = "1e-3";
   std::vector<float> learning_rates;  ///< one for each step, in place of `learning_rate`; the last stays
   double clip = 0;                    ///< largest norm of all gradients together; 0: any
   int micro_batches = 1;              ///< a batch is cut into so many, one after the other
@@ -61,18 +63,20 @@ struct Training {
 
 /// One term of a loss.
 struct LossTerm {
-  std::string label;                  ///< "cross-entropy", "output.aux_loss"
-  std::string tensor;                 ///< what it takes; empty: Training::output
-  std::optional<std::string> labels;  ///< what this is compared with; empty: Training::labels; nullopt: nothing
-  double weight = 1;                  ///< in the sum
-  std::optional<int64_t> axis;        ///< dimension of the classes, where the term says it; may count from the end
+  std::string name;                     ///< "cross-entropy", "output"
+  std::string label;                    ///< "cross-entropy", "output.aux_loss"
+  std::string tensor;                   ///< what it takes; empty: Training::output
+  std::optional<std::string> labels;    ///< what this is compared with; empty: Training::labels; nullopt: nothing
+  double weight = 1;                    ///< in the sum
+  std::optional<int64_t> axis;          ///< dimension of the classes, where the term says it; may count from the end
+  std::optional<int64_t> ignore_index;  ///< the label that does not count, where labels are classes
   /// Outputs of the step and the evaluation: its value, "loss.LABEL", and what its sum was divided by,
   /// "counted.LABEL". A term that is alone has "loss", in which its weight is, and "counted".
   std::string loss, counted;
 };
 
-/// Throws a user error for text that is not a loss.
-std::vector<LossTerm> loss_terms(const std::string& loss);
+/// Throws a user error for what is not a loss.
+std::vector<LossTerm> loss_terms(const Loss& loss);
 
 /// Integers that an input of a step may hold: 0 to `count` - 1, and `ignored`. A run with others fails in the operator
 /// that meets them first, or counts negative ones from the end, as ONNX's Gather does.

@@ -27,7 +27,7 @@ enum class RankType { integer, opaque };
 /// where they depend on it.
 enum class Dialect { tessera, ort, tensorrt };
 
-/// The form of a written program. All forms run with the same bits, except where primitives add in another order.
+/// The form of a written program. All forms give the same bits, except where primitives add in another order.
 struct WriteOptions {
   Lower lower = Lower::collectives;
   Order order = Order::tokens;

@@ -133,7 +133,7 @@ TEST_F(DeviceAnnotations, RunInStages) {
   EXPECT_EQ(layout_of(both, "up"), "[-, 16{d1}] at(d0=0)") << "as its result is used";
   const ConfiguredModel one = staged(0, 0, 2).configured("c");
   EXPECT_EQ(one.plan.mesh, "");
-  EXPECT_THAT(one.warnings, ElementsAre(HasSubstr("no node says how it is split over the devices of 'c'")));
+  EXPECT_THAT(one.warnings, ElementsAre(HasSubstr("no node is annotated for the devices of 'c'")));
   EXPECT_EQ(expect_followed(staged(0, 1, 1)).mesh().size(), 1);
 }
 
@@ -224,7 +224,7 @@ TEST_F(DeviceAnnotations, NameEveryFault) {
   EXPECT_THAT(fault({"y", {0, 1}, {}, {{-3, {{2, "", 2}}}}}), only("it has no axis -3"));
   EXPECT_THAT(fault({"y", {0, 1, 2, 3}, {}, {{1, {{2, "", 2}}}, {-1, {{2, "", 2}}}}}),
               only("its axis -1 is split twice"));
-  EXPECT_THAT(fault({"y", {0, 4}, {}, {{0, {{2, "", 2}}}}}), only("names 4, which is neither a device, as 0 to 3"));
+  EXPECT_THAT(fault({"y", {0, 4}, {}, {{0, {{2, "", 2}}}}}), only("names 4, which is neither a device (0 to 3)"));
   EXPECT_THAT(fault({"y", {0, -1}, {}, {{0, {{2, "", 2}}}}}), only("names -1"));
   EXPECT_THAT(fault({"y", {0, 1, 2}, {}, {{0, {{2, "", 2}}}}}),
               only("split into 2 shards, but its list has 3 entries"));
@@ -271,14 +271,14 @@ TEST_F(DeviceAnnotations, NameOperatorsThatCannotBeSoSplit) {
               ElementsAre(AllOf(HasSubstr("MatMul producing 'y', configuration 'c': different axes of 'a' and 'b'"),
                                 HasSubstr("over the same devices"))));
   EXPECT_THAT(faults(model(product, 2, {{"y", {spec("a", "RS"), spec("b", "RR")}}})),
-              ElementsAre(HasSubstr("axis 0 of 'b' must be split as the axis of 'a' that belongs to it")));
+              ElementsAre(HasSubstr("axis 0 of 'b' must be split like the corresponding axis of 'a'")));
   EXPECT_THAT(faults(model(product, 2, {{"y", {spec("a", "RR@0"), spec("b", "RR@1")}}})),
               ElementsAre(HasSubstr("no device holds 'b' and the operands before it")));
   const std::string sum = "g (float[4, 6] a, float[4, 6] b) => (float[4, 6] y) { y = Add (a, b) }";
   const ShardingSpec low{"a", {-1, -2}, {{-1, {0, 1}}, {-2, {2, 3}}}, {{0, {{4, "", 2}}}}};
   ShardingSpec high{"b", {-1, -2}, {{-1, {0, 2}}, {-2, {1, 3}}}, {{0, {{4, "", 2}}}}};
   EXPECT_THAT(faults(model(sum, 4, {{"y", {low, high}}})),
-              ElementsAre(HasSubstr("axis 0 of 'b' must be split as the axis of 'a' that belongs to it")));
+              ElementsAre(HasSubstr("axis 0 of 'b' must be split like the corresponding axis of 'a'")));
   const std::string determinant = "g (float[4, 6, 6] x) => (float[4] y) { y = Det (x) }";
   EXPECT_THAT(faults(model(determinant, 2, {{"y", {spec("x", "SRR")}}})), IsEmpty());
   EXPECT_THAT(faults(model(determinant, 2, {{"y", {spec("x", "RRS")}}})),

@@ -265,7 +265,7 @@ TEST_F(ExpertAnnotations, SayWhyAStackIsNotThere) {
     compile(annotated({}, 2), Mesh::parse("ep=2"), plan);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("are not stacked, since another option names one of them"));
+    EXPECT_THAT(error.what(), HasSubstr("are not stacked, because another option names one of them"));
   }
 }
 

@@ -1,5 +1,6 @@
 // The memory that a session keeps: the model's pages, and the planned memory.
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -11,6 +12,7 @@
 #include <string>
 
 #include "api/small_model.h"
+#include "error_of.h"
 #include "tessera/inspect.h"
 #include "tessera/training.h"
 
@@ -394,6 +396,39 @@ TEST(MemoryLimit, is_one_for_all_programs_of_a_session) {
   if (test::kCountsMemory) {
     EXPECT_LT(anonymous_bytes() - before, kLimit + kSlack) << "each has a limit of its own";
   }
+}
+
+// What one holds counts in the limit of the other.
+TEST(MemoryLimit, is_one_for_sessions_that_share_states) {
+  constexpr int64_t kSlack = 1 << 20;
+  test::TemporaryFolder folder;
+  const Model model = Model::load(
+      test::write_model(folder,
+                        "m (float[batch, 1024] x) => (float[batch, 1024] y, float[1024, 1024] \"next.w\") <\n"
+                        "  float[1024, 1024] w, float half = {0.5}> {\n"
+                        "  y = MatMul (x, w)\n"
+                        "  \"next.w\" = Mul (w, half)\n"
+                        "}"));
+  Plan plan;
+  plan.states = {"*=next.*"};
+  const Program step = compile(model, Mesh(), plan);
+  const Program evaluation = compile(model.with_states({"w"}).with_outputs({"y"}), Mesh());
+  const auto bytes_of_both = [&](size_t limit) {
+    Session training(step, {.threads_per_rank = 1, .memory_limit = limit});
+    training.run({{"x", test::ramp({1, 1024})}});
+    Session other(evaluation, {.threads_per_rank = 1, .memory_limit = limit, .share_states = &training});
+    other.run({{"x", test::ramp({4096, 1024})}});
+    return other.process_bytes();
+  };
+  const int64_t both = bytes_of_both(0);
+  EXPECT_NO_THROW(bytes_of_both(static_cast<size_t>(both + kSlack)));
+  EXPECT_THAT(test::error_of([&] { bytes_of_both(static_cast<size_t>(both - kSlack)); }),
+              testing::HasSubstr("which is more than the limit of"));
+  Session training(step, {.memory_limit = static_cast<size_t>(both)});
+  EXPECT_THAT(test::error_of([&] {
+                Session(evaluation, {.memory_limit = static_cast<size_t>(both) + 1, .share_states = &training});
+              }),
+              testing::HasSubstr("one limit for both"));
 }
 
 TEST(KeptPlans, stay_within_their_budget) {

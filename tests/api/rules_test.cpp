@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "api/in_parts.h"
 #include "api/trained_on_meshes.h"
 
@@ -70,11 +72,75 @@ TEST_F(Rules, split_as_they_say) {
   EXPECT_EQ(program.text(), compile(model, Mesh::parse("tp=2"), {.annotations = {{"w=[-, tp]"}}}).text());
 }
 
-TEST_F(Rules, refuse_what_no_text_holds) {
-  EXPECT_THAT(message_of([] { (void)std::string(CrossEntropy{.tensor = "a,b"}); }), HasSubstr("'a,b' cannot be named"));
+TEST_F(Rules, become_texts_where_a_text_holds_them) {
+  for (const char* name : {"a,b", "a+b", "a=b", "a*b", "a b"})
+    EXPECT_THAT(message_of([&] { (void)std::string(CrossEntropy{.tensor = name}); }), HasSubstr("cannot name")) << name;
+  const Loss given = "  mse +1e-4*z-loss";
+  EXPECT_EQ(std::string(given), "  mse +1e-4*z-loss");
+  EXPECT_EQ(std::string(sum_of({given, "mean:p"})), "mse+0.0001*z-loss:ignore_index=-100+mean:p");
+}
+
+TEST_F(Rules, name_tensors_that_no_text_holds) {
+  const Model model = this->model(R"(
+g (float[3, 4] x) => (float[3, 2] "y, z = 2*u") <float[4, 2] w> {
+  "y, z = 2*u" = MatMul (x, w)
+})");
   Training training;
-  training.optimizer = AdamW{.beta1 = 1.5};
-  EXPECT_THAT(message_of([&] { trained(training); }), HasSubstr("'beta1=1.5'"));
+  training.loss = CrossEntropy{.tensor = "y, z = 2*u"};
+  training.optimizer = "sgd";
+  Session session(program_of(model, training, {"dp=1", ""}), one_thread());
+  const Tensors batch = {{"x", ramp({3, 4}, 1)}, {"labels", Tensor::of<int64_t>({3}, {0, 1, 1})}};
+  const double named = run_steps(session, {batch}).losses[0];
+  training.loss = "cross-entropy";
+  Session other(program_of(model, training, {"dp=1", ""}), one_thread());
+  EXPECT_EQ(named, run_steps(other, {batch}).losses[0]);
+}
+
+TEST_F(Rules, are_refused_out_of_bounds) {
+  const auto refused = [&](auto change) {
+    Training training;
+    change(training);
+    return message_of([&] { trained(training); });
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THAT(refused([](Training& t) { t.optimizer = AdamW{.beta1 = 1.5}; }), HasSubstr("'beta1=1.5'"));
+  EXPECT_THAT(refused([&](Training& t) { t.optimizer = Sgd{.momentum = nan}; }), HasSubstr("momentum must be"));
+  EXPECT_THAT(refused([](Training& t) { t.optimizer = Sgd{.nesterov = true}; }), HasSubstr("needs a momentum"));
+  EXPECT_THAT(refused([](Training& t) { t.optimizer = Muon{.steps = 0}; }), HasSubstr("steps must be"));
+  EXPECT_THAT(refused([](Training& t) { t.learning_rate = LearningRate{.cosine = -4}; }), HasSubstr("cosine must be"));
+  EXPECT_THAT(refused([](Training& t) { t.learning_rate = LearningRate{.cosine = 4, .linear = 4}; }),
+              HasSubstr("both cosine and linear"));
+  EXPECT_THAT(refused([](Training& t) { t.loss = CrossEntropy{.label_smoothing = 2}; }),
+              HasSubstr("label_smoothing must be"));
+  EXPECT_THAT(refused([&](Training& t) { t.loss = CrossEntropy{.weight = nan}; }), HasSubstr("is not a weight"));
+  EXPECT_THAT(refused([](Training& t) { t.loss = OtherLoss{"mse+mean"}; }), HasSubstr("there is no loss 'mse+mean'"));
+  EXPECT_THAT(refused([](Training& t) { t.loss = OtherLoss{.name = "mean", .labels = "x"}; }),
+              HasSubstr("has no 'labels'"));
+  EXPECT_THAT(refused([](Training& t) { t.loss = LossSum{}; }), HasSubstr("has no terms"));
+}
+
+TEST_F(Rules, refuse_names_that_an_entry_of_a_plan_cannot_hold) {
+  for (const char* name : {"", " w", "w "}) EXPECT_NE(message_of([&] { annotate(name, {{"tp"}}); }), "") << name;
+  EXPECT_NE(message_of([] { place("", {{"pp", 1}}); }), "");
+  for (const char* axis : {"", "-", "?", "...", "tp,dp", "{tp}", "tp]", "6{tp}", "tp:2", "tp:(0)2", " tp", "2"}) {
+    EXPECT_THAT(message_of([&] { annotate("w", {{axis}}); }), HasSubstr("is not an axis")) << axis;
+    EXPECT_THAT(message_of([&] { annotate("w", {{"dp", axis}}); }), HasSubstr("is not an axis")) << axis;
+    EXPECT_THAT(message_of([&] { place("w", {{axis, 0}}); }), HasSubstr("is not an axis")) << axis;
+  }
+  EXPECT_THAT(message_of([] { place("w", {{"pp", -1}}); }), HasSubstr("has no index -1"));
+  EXPECT_EQ(annotate("a=[b]", {{"tp:(2)2"}, {}}).text, "a=[b]=[tp:(2)2, -]");
+  EXPECT_EQ(place("a=pp:1", {{"tp:(2)2", 1}}).text, "a=pp:1=tp:(2)2:1");
+}
+
+TEST_F(Rules, place_what_they_name) {
+  const Model model = this->model(R"(
+g (float[4, 4] x) => (float[4, 4] y) {
+  "a=pp:1" = Relu (x)
+  y = Neg ("a=pp:1")
+})");
+  Plan plan;
+  plan.places = {place("a=pp:1", {{"pp", 1}})};
+  EXPECT_THAT(compile(model, Mesh({{"pp", 2}}), plan).text(), HasSubstr("at(pp=1)"));
 }
 
 }  // namespace

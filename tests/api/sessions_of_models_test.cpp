@@ -312,7 +312,7 @@ TEST(SessionOfModel, refuses_what_it_cannot_run_in_parts) {
   Plan placed;
   placed.places = {{"double=pp:0"}};
   EXPECT_THAT(message_of([&] { Session(model_of(folder, kParts), Mesh::parse("pp=2"), placed); }),
-              HasSubstr("cannot be placed"));
+              HasSubstr("placing nodes of parts is not supported"));
   Plan stepped;
   stepped.states = {"w=next"};
   const Model model = model_of(folder, R"(g (float[a, 2] x) => (int64[2, n] at, float[2] next) <float[2] w = {1, 2}> {

@@ -463,8 +463,8 @@ TEST_F(States, that_cannot_be_are_refused) {
   EXPECT_THAT(pairing({"ww=next.w"}), HasSubstr("'ww' matches no initializer of the model; did you mean 'w'?"));
   EXPECT_THAT(
       pairing({"*=after.*"}),
-      HasSubstr("'*=after.*' pairs no initializer with an output: 'w', for one, would have the output 'after.w', "
-                "and the model's outputs are: 'loss'"));
+      HasSubstr("'*=after.*' pairs no initializer with an output: 'w', for example, would need the output 'after.w', "
+                "but the model's outputs are: 'loss'"));
   EXPECT_THAT(pairing({"w=next.t"}),
               HasSubstr("the state 'w' is float32 [8, 6], but its next value 'next.t' is float32"));
   EXPECT_THAT(pairing({"w=next.w", "w=next.m"}), HasSubstr("'w' has two next values, 'next.w' and 'next.m'; name one"));

@@ -137,7 +137,7 @@ TEST_F(ClassAxis, IsTheDimensionThatLabelsLackOnEveryLayout) {
       const Model model = this->model(text_of(c));
       const Tensors batch = batch_of(c);
       const Training training = training_of(c, batch, smoothing);
-      SCOPED_TRACE(text_of(c) + " " + training.loss);
+      SCOPED_TRACE(text_of(c) + " " + std::string(training.loss));
       const Tensor bias = scattered({6}, 1, 0.5F);
       const Expected expected = by_definition(c, batch.at("x"), bias, batch.at("labels"), smoothing);
       expect(train(model, training, {"dp=1", ""}, {batch}), expected);

@@ -23,7 +23,7 @@ TEST_F(CommandLine, inspect_shows_the_model) {
   Ran ran = tessera("inspect " + model_);
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_THAT(ran.out,
-              AllOf(HasSubstr("float32 [batch, 8]"), HasSubstr("parameters: 512"), HasSubstr("unbound sizes: batch=2"),
+              AllOf(HasSubstr("float32 [batch, 8]"), HasSubstr("parameters: 512"), HasSubstr("default sizes: batch=2"),
                     HasSubstr("MatMul 2"), HasSubstr("coverage: all operators")));
   EXPECT_EQ(parsed("inspect " + model_)["parameters"], 512);
 }

@@ -23,9 +23,9 @@ using testing::HasSubstr;
 using testing_io::contents;
 
 /// The commands.
-inline const std::vector<std::string> kCommands = {"inspect",  "run",   "generate",  "train",  "shard",
-                                                   "annotate", "infer", "check",     "verify", "bench",
-                                                   "explain",  "info",  "bench comm"};
+inline const std::vector<std::string> kCommands = {"inspect",  "run",   "generate",   "train",    "shard",
+                                                   "annotate", "infer", "check",      "verify",   "bench",
+                                                   "explain",  "info",  "bench comm", "simulate", "calibrate"};
 
 /// Runs the binary as a person would, on a small model.
 class CommandLine : public testing::Test {

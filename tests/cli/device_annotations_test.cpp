@@ -48,7 +48,7 @@ TEST_F(AnnotatedModel, IsFollowedWithoutAMesh) {
 TEST_F(AnnotatedModel, GivesWayToAMesh) {
   const Ran ran = tessera("shard --dry-run --mesh tp=3 " + annotated("one.onnx", {{"pairs", 2}}));
   EXPECT_THAT(ran.out, HasSubstr("mesh tp=3"));
-  EXPECT_THAT(ran.err, HasSubstr("are not applied, since a mesh is given; leave it out to follow them"));
+  EXPECT_THAT(ran.err, HasSubstr("are not applied, because a mesh is given; leave it out to follow them"));
 }
 
 TEST_F(AnnotatedModel, TakesWhatTheUserAddsFirst) {

@@ -382,7 +382,7 @@ TEST_F(TrainCommand, says_that_annotations_take_the_place_of_implied_presets) {
   const std::string words = "train " + gpt_ + " --data " + arrays_ + " --steps 1 --mesh dp=2 ";
   EXPECT_THAT(tessera(words).out, HasSubstr("preset dp:dp (implied by the mesh)"));
   EXPECT_THAT(tessera(words + "--annotate 'input_ids=[dp,-]'").out,
-              HasSubstr("no preset is applied, since there are annotations; add --preset dp:dp"));
+              HasSubstr("no preset is applied, because there are annotations; add --preset dp:dp"));
 }
 
 TEST_F(TrainCommand, lists_no_option_that_it_refuses) {

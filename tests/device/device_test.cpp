@@ -375,7 +375,7 @@ TEST_F(Simulated, a_failure_skips_what_follows_and_fails_queues_that_wait) {
   }
   EXPECT_FALSE(ran);
   queue_->call([&](const KernelArgs&) { ran = true; }, {});
-  queue_->settle();
+  queue_->finish();
   EXPECT_TRUE(ran);
 }
 

@@ -101,7 +101,7 @@ TEST_F(DamagedProgram, form_that_does_not_exist_is_named) {
 
 TEST_F(DamagedProgram, form_that_the_models_do_not_have_is_refused) {
   change_manifest([](auto& manifest) { manifest["form"]["order"] = "position"; });
-  EXPECT_THAT(error(), AllOf(HasSubstr("rank_0.onnx' does not fit its manifest, whose form is order=position"),
+  EXPECT_THAT(error(), AllOf(HasSubstr("rank_0.onnx' does not match its manifest, whose form is order=position"),
                              HasSubstr("is ordered by tokens; write the program again")));
   change_manifest([](auto& manifest) {
     manifest["form"]["order"] = "tokens";

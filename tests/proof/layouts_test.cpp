@@ -194,7 +194,7 @@ struct TwoPlaces {
 TEST(Places, WhoHasNothingIsNotAskedToGive) {
   TwoPlaces spoilt;
   for (int rank : {0, 1}) spoilt.permute(rank)->set("targets", std::vector<int64_t>{-1, 0});
-  EXPECT_THAT(spoilt.clash(), HasSubstr("has no operand, but must give one"));
+  EXPECT_THAT(spoilt.clash(), HasSubstr("has no operand, but needs one"));
 }
 
 TEST(Places, ARankUsesOnlyWhatItHas) {

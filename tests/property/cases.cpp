@@ -1,5 +1,6 @@
 #include "property/cases.h"
 
+#include <algorithm>
 #include <sstream>
 
 #include "tessera/base/error.h"
@@ -18,6 +19,8 @@ Bound bound_of(ops::Rounding rounding) {
       return kNormalized;
     case ops::Rounding::attention:
       return kAttention;
+    case ops::Rounding::chained:
+      return kChain;
     case ops::Rounding::bfloat16:
       return kBFloat16;
   }
@@ -45,8 +48,6 @@ Value* operand_of(Builder& b, const ops::ExampleOperand& of) {
   return of.kind == Kind::weight ? b.weight(extents, of.fill, of.dtype) : b.input(extents, of.fill, of.dtype);
 }
 
-}  // namespace
-
 std::vector<Subject> recorded_cases() {
   CaseList list;
   for (const ops::OpDef* op : ops::all_ops()) {
@@ -64,23 +65,33 @@ std::vector<Subject> recorded_cases() {
   return list.take();
 }
 
-const std::vector<Family>& families() {
-  static const std::vector<Family> all = {
-      {"recorded", recorded_cases},
-      {"elementwise", elementwise_cases},
-      {"movement", movement_cases},
-      {"indexing", indexing_cases},
-      {"product", product_cases},
-      {"window", window_cases},
-      {"attention", attention_cases},
-      {"experts", experts_cases},
-      {"recurrent", recurrent_cases},
-      {"resize", resize_cases},
-      {"quantization", quantization_cases},
-      {"quantized", quantized_cases},
-      {"random", random_cases},
-      {"flow", flow_cases},
-  };
+}  // namespace
+
+std::vector<Subject> all_cases() {
+  std::vector<Subject> all = recorded_cases();
+  for (Subject& subject : flow_cases()) all.push_back(std::move(subject));
+  return all;
+}
+
+OperatorKey key_of(const Subject& subject) {
+  const Node& node = *subject.graph->nodes().front();
+  return {node.domain, node.op_type};
+}
+
+std::string name_of(const OperatorKey& key) {
+  std::string name = key.first.empty() ? key.second : key.first + "_" + key.second;
+  std::replace(name.begin(), name.end(), '.', '_');
+  return name;
+}
+
+CasesByOperator by_operator(std::vector<Subject> cases) {
+  CasesByOperator all;
+  for (Subject& subject : cases) all[key_of(subject)].push_back(std::move(subject));
+  return all;
+}
+
+const CasesByOperator& cases_by_operator() {
+  static const CasesByOperator all = by_operator(all_cases());
   return all;
 }
 

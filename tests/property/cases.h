@@ -1,40 +1,38 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "property/subject.h"
 
-/// The one visible list of cases: per family of operators small one-node graphs, several for each operator. An operator
-/// of the registry without a case fails the property test.
+/// The cases that tests try: small graphs, several for each operator, most of one node. An operator of the registry
+/// without a case fails the property test.
 namespace tessera::property {
 
-std::vector<Subject> recorded_cases();      // the examples in operators' records (OpDef::examples)
-std::vector<Subject> elementwise_cases();   // cases_elementwise.cpp
-std::vector<Subject> movement_cases();      // cases_movement.cpp: of elements, shapes and extents; generators
-std::vector<Subject> indexing_cases();      // cases_indexing.cpp
-std::vector<Subject> product_cases();       // cases_product.cpp: MatMul, Gemm, Einsum, convolution, pooling
-std::vector<Subject> window_cases();        // cases_window.cpp: convolution, pooling, Slice, Pad over split dimensions
-std::vector<Subject> attention_cases();     // cases_attention.cpp: Attention, RotaryEmbedding
-std::vector<Subject> experts_cases();       // cases_experts.cpp: mixtures of experts
-std::vector<Subject> recurrent_cases();     // cases_recurrent.cpp: RNN, GRU, LSTM
-std::vector<Subject> resize_cases();        // cases_resize.cpp
-std::vector<Subject> quantization_cases();  // cases_quantization.cpp
-std::vector<Subject> quantized_cases();     // cases_quantized.cpp: MatMulInteger, MatMulNBits, MatMulBlocks
-std::vector<Subject> random_cases();        // cases_random.cpp: keyed Dropout, RandomUniform, RandomNormal
-std::vector<Subject> flow_cases();          // cases_flow.cpp: branches and loops
+/// All of them: the examples in operators' records (OpDef::examples), branches and loops.
+std::vector<Subject> all_cases();
+
+using OperatorKey = std::pair<std::string, std::string>;  // domain, type
+
+/// The operator of the case's first node.
+OperatorKey key_of(const Subject& subject);
+/// For the name of a test: "Relu", "com_microsoft_Inverse".
+std::string name_of(const OperatorKey& key);
+
+using CasesByOperator = std::map<OperatorKey, std::vector<Subject>>;
+CasesByOperator by_operator(std::vector<Subject> cases);
+/// Of all cases.
+const CasesByOperator& cases_by_operator();
+
+std::vector<Subject> flow_cases();  // cases_flow.cpp: branches and loops
 
 /// The attribute of the operators that work along one dimension.
 inline Attribute axis(int64_t at) {
   return {"axis", at};
 }
-
-/// All of them, by name.
-struct Family {
-  std::string_view name;
-  std::vector<Subject> (*cases)();
-};
-const std::vector<Family>& families();
 
 /// Collects subjects of one node, all of whose results are outputs.
 class CaseList {

@@ -3,7 +3,8 @@
 #include "property/cases.h"
 #include "tessera/ir/flow.h"
 
-// Branches and loops, opened (ir/flow.h): the first node of a case is a Loop or a Branch.
+// Branches and loops, opened (ir/flow.h). They are graphs of their own rather than examples in records, because an
+// iteration is many nodes: those that begin and end it, and what they carry between them.
 namespace tessera::property {
 namespace {
 

@@ -34,12 +34,11 @@ std::string partials_of(const ops::Rule& rule) {
 
 std::vector<std::string> lines_now() {
   std::vector<std::string> lines;
-  for (const Family& family : families())
-    for (const Subject& subject : family.cases()) {
-      const Node& node = *subject.graph->nodes().front();
-      const ops::Rule rule = ops::op_of(node).rule(node);
-      lines.push_back(fmt::format("{}: {}{}", subject.name, rule.str(), partials_of(rule)));
-    }
+  for (const Subject& subject : all_cases()) {
+    const Node& node = *subject.graph->nodes().front();
+    const ops::Rule rule = ops::op_of(node).rule(node);
+    lines.push_back(fmt::format("{}: {}{}", subject.name, rule.str(), partials_of(rule)));
+  }
   return lines;
 }
 
@@ -93,32 +92,31 @@ TEST(ExpectedSplits, AreDone) {
   const Mesh mesh({{"x", 2}});
   const AxisRef axis = AxisRef::whole(mesh.axes()[0]);
   int split = 0;
-  for (const Family& family : families())
-    for (const Subject& subject : family.cases()) {
-      const Node& node = *subject.graph->nodes().front();
-      const ops::Rule rule = ops::op_of(node).rule(node);
-      const spmd::Hints hints(subject.symbols.begin(), subject.symbols.end());
-      for (size_t t = 0; t < node.inputs.size(); ++t)
-        for (size_t d = 0; d < rule.operands[t].size(); ++d) {
-          const Value* operand = node.inputs[t];
-          if (!operand || (operand->kind != ValueKind::input && operand->kind != ValueKind::state)) continue;
-          const ops::DimFactors& factors = rule.operands[t][d];
-          if (operand->shape()[d].is(1) || factors.size() != 1) continue;
-          const ops::Factor& factor = rule.factors[factors[0]];
-          const ops::FactorTraits& traits = ops::traits_of(factor.kind);
-          if (!factor.can_be_split() || traits.communicates() || traits.priced) continue;  // which has a price
-          if (traits.by_window && !is_worth_its_halo(node, rule, factors[0], t, axis, hints)) continue;
-          Sharding wanted = Sharding::replicated(operand->shape());
-          wanted.dims[d].parts[0].axes = {axis};
-          const std::vector<spmd::Annotation> annotations = {{operand, wanted, "test"}};
-          spmd::Layout layout(*subject.graph, hints, {{operand, wanted}});
-          spmd::propagate(layout, annotations, mesh);
-          const spmd::Decisions decisions = spmd::decide(*subject.graph, layout, mesh, hints, annotations);
-          EXPECT_TRUE(decisions.nodes[0].operands[t].dims[d].is_split())
-              << subject.name << ": operand " << t << ", dimension " << d << " is gathered";
-          ++split;
-        }
-    }
+  for (const Subject& subject : all_cases()) {
+    const Node& node = *subject.graph->nodes().front();
+    const ops::Rule rule = ops::op_of(node).rule(node);
+    const spmd::Hints hints(subject.symbols.begin(), subject.symbols.end());
+    for (size_t t = 0; t < node.inputs.size(); ++t)
+      for (size_t d = 0; d < rule.operands[t].size(); ++d) {
+        const Value* operand = node.inputs[t];
+        if (!operand || (operand->kind != ValueKind::input && operand->kind != ValueKind::state)) continue;
+        const ops::DimFactors& factors = rule.operands[t][d];
+        if (operand->shape()[d].is(1) || factors.size() != 1) continue;
+        const ops::Factor& factor = rule.factors[factors[0]];
+        const ops::FactorTraits& traits = ops::traits_of(factor.kind);
+        if (!factor.can_be_split() || traits.communicates() || traits.priced) continue;  // which has a price
+        if (traits.by_window && !is_worth_its_halo(node, rule, factors[0], t, axis, hints)) continue;
+        Sharding wanted = Sharding::replicated(operand->shape());
+        wanted.dims[d].parts[0].axes = {axis};
+        const std::vector<spmd::Annotation> annotations = {{operand, wanted, "test"}};
+        spmd::Layout layout(*subject.graph, hints, {{operand, wanted}});
+        spmd::propagate(layout, annotations, mesh);
+        const spmd::Decisions decisions = spmd::decide(*subject.graph, layout, mesh, hints, annotations);
+        EXPECT_TRUE(decisions.nodes[0].operands[t].dims[d].is_split())
+            << subject.name << ": operand " << t << ", dimension " << d << " is gathered";
+        ++split;
+      }
+  }
   EXPECT_GT(split, 0);
 }
 

@@ -96,9 +96,7 @@ std::string title(std::string_view domain, std::string_view type) {
 
 std::string text_now() {
   using Key = std::pair<std::string_view, std::string_view>;
-  std::vector<Subject> all;
-  for (const Family& family : families())
-    for (Subject& subject : family.cases()) all.push_back(std::move(subject));
+  const std::vector<Subject> all = all_cases();
   std::map<Key, std::vector<const Subject*>> cases;
   for (const Subject& subject : all) {
     const Node& node = *subject.graph->nodes().front();
@@ -158,7 +156,7 @@ Einsum, the losses, random operators, BatchNormalization that trains, If, Loop a
 The sizes of the results of NonZero, Compress, Unique and NonMaxSuppression depend on the elements of their operands. They
 run between the parts of a model, on whole tensors ([values.md](values.md)).
 
-## Left out
+## Not supported
 
 - Strings, and what works on text: StringConcat, StringNormalizer, StringSplit, RegexFullMatch, TfIdfVectorizer; Equal and
   Cast of strings.

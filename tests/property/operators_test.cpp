@@ -14,11 +14,9 @@
 namespace tessera::property {
 namespace {
 
-using Key = std::pair<std::string, std::string>;  // domain, type
-
 // Operators without a case of their own, or whose cases cannot run, and why.
-const std::map<Key, std::string>& excused() {
-  static const std::map<Key, std::string> all = {
+const std::map<OperatorKey, std::string>& excused() {
+  static const std::map<OperatorKey, std::string> all = {
       {{"tessera", "GatherShard"}, "only the partitioner makes it, from Gather, whose cases cover it"},
       {{"tessera", "GatherElementsShard"}, "likewise, from GatherElements"},
       {{"tessera", "GatherNDShard"}, "likewise, from GatherND"},
@@ -43,36 +41,24 @@ const std::map<Key, std::string>& excused() {
   return all;
 }
 
-const std::map<Key, std::vector<Subject>>& cases() {
-  static const std::map<Key, std::vector<Subject>> all = [] {
-    std::map<Key, std::vector<Subject>> by_operator;
-    for (const Family& family : families())
-      for (Subject& subject : family.cases()) {
-        const Node& node = *subject.graph->nodes().front();
-        by_operator[{node.domain, node.op_type}].push_back(std::move(subject));
-      }
-    return by_operator;
-  }();
-  return all;
-}
-
 // An operator that is excused for want of a kernel is tested as soon as it has one.
-bool is_tested(const Key& key) {
-  return !excused().contains(key) || (cases().contains(key) && kernels::find_kernel(key.second, key.first) != nullptr);
+bool is_tested(const OperatorKey& key) {
+  return !excused().contains(key) ||
+         (cases_by_operator().contains(key) && kernels::find_kernel(key.second, key.first) != nullptr);
 }
 
-std::vector<Key> operators() {
-  std::vector<Key> keys;
+std::vector<OperatorKey> operators() {
+  std::vector<OperatorKey> keys;
   for (const ops::OpDef* op : ops::all_ops()) keys.emplace_back(op->domain, op->type);
-  std::erase_if(keys, [](const Key& key) { return !is_tested(key); });
+  std::erase_if(keys, [](const OperatorKey& key) { return !is_tested(key); });
   return keys;
 }
 
-class Operators : public testing::TestWithParam<Key> {};
+class Operators : public testing::TestWithParam<OperatorKey> {};
 
 TEST_P(Operators, GiveTheSameOnEveryMesh) {
-  auto found = cases().find(GetParam());
-  ASSERT_TRUE(found != cases().end()) << GetParam().second << " has no case; add some to the list in cases.h";
+  auto found = cases_by_operator().find(GetParam());
+  ASSERT_TRUE(found != cases_by_operator().end()) << GetParam().second << " has no case; add examples to its record";
   const size_t factorings = test::sample(2, 100), samples = test::sample(8, 200);
   int right = 0, refused = 0;
   for (const Subject& subject : found->second) {
@@ -88,10 +74,8 @@ TEST_P(Operators, GiveTheSameOnEveryMesh) {
   EXPECT_GT(right, refused) << "most shardings of " << GetParam().second << " are refused";
 }
 
-INSTANTIATE_TEST_SUITE_P(Property, Operators, testing::ValuesIn(operators()), [](const auto& info) {
-  return (info.param.first.empty() ? "" : info.param.first.substr(info.param.first.find('.') + 1) + "_") +
-         info.param.second;
-});
+INSTANTIATE_TEST_SUITE_P(Property, Operators, testing::ValuesIn(operators()),
+                         [](const auto& info) { return name_of(info.param); });
 
 TEST(ExcusedOperators, AreKnown) {
   for (const auto& [key, reason] : excused())

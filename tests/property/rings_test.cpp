@@ -32,10 +32,9 @@ int rings_of(const Subject& subject, const Mesh& mesh) {
 
 std::vector<Subject> attentions() {
   std::vector<Subject> found;
-  for (const Family& family : families())
-    for (Subject& subject : family.cases())
-      if (const Node& node = *subject.graph->nodes().front(); node.is("Attention") && node.inputs[0]->rank() == 4)
-        found.push_back(std::move(subject));
+  for (Subject& subject : all_cases())
+    if (const Node& node = *subject.graph->nodes().front(); node.is("Attention") && node.inputs[0]->rank() == 4)
+      found.push_back(std::move(subject));
   return found;
 }
 

@@ -10,9 +10,8 @@ namespace {
 const std::vector<property::Subject>& subjects() {
   static const std::vector<property::Subject> all = [] {
     std::vector<property::Subject> list;
-    for (const property::Family& family : property::families())
-      for (property::Subject& subject : family.cases())
-        if (subject.bound.relative <= property::kChain.relative) list.push_back(std::move(subject));
+    for (property::Subject& subject : property::all_cases())
+      if (subject.bound.relative <= property::kChain.relative) list.push_back(std::move(subject));
     return list;
   }();
   return all;

@@ -148,7 +148,7 @@ bool is_refusal(const Program& program, const Error& error) {
   const auto is_one = [](const auto& symbol) { return symbol.second == 1; };
   if (unproved && std::any_of(program.symbols.begin(), program.symbols.end(), is_one)) return true;
   // Claims are drawn from the program as it was written; rewriting and other claims may lead to another split.
-  if (std::string_view(error.what()).find("does not come out as partial") != std::string_view::npos) return true;
+  if (std::string_view(error.what()).find("is annotated partial(") != std::string_view::npos) return true;
   // Rewriting may merge a placed node with one whose operand an annotation splits.
   const bool contradicts = std::string_view(error.what()).find("leave out one of the two") != std::string_view::npos;
   if (!program.places.empty() && !program.orders.empty() && contradicts) return true;

@@ -1,9 +1,13 @@
 // What an accelerator makes different: copies, queues and memory that the host may not touch.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "spmd/compiled.h"
 #include "tessera/base/error.h"
@@ -212,6 +216,42 @@ TEST(SimulatedDevice, ends_when_a_peer_fails) {
       EXPECT_THAT(error.what(), HasSubstr("99"));
     }
     EXPECT_NO_THROW(run.run({{"i", at(3)}})) << "the next run is as new";
+  }
+}
+
+// The host has enqueued the whole run by then, and waits.
+TEST(SimulatedDevice, ends_a_run_at_its_deadline_or_when_it_is_told_to_stop) {
+  std::string chain = "m (float[400, 400] x0) => (float[400, 400] x40) {\n";
+  for (int i = 0; i < 40; ++i) chain += fmt::format("  x{} = MatMul (x{}, x0)\n", i + 1, i);
+  chain += "}\n";
+  const Tensors inputs = {{"x0", Tensor::of(DType::float32, {400, 400}, std::vector<float>(400 * 400, 1e-3F))}};
+  for (const char* mesh : {"", "tp=2"}) {
+    Executor run =
+        on_device("simulated", chain, mesh, *mesh ? Compiled::Orders{{"x0", "[-, tp]"}} : Compiled::Orders{});
+    const Tensors expected = run.run(inputs);
+    const auto begin = RunLimits::Clock::now();
+    run.run(inputs);
+    const auto whole = RunLimits::Clock::now() - begin;
+    const auto error_of = [&](const RunLimits& limits) -> std::string {
+      try {
+        run.run(inputs, limits);
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::running);
+        EXPECT_EQ(error.stage(), RunLimits::kStage) << error.what();
+        return error.what();
+      }
+      return "no error";
+    };
+    EXPECT_THAT(error_of({.stop = {}, .deadline = RunLimits::Clock::now() + whole / 4}), HasSubstr("deadline")) << mesh;
+    std::stop_source stop;
+    std::thread other([&] {
+      std::this_thread::sleep_for(whole / 4);
+      stop.request_stop();
+    });
+    EXPECT_THAT(error_of({.stop = stop.get_token(), .deadline = {}}), HasSubstr("stopped by its caller")) << mesh;
+    other.join();
+    const Tensors again = run.run(inputs);
+    EXPECT_EQ(std::memcmp(again.at("x40").data, expected.at("x40").data, expected.at("x40").bytes), 0) << mesh;
   }
 }
 

@@ -70,7 +70,7 @@ inline std::vector<DamagedCollective> damaged_collectives() {
        "'n': its root is member 2; the group has the members 0 to 1"},
       {"too few targets", permute, set("targets", Numbers{1}), "'n': it has 1 targets; give one for each of the 2"},
       {"target outside of the group", permute, set("targets", Numbers{2, 0}),
-       "'n': one of its targets is 2; the members are 0 to 1, and -1 is nobody"},
+       "'n': one of its targets is 2; use a member from 0 to 1, or -1 for none"},
       {"one target twice", permute, set("targets", Numbers{1, 1}), "'n': two members send to member 1"},
       {"no type", receive, drop("dtype"), "'n': its attribute dtype is missing; give it an integer"},
       {"unknown type", receive, set("dtype", int64_t{99}), "'n': its dtype is 99; give the number of one of ONNX's"},

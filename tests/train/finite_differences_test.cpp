@@ -13,14 +13,8 @@ namespace {
 
 using property::Subject;
 
-std::map<OperatorKey, std::vector<Subject>> cases_by_operator() {
-  std::map<OperatorKey, std::vector<Subject>> by_operator;
-  for (Subject& subject : gradient_cases()) by_operator[key_of(subject)].push_back(std::move(subject));
-  return by_operator;
-}
-
-const std::map<OperatorKey, std::vector<Subject>>& cases() {
-  static const std::map<OperatorKey, std::vector<Subject>> all = cases_by_operator();
+const property::CasesByOperator& cases() {
+  static const property::CasesByOperator all = property::by_operator(gradient_cases());
   return all;
 }
 

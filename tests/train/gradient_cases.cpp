@@ -501,11 +501,6 @@ void add_attentions(CaseList& list) {
 
 }  // namespace
 
-OperatorKey key_of(const Subject& subject) {
-  const Node& node = *subject.graph->nodes().front();
-  return {node.domain, node.op_type};
-}
-
 /// Experts of codes, whose scales are float32 only, have no gradient.
 bool has_codes(const Subject& subject) {
   const Node& node = *subject.graph->nodes().front();
@@ -520,7 +515,7 @@ std::vector<Subject> gradient_cases() {
     for (Subject& subject : subjects)
       if (!subject.graph->nodes().empty() && !has_codes(subject)) all.push_back(std::move(subject));
   };
-  for (const property::Family& family : property::families()) append(family.cases());
+  append(property::all_cases());
   for (const auto add : {add_broadcasts, add_shapes, add_resizes, add_indices, add_reductions, add_normalizations,
                          add_products, add_convolutions, add_pools, add_attentions}) {
     CaseList list;

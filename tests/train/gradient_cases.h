@@ -1,26 +1,17 @@
 #pragma once
 
-#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "property/subject.h"
+#include "property/cases.h"
 
 namespace tessera::train {
 
-using OperatorKey = std::pair<std::string, std::string>;  // domain, type
-
-/// For the name of a test: "Relu", "com_microsoft_Inverse".
-inline std::string name_of(const OperatorKey& key) {
-  std::string name = key.first.empty() ? key.second : key.first + "_" + key.second;
-  std::replace(name.begin(), name.end(), '.', '_');
-  return name;
-}
-
-OperatorKey key_of(const property::Subject& subject);
+using property::key_of;
+using property::name_of;
+using property::OperatorKey;
 
 /// One-node graphs: those of the property tests, and more attributes where gradients have cases of their own.
 std::vector<property::Subject> gradient_cases();

@@ -31,7 +31,7 @@ std::string refusal(Make make) {
 }
 
 std::string of_optimizer(const std::string& text) {
-  return refusal([&] { optimizer_named(text); });
+  return refusal([&] { make_optimizer(text); });
 }
 std::string of_schedule(const std::string& text) {
   return refusal([&] { Schedule schedule(text); });

@@ -189,5 +189,20 @@ TEST_F(BatchesFor, FilesOfTokensAreDrawnBySeed) {
   EXPECT_GT(Batches::open(data, model_, training_, options).count(), evaluated.count());
 }
 
+TEST_F(BatchesFor, FilesOfTokensTakeTheLabelThatDoesNotCount) {
+  std::ofstream(folder_ / "text.bin", std::ios::binary) << std::string(400, '\1');
+  const std::string data = (folder_ / "text.bin").string() + ":uint8";
+  BatchOptions options;
+  options.sequence = 6, options.batch = 2;
+  for (const Loss& loss : {Loss(CrossEntropy{}), Loss(CrossEntropy{.label_smoothing = 0.1}), Loss("cross-entropy")}) {
+    training_.loss = loss;
+    EXPECT_NO_THROW(Batches::open(data, model_, training_, options)) << loss;
+  }
+  for (const Loss& loss : {Loss(CrossEntropy{.ignore_index = 0}), Loss("cross-entropy:ignore_index=0")}) {
+    training_.loss = loss;
+    EXPECT_THAT(mistake([&] { Batches::open(data, model_, training_, options); }), HasSubstr("-100")) << loss;
+  }
+}
+
 }  // namespace
 }  // namespace tessera::test

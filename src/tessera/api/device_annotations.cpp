@@ -1,9 +1,6 @@
 
 #include "tessera/onnx/device_annotations.h"
 
-#include <algorithm>
-#include <numeric>
-
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
 #include "tessera/check.h"
@@ -11,9 +8,7 @@
 #include "tessera/compiler/inner_tensors.h"
 #include "tessera/compiler/operator_faults.h"
 #include "tessera/compiler/write_devices.h"
-#include "tessera/ir/glob.h"
 #include "tessera/onnx/export.h"
-#include "tessera/onnx/metadata.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -32,22 +27,6 @@ ConfiguredModel configured_by(const Model& model, compiler::DevicePlan& followed
   configured.warnings = followed.warnings;
   configured.model = api::model_of(model, std::move(followed.model));
   return configured;
-}
-
-// The states that a plan names.
-std::set<std::string> named_in(const Plan& plan, const OnnxModel& model) {
-  std::vector<std::string> patterns;
-  for (const Plan::Annotation& annotation : plan.annotations)
-    patterns.push_back(compiler::AnnotationRequest::parse(annotation.text, annotation.by).pattern);
-  for (const Plan::Annotation& annotation : plan.storage)
-    patterns.push_back(compiler::AnnotationRequest::parse(annotation.text, annotation.by, "store").pattern);
-  for (const std::string& state : plan.states) patterns.push_back(state.substr(0, state.find('=')));
-  std::set<std::string> names;
-  for (const Value* state : model.graph->values_of(ValueKind::state))
-    if (std::any_of(patterns.begin(), patterns.end(),
-                    [&](const std::string& pattern) { return glob_matches(pattern, state->name); }))
-      names.insert(state->name);
-  return names;
 }
 
 // The results of nodes by name.
@@ -71,7 +50,8 @@ ConfiguredModel Model::configured(const std::string& configuration) const {
 }
 
 ConfiguredModel Model::configured(const std::string& configuration, const Plan& before) const {
-  compiler::DevicePlan followed = compiler::device_plan(impl().model, configuration, named_in(before, impl().model));
+  compiler::DevicePlan followed =
+      compiler::device_plan(impl().model, configuration, compiler::states_named_in(before, impl().model));
   return configured_by(*this, followed);
 }
 
@@ -79,15 +59,7 @@ Model Model::annotated(const Mesh& mesh, const Plan& plan, const std::string& co
   if (configuration.empty()) fail("devices", "a device configuration needs a name; give one");
   const Program program = compile(*this, mesh, plan);
   OnnxModel model = impl().model.clone();
-  std::vector<DeviceConfiguration> configurations = device_configurations(model);
-  std::erase_if(configurations, [&](const DeviceConfiguration& known) { return known.name == configuration; });
-  configurations.push_back({configuration, mesh.size(), {}});
-  set_device_configurations(model, configurations);
-  forget_device_annotations(model, configuration);
-  std::vector<int64_t> devices(static_cast<size_t>(mesh.size()));
-  std::iota(devices.begin(), devices.end(), 0);
-  compiler::write_devices(model, *program.impl().compiled, devices, configuration);
-  set_metadata(model, compiler::mesh_key(configuration), mesh.str());
+  compiler::write_configuration(model, *program.impl().compiled, configuration);
   return api::model_of(*this, std::move(model));
 }
 

@@ -5,8 +5,8 @@
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
 #include "tessera/compiler/tensor_info.h"
+#include "tessera/compiler/with_outputs.h"
 #include "tessera/compiler/with_states.h"
-#include "tessera/ir/glob.h"
 #include "tessera/onnx/import.h"
 #include "tessera/parts/sizes.h"
 #include "tessera/program_io/written_program.h"
@@ -115,28 +115,8 @@ Model Model::with_values(const Tensors& values) const {
 
 namespace {
 
-// Of the inputs whose elements must be known. Throws a user error if one is missing.
-Tensors needed_values(const Model& model, const Tensors& inputs) {
-  Tensors values;
-  for (const std::string& name : model.impl().value_inputs()) {
-    const auto given = inputs.find(name);
-    if (given == inputs.end())
-      fail("inputs", "the shapes of {} depend on the elements of its input '{}'; give it with `inputs`",
-           model.path().string(), name);
-    const Value* port = model.impl().model.graph->find(name);
-    if (port->has_shape() && port->shape().size() != given->second.dims.size())
-      fail(
-          "inputs",
-          "the elements of input '{}' decide shapes, so that it must have {} dimensions and not {}; give one array for "
-          "all steps",
-          name, port->shape().size(), given->second.dims.size());
-    values.insert(*given);
-  }
-  return values;
-}
-
 Model with_needed_values(const Model& model, const Tensors& inputs) {
-  const Tensors values = needed_values(model, inputs);
+  const Tensors values = model.impl().needed_values(inputs);
   return values.empty() ? model : model.with_values(values);
 }
 
@@ -173,23 +153,7 @@ bool makes(const Model& model, std::string_view tensor) {
 }
 
 Model Model::with_outputs(const std::vector<std::string>& names) const {
-  OnnxModel own = impl().model.clone();
-  Graph& graph = *own.graph;
-  graph.outputs.clear();
-  for (const std::string& name : names) {
-    Value* value = graph.find(name);
-    if (!value || value->kind != ValueKind::result) {
-      std::vector<std::string_view> results;
-      for (const Value* result : graph.values_of(ValueKind::result)) results.push_back(result->name);
-      fail("outputs", "no node of the model makes a tensor '{}'{}; name an output, or another result of a node", name,
-           nearest_names(results, name));
-    }
-    if (graph.is_output(value)) fail("outputs", "'{}' is named twice; name it once", name);
-    graph.outputs.push_back(value);
-  }
-  if (names.empty()) fail("outputs", "a model without outputs computes nothing; name at least one tensor");
-  graph.erase_dead();
-  return api::model_of(*this, std::move(own));
+  return api::model_of(*this, compiler::with_outputs(impl().model, names));
 }
 
 }  // namespace v1

@@ -1,25 +1,17 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <algorithm>
 #include <mutex>
-#include <set>
 
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
-#include "tessera/base/saturated.h"
 #include "tessera/compiler/explain.h"
+#include "tessera/compiler/rank_view.h"
+#include "tessera/compiler/state_infos.h"
 #include "tessera/compiler/summary.h"
 #include "tessera/compiler/tensor_info.h"
-#include "tessera/ir/flow.h"
-#include "tessera/ir/on_demand.h"
-#include "tessera/join.h"
-#include "tessera/ops/op.h"
 #include "tessera/passes/pipeline.h"
 #include "tessera/program_io/written_program.h"
 #include "tessera/rewrite/pipeline.h"
-#include "tessera/runtime/dry_run.h"
-#include "tessera/spmd/partition/init.h"
 #include "tessera/spmd/print.h"
 
 namespace tessera {
@@ -36,11 +28,6 @@ std::vector<std::string> stages() {
 }
 
 namespace {
-
-void require_rank(const Mesh& mesh, int64_t rank) {
-  const int64_t ranks = mesh.size();
-  if (rank < 0 || rank >= ranks) fail("plan", "the mesh has no rank {}; its ranks are 0 to {}", rank, ranks - 1);
-}
 
 std::string description_of(const std::filesystem::path& model, const Plan& plan) {
   std::string text = model.filename().string();
@@ -139,39 +126,7 @@ std::vector<TensorInfo> Program::outputs() const {
   return all;
 }
 std::vector<StateInfo> Program::states() const {
-  std::vector<StateInfo> all;
-  std::set<std::string> seen;
-  std::map<std::string, size_t> divided;  // by name
-  const auto place_for = [&](const spmd::Placement& placement) -> StateInfo& {
-    if (!placement.origin) return all.emplace_back();
-    const StateOrigin& origin = *placement.origin;
-    auto [known, fresh] = divided.try_emplace(origin.name, all.size());
-    if (fresh)
-      all.emplace_back().tensor =
-          compiler::info_of(origin.name, {placement.global.dtype, Shape(origin.dims.begin(), origin.dims.end())});
-    StateInfo& piece = all[known->second].pieces.emplace_back();
-    piece.begin = origin.begin;
-    return piece;
-  };
-  for (const auto& program : impl().programs->programs) {
-    const auto layouts = spmd::layouts_in_use(*program);
-    for (const Value* value : program->graph->values_of(ValueKind::state)) {
-      if (program->derived.contains(value)) continue;
-      const spmd::Placement& placement = program->placement(value);
-      if (!seen.insert(placement.name).second) continue;
-      StateInfo& state = place_for(placement);
-      state.tensor = compiler::info_of(placement.name, placement.global);
-      state.changes = value->changing;
-      if (placement.origin) all[divided.at(placement.origin->name)].changes = value->changing;
-      state.storage = placement.sharding.str(program->mesh);
-      state.bytes = static_cast<int64_t>(spmd::hinted(largest_shard(placement.sharding, program->mesh), {})) *
-                    bits_of(value->dtype()) / 8;
-      if (auto used = layouts.find(placement.name); used != layouts.end()) state.compute = used->second;
-    }
-  }
-  for (StateInfo& state : all)
-    for (const StateInfo& piece : state.pieces) state.bytes += piece.bytes;
-  return all;
+  return compiler::states_of(*impl().programs);
 }
 const ProgramSummary& Program::summary() const {
   return impl().summary;
@@ -205,72 +160,18 @@ bool Program::is_written(const std::filesystem::path& path) {
   return program_io::is_written_program(path);
 }
 
-namespace {
-
-// A program at some sizes, as one rank has it.
-struct OfRank {
-  OfRank(const Program::Impl& impl, int64_t which, const SymbolSizes& given) : rank(static_cast<int>(which)) {
-    require_rank(impl.program->mesh, which);
-    sizes = given;
-    sizes.insert(impl.program->hints.begin(), impl.program->hints.end());
-    programs = runtime::programs_for(impl.programs, sizes, impl.for_sizes);
-  }
-
-  const spmd::Program& program() const { return programs->of(rank); }
-  double at(const Expr& expr) const {
-    const Mesh& mesh = programs->mesh();
-    return spmd::hinted(bind_rank(expr, mesh, mesh.coordinates(rank)), sizes);
-  }
-  std::vector<const Value*> states() const {  // that it holds during steps
-    std::vector<const Value*> held;
-    for (const Value* state : program().graph->values_of(ValueKind::state))
-      if (spmd::step_keeps(program(), state)) held.push_back(state);
-    return held;
-  }
-  int64_t bytes_of_state(const Value* state) const {
-    return static_cast<int64_t>(bytes_of(state->dtype(), saturated(at(product(state->shape())))));
-  }
-  int64_t state_bytes() const {
-    int64_t bytes = 0;
-    for (const Value* state : states()) bytes += bytes_of_state(state);
-    return bytes;
-  }
-  // Those of one text have the same elements.
-  std::string text_of(const Value* state) const {
-    const auto data = program().initial.find(state);
-    if (data == program().initial.end()) return "";
-    const spmd::Placement& placement = program().placement(state);
-    return fmt::format("{} {} {} {} {}", state->name, name_of(state->dtype()), to_string(state->shape()),
-                       placement.sharding.str(programs->mesh()), origin_of(data->second));
-  }
-
-  int rank;
-  SymbolSizes sizes;
-  std::shared_ptr<const runtime::RankPrograms> programs;
-};
-
-}  // namespace
-
 RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {
   {
     const std::lock_guard lock(impl().known);
     if (const auto known = impl().figures.find({rank, sizes}); known != impl().figures.end()) return known->second;
   }
-  const OfRank of(impl(), rank, sizes);
-  double flops = 0;
-  const Graph& graph = *of.program().graph;
-  const flow::Flow flow = flow::flow_of(graph);
-  for (const auto& node : graph.nodes()) flops += of.at(flow::runs_of(flow, node.get())) * of.at(ops::flops_of(*node));
-  const runtime::MemoryUse use = impl().planned(of.rank, sizes).use;
-  const RankFigures made{static_cast<int64_t>(use.peak),        of.state_bytes(),
-                         static_cast<int64_t>(use.activations), static_cast<int64_t>(use.gradients),
-                         static_cast<int64_t>(use.copies),      saturated(flops)};
+  const RankFigures made = compiler::RankView(impl(), rank, sizes).figures();
   const std::lock_guard lock(impl().known);
   return impl().figures.emplace(std::pair(rank, sizes), made).first->second;
 }
 
 std::vector<int64_t> Program::unlike_ranks() const {
-  const std::vector<int> ranks = compiler::ranks_of_classes(*OfRank(impl(), 0, {}).programs);
+  const std::vector<int> ranks = compiler::RankView(impl(), 0, {}).unlike_ranks();
   return {ranks.begin(), ranks.end()};
 }
 
@@ -283,42 +184,21 @@ int64_t Program::process_bytes_with(const Program& other) const {
 }
 
 int64_t Program::shared_bytes(int64_t rank, const Program& other) const {
-  const OfRank own(impl(), rank, {}), beside(other.impl(), rank, {});
-  std::set<std::string> fixed;
-  for (const Value* state : beside.states())
-    if (std::string text = beside.text_of(state); !text.empty() && !state->changing) fixed.insert(std::move(text));
-  int64_t bytes = 0;
-  for (const Value* state : own.states())
-    if (state->changing || fixed.contains(own.text_of(state))) bytes += own.bytes_of_state(state);
-  return bytes;
+  return compiler::RankView(impl(), rank, {}).bytes_shared_with(compiler::RankView(other.impl(), rank, {}));
 }
 
 std::vector<MemoryMoment> Program::memory_over_time(int64_t rank, const SymbolSizes& sizes) const {
-  const OfRank of(impl(), rank, sizes);
-  const int64_t states = of.state_bytes();
-  std::vector<MemoryMoment> moments;
-  for (const runtime::MemoryMoment& moment :
-       runtime::memory_over_time({of.programs, of.sizes, impl().sizing}, of.rank)) {
-    const auto activations = static_cast<int64_t>(moment.use.activations),
-               gradients = static_cast<int64_t>(moment.use.gradients);
-    moments.push_back({moment.operation, states, activations, gradients,
-                       static_cast<int64_t>(moment.use.peak) - states - activations - gradients});
-  }
-  return moments;
+  return compiler::RankView(impl(), rank, sizes).memory_over_time();
 }
 
 std::string Program::machine(int64_t rank, const SymbolSizes& sizes, const SessionOptions& options) const {
-  const OfRank of(impl(), rank, sizes);
   runtime::ExecutorOptions asked;
   asked.device = options.device;
   asked.threads_per_rank = options.threads_per_rank;
   asked.keep_all = options.keep_all;
   asked.overlap = options.overlap;
   asked.prefetch = options.prefetch;
-  std::string title;
-  for (const auto& [symbol, size] : of.sizes) title += fmt::format("{}{}={}", title.empty() ? ", " : ",", symbol, size);
-  return fmt::format("rank {} of {}{}\n", rank, mesh().axes().empty() ? "one" : mesh().str(), title) +
-         runtime::machine_text_of_rank({of.programs, of.sizes, asked}, of.rank);
+  return compiler::RankView(impl(), rank, sizes).machine_text(asked);
 }
 
 }  // namespace v1

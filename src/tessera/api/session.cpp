@@ -8,6 +8,8 @@
 #include "tessera/ir/pages.h"
 #include "tessera/launch/engines.h"
 #include "tessera/launch/flight_record.h"
+#include "tessera/launch/gather_times.h"
+#include "tessera/runtime/run_profile.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -80,9 +82,19 @@ std::shared_ptr<launch::LoadedProgram> Session::Impl::loaded(std::string_view wh
 
 Session::Session(const Program& program, const SessionOptions& options) : impl_(std::make_shared<Impl>()) {
   std::shared_ptr<runtime::StateStore> states;
-  if (options.share_states) states = api::of(options.share_states->impl_).loaded("states")->executor().store();
+  std::shared_ptr<runtime::ProcessShare> share;
+  if (options.share_states) {
+    const runtime::Executor& other = api::of(options.share_states->impl_).loaded("states")->executor();
+    states = other.store();
+    share = other.share();
+    if (options.memory_limit != 0 && options.memory_limit != share->limit.bytes())
+      fail("session",
+           "memory_limit is {}, but the session whose states this one shares has {}, which is one limit for both; give "
+           "both the same, or this one none",
+           options.memory_limit, share->limit.bytes());
+  }
   impl_->made_of = program;
-  impl_->program = load(program.impl(), options, std::move(states));
+  impl_->program = load(program.impl(), options, std::move(states), std::move(share));
 }
 
 Session::Session(const Model& model, const Mesh& mesh, const Plan& plan, const CompileOptions& compile_options,
@@ -147,7 +159,8 @@ std::optional<Program> Session::prepare(const Tensors& inputs) {
   const parts::Runner::Loaded loaded =
       impl.runner ? impl.runner->prepare(inputs) : parts::Runner::Loaded{nullptr, impl.program};
   if (!loaded.ranks) return std::nullopt;
-  if (!impl.runner) peak_bytes(inputs);
+  if (!impl.runner)
+    impl.program->recorded([&](runtime::Executor& executor) { executor.prepare(executor.bind_symbols(inputs)); });
   return impl.runner ? api::program_of(*loaded.program, impl.model, impl.plan) : *impl.made_of;
 }
 
@@ -187,6 +200,14 @@ int64_t Session::process_bytes() const {
 
 int Session::threads_per_rank() const {
   return api::of(impl_).loaded("ranks")->executor().threads_per_rank();
+}
+
+Profile Session::profile() const {
+  const std::shared_ptr<launch::LoadedProgram> program = api::of(impl_).loaded("times");
+  std::vector<runtime::RankTimes> times = program->executor().times();
+  if (const auto& connection = program->connection(); connection && !times.empty())
+    times = launch::gather_times(*connection->impl().world, connection->launch().rank, times[0]);
+  return runtime::profile_of(times);
 }
 
 std::vector<Session::Kept> Session::kept() {

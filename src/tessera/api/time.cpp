@@ -8,8 +8,9 @@
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
 #include "tessera/cost/shipped_machines.h"
+#include "tessera/predict/calibrate.h"
+#include "tessera/predict/report.h"
 #include "tessera/sim/predict.h"
-#include "tessera/sim/report.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -58,24 +59,62 @@ void scale_links(Topology& topology, MachineModel& machine, const std::map<std::
 
 }  // namespace
 
-Prediction predict(const Program& program, const PredictSettings& settings) {
-  const Mesh& mesh = program.mesh();
-  for (const auto& [rank, factor] : settings.slow) {
-    if (rank < 0 || rank >= mesh.size())
-      fail("simulate", "there is no rank {} on a mesh of {} ranks; their numbers are from 0 to {}", rank, mesh.size(),
-           mesh.size() - 1);
-  }
-  runtime::DryRun run = program.impl().dry_run(settings.sizes);
-  run.options.overlap = settings.overlap;
-  if (settings.threads_per_rank > 0) run.options.threads_per_rank = settings.threads_per_rank;
-  MachineModel machine = settings.machine;
+namespace {
+
+// What a prediction simulates.
+struct Simulated {
+  runtime::DryRun run;
+  MachineModel machine;
   sim::PredictOptions options;
-  options.topology = settings.topology.empty() && mesh.size() > 1 ? machine.topology(mesh) : settings.topology;
-  scale_links(options.topology, machine, settings.link_scale);
-  options.machine = &machine;
-  options.engine = settings.engine;
-  for (const auto& [rank, factor] : settings.slow) options.slow[static_cast<int>(rank)] = factor;
-  return sim::report(sim::predict(run, options));
+
+  Simulated(const Program& program, const PredictSettings& settings)
+      : run(program.impl().dry_run(settings.sizes)), machine(settings.machine) {
+    const Mesh& mesh = program.mesh();
+    for (const auto& [rank, factor] : settings.slow)
+      if (rank < 0 || rank >= mesh.size())
+        fail("simulate", "there is no rank {} on a mesh of {} ranks; their numbers are from 0 to {}", rank, mesh.size(),
+             mesh.size() - 1);
+    run.options.overlap = settings.overlap;
+    if (settings.threads_per_rank > 0)
+      run.options.threads_per_rank = settings.threads_per_rank;
+    else if (machine.cores > 0)
+      run.options.threads_per_rank = static_cast<int>(std::max<int64_t>(1, machine.cores / mesh.size()));
+    options.topology = settings.topology.empty() && mesh.size() > 1 ? machine.topology(mesh) : settings.topology;
+    scale_links(options.topology, machine, settings.link_scale);
+    options.machine = &machine;
+    if (settings.connection) {
+      options.engine = settings.connection->launch().engine;
+      run.options.machine_ranks = settings.connection->launch().local_size;
+    }
+    for (const auto& [rank, factor] : settings.slow) options.slow[static_cast<int>(rank)] = factor;
+  }
+  Simulated(const Simulated&) = delete;
+};
+
+}  // namespace
+
+MachineModel calibrate_machine(bool quick, const MeasurementObserver& begins) {
+  return predict::calibrate(
+      quick, begins ? begins : [](const std::string&) {});
+}
+
+bool is_this_machine(const MachineModel& machine) {
+  return predict::is_this_machine(machine);
+}
+
+bool measure_missing(const Program& program, PredictSettings& settings, const MeasurementObserver& begins) {
+  if (!is_this_machine(settings.machine))
+    fail("machine", "{} is of another machine ({}, {} cores); nothing of it can be measured here",
+         settings.machine.source, settings.machine.processor, settings.machine.cores);
+  const Simulated simulated(program, settings);
+  return predict::measure_missing(
+      simulated.run, simulated.options, settings.connection, settings.machine,
+      begins ? begins : [](const std::string&) {});
+}
+
+Prediction predict(const Program& program, const PredictSettings& settings) {
+  const Simulated simulated(program, settings);
+  return predict::report(sim::predict(simulated.run, simulated.options));
 }
 
 }  // namespace v1

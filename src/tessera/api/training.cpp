@@ -1,17 +1,14 @@
 #include "tessera/training.h"
 
-#include <algorithm>
 #include <limits>
 
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
 #include "tessera/onnx/export.h"
-#include "tessera/program_io/compute_sizes.h"
-#include "tessera/rewrite/literal.h"
-#include "tessera/rewrite/passes.h"
+#include "tessera/program_io/plain_step.h"
+#include "tessera/train/parameter_values.h"
 #include "tessera/train/step.h"
 #include "tessera/train/ties.h"
-#include "tessera/train/wide_sums.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -65,11 +62,11 @@ std::vector<IndexRange> ranges_of(std::vector<train::IndexRange>& made) {
 
 }  // namespace
 
-std::vector<LossTerm> loss_terms(const std::string& loss) {
+std::vector<LossTerm> loss_terms(const Loss& loss) {
   std::vector<LossTerm> terms;
   for (train::StepTerm& term : train::terms_of(loss))
-    terms.push_back({std::move(term.label), std::move(term.tensor), std::move(term.labels), term.weight, term.axis,
-                     std::move(term.loss), std::move(term.counted)});
+    terms.push_back({std::move(term.name), std::move(term.label), std::move(term.tensor), std::move(term.labels),
+                     term.weight, term.axis, term.ignored, std::move(term.loss), std::move(term.counted)});
   return terms;
 }
 
@@ -106,81 +103,40 @@ Model evaluation(const Model& model, const Training& training) {
   return api::model_of(model, train::make_evaluation(model.impl().model, options_of(training)).model);
 }
 
-}  // namespace v1
-
-namespace api {
 namespace {
 
-constexpr size_t kMostInline = size_t{1} << 30;  // bytes of tensors in an ONNX file; more go to a file beside it
+constexpr size_t kExternal = 1024;  // bytes of a tensor that goes to a file beside the model, if tensors do
 
-// A parameter is an initializer, or what a Constant makes. Throws a user error if a tensor of that type cannot be its
-// value.
-Value& parameter_for(const Graph& graph, const std::string& name, DType dtype, const Dims& dims) {
-  Value* parameter = graph.find(name);
-  const bool is_constant = parameter && parameter->producer && parameter->producer->is("Constant");
-  if (!parameter || (!parameter->has_data() && !is_constant))
-    fail("train",
-         "'{}' is not an initializer of the model's graph, so the model cannot be written with it; write an .npz file",
-         name);
-  const std::optional<Tensor> was = is_constant ? rewrite::literal(*parameter->producer) : parameter->data;
-  if (!was || was->dtype != dtype || was->dims != dims)
-    fail(
-        "train",
-        "'{}' is trained as {} {}, and has another type or shape in the model, so the model cannot be written with it; "
-        "write an .npz file",
-        name, name_of(dtype), to_string(Shape(dims.begin(), dims.end())));
-  return *parameter;
-}
-
-void give_value(Graph& graph, const std::string& name, const Tensor& tensor) {
-  Value& parameter = parameter_for(graph, name, tensor.dtype, tensor.dims);
-  if (!parameter.producer) {
-    parameter.data = tensor;
-    return;
-  }
-  parameter.producer->attributes.clear();
-  parameter.producer->set("value", tensor);
+// Bytes of tensors in an ONNX file; more go to a file beside it.
+bool fit_inline(const OnnxModel& model) {
+  constexpr size_t kMostInline = size_t{1} << 30;
+  size_t bytes = 0;
+  for (const Value* state : model.graph->values_of(ValueKind::state)) bytes += state->data.bytes;
+  return bytes <= kMostInline;
 }
 
 }  // namespace
-}  // namespace api
-
-inline namespace v1 {
 
 void TrainingStep::write(const std::filesystem::path& path) const {
-  OnnxModel plain = model.impl().model.clone();
-  Graph& graph = *plain.graph;
-  size_t bytes = 0;
-  for (Value* state : graph.values_of(ValueKind::state)) {
-    bytes += state->data.bytes;
-    if (!state->next) continue;
-    graph.outputs.push_back(state->next);
-    graph.set_next(state, nullptr);
-  }
-  rewrite::spell_out(graph);
-  train::cast_operands_of_wide_sums(graph);
-  program_io::compute_sizes(graph);
   ExportOptions options;
-  if (bytes > api::kMostInline) options.external_threshold = 1024;
-  export_model(plain, path, options);
+  if (!fit_inline(model.impl().model)) options.external_threshold = kExternal;
+  export_model(program_io::plain_step(model.impl().model), path, options);
 }
 
 void require_can_hold(const Model& model, const TrainingStep& step) {
   for (const auto* names : {&step.parameters, &step.statistics})
     for (const std::string& name : *names) {
       const Value* state = step.model.impl().model.graph->find(name);
-      api::parameter_for(*model.impl().model.graph, name, state->dtype(), state->data.dims);
+      train::require_parameter(*model.impl().model.graph, name, state->dtype(), state->data.dims);
     }
 }
 
 void write_trained(const Model& model, const Tensors& parameters, const std::filesystem::path& path) {
   const OnnxModel trained = model.impl().model.clone();
-  for (const auto& [name, tensor] : parameters) api::give_value(*trained.graph, name, tensor);
-  size_t bytes = 0;
-  for (const Value* state : trained.graph->values_of(ValueKind::state)) bytes += state->data.bytes;
+  for (const auto& [name, tensor] : parameters) train::set_parameter(*trained.graph, name, tensor);
   // Never where the source has its tensors: that file may be in the same folder.
   ExportOptions options;
-  options.external_threshold = bytes > api::kMostInline ? 1024 : std::numeric_limits<size_t>::max();
+  options.external_threshold = fit_inline(trained) ? std::numeric_limits<size_t>::max() : kExternal;
   export_model(trained, path, options);
 }
 

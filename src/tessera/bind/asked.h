@@ -8,14 +8,14 @@
 
 namespace tessera::bind {
 
-/// Records which values each decision of a sequence asked for. If some values change, only the decisions that asked for
+/// Records the values that each decision of a sequence has read. If some values change, only the decisions that read
 /// them can change.
 ///
-/// Example: decision 0 asks for the extents of x and y, decision 1 for those of y. If x changes, decision 0 must be
-/// made again; if y changes, both.
+/// Example: decision 0 reads the extents of x and y, decision 1 those of y. If x changes, decision 0 must be made
+/// again; if y changes, both.
 class Asked {
  public:
-  /// `values`, which notes each request under the current decision. Both objects must outlive the result.
+  /// Wraps `values` so that each read is noted under the current decision. Both objects must outlive the result.
   Bound noted(const Bound& values) {
     return {[this, &values](const Value* value) {
               note(value);
@@ -28,7 +28,7 @@ class Asked {
   }
   size_t decision = 0;
 
-  /// The decisions that asked for one of these, in order.
+  /// The decisions that read one of these, in order.
   std::vector<size_t> of(const std::vector<const Value*>& values) const {
     std::vector<size_t> decisions;
     for (const Value* value : values)

@@ -40,14 +40,14 @@ std::vector<size_t> scratch_of(const std::vector<PreparedCommunication>& communi
   return bytes;
 }
 
-// Places operands, results and scratch memory of all steps, and what is read after the run.
+// Places operands, results and scratch memory of all steps, and the values that are read after the run.
 void place_steps(const Subject& subject, const ResultSources& of, const std::vector<LoopPlan>& loops,
                  const std::vector<std::shared_ptr<Step>>& steps, Arena& arena) {
   for (const auto& [step, phase] : of.order.actions)
     if (phase != Phase::wait) place_step(of, step, *steps[step], arena);
   for (const Value* output : subject.graph().outputs) of.steps.places.locate(of.steps.values, output);
-  // The two buffers of a carried value live equally long, even if a result after the loop has taken one of them over:
-  // by then, the result may be in the other one.
+  // The two buffers of a carried value have equal lifetimes, even if a result after the loop takes one of them over,
+  // since that result may be in the other one by then.
   for (const LoopPlan& loop : loops)
     for (const auto& [now, next] : loop.exchanged) arena.live_together(now, next);
   if (subject.options.keep_all)
@@ -65,7 +65,7 @@ std::vector<Expr> add_costs(const std::vector<NodeGroup>& groups, const Sizes& s
   return flops;
 }
 
-// What bindings for other sizes look up.
+// What bindings for other sizes read.
 Dependents dependents_of(const Subject& subject, const std::vector<NodeGroup>& groups, const Values& values,
                          const std::map<const Value*, std::vector<int64_t>>& elements,
                          const std::vector<PreparedCommunication>& communications) {
@@ -96,8 +96,8 @@ std::unique_ptr<Binding> bind(std::shared_ptr<Rank> rank, const spmd::Program& p
   Values values(std::move(sizes), grouping);
   Regions regions = regions_of(subject.graph(), groups);
 
-  // The order, for which places outside the arena and the memory of communications must be known; and when each value
-  // is read.
+  // The order, which depends on places outside the arena and on the memory of communications; and when each value is
+  // read.
   Destinations direct = results_in_outputs(subject, values);
   PlacedStates states = place_states(subject, groups, values, direct);
   direct.insert(states.direct.begin(), states.direct.end());

@@ -16,10 +16,10 @@ class Binding {
 
   const MachineProgram& machine() const { return machine_; }
 
-  /// Where the last run left a value.
+  /// The place of a value after the last run.
   const Location& location_of(const Value* value) const { return *places_.find(value); }
-  /// The part of a value's global tensor that this rank has, and whether this rank writes it (the first rank that holds
-  /// the part does).
+  /// The part of a value's global tensor that this rank holds, and whether this rank writes it (the first rank that
+  /// holds the part does).
   Box box(const Value* value) const { return values_.sizes().part(value); }
   bool writes(const Value* value) const { return values_.sizes().writes(value); }
 
@@ -52,7 +52,8 @@ std::unique_ptr<Binding> bind(std::shared_ptr<Rank> rank, const spmd::Program& p
                               const Options& options);
 
 /// The binding that bind() would make for these symbols, derived from `like`, a binding of the rank for other symbols,
-/// by looking only at what changes (rebind.cpp). Null if more than sizes would change, or if it would be as much work.
+/// by computing only what changes (rebind.cpp). Null if more than sizes would change, or if deriving it would be as
+/// much work.
 std::unique_ptr<Binding> rebound(const Binding& like, const Symbols& symbols);
 
 }  // namespace tessera::bind

@@ -7,8 +7,8 @@ namespace {
 
 using kernels::BlockUse;
 
-// Operands and results of one loop have the same layout: all are in blocks, or none. Returns whether some value is no
-// longer in blocks.
+// Operands and results of a loop have the same layout: all are in blocks, or none. Returns whether a value changed from
+// blocks to row-major.
 bool level(const NodeGroup& group, const BlockUse& use, std::set<const Value*>& blocked) {
   if (use.alike.empty()) return false;
   std::vector<const Value*> alike;
@@ -33,8 +33,8 @@ std::map<const Value*, int64_t> assign_blocks(const std::vector<NodeGroup>& grou
     for (const Value* output : group.outputs)
       if (output && uses.back().gives && !kept.contains(output)) blocked.insert(output);
   }
-  // If some reader cannot take a value in blocks, it is row-major, and so are all values that must have the same
-  // layout.
+  // If a reader does not support a value in blocks, the value is row-major, and so are all values that must have the
+  // same layout.
   bool changed = true;
   while (changed) {
     changed = false;

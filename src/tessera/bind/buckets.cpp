@@ -34,7 +34,7 @@ void join_buckets(const Graph& graph, Grouping& grouping) {
     return view == grouping.views.end() ? value : view->second.base;
   };
   std::vector<NodeGroup> joined, late;
-  std::set<const Value*> to_come;  // results of the open bucket, and of what comes after it
+  std::set<const Value*> to_come;  // results of the open bucket, and of nodes after it
   for (NodeGroup& group : grouping.groups) {
     const auto found = bucket_of.find(group.root);
     const bool waits = std::any_of(group.inputs.begin(), group.inputs.end(),

@@ -14,7 +14,7 @@ Expr flops_of(const NodeGroup& group) {
     const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
     if (op && op->flops) sum = sum + op->flops(node);
   };
-  count(group.own ? *group.own->outputs[0]->producer : *group.root);  // as the program has it
+  count(group.own ? *group.own->outputs[0]->producer : *group.root);  // the program's own node
   for (const kernels::Follower& follower : group.followers) count(*follower.node);
   return sum;
 }

@@ -6,8 +6,8 @@
 
 namespace tessera::bind {
 
-/// What all bindings of one program share: the decisions made for the first sizes, and that machine program. Bindings
-/// for other sizes hold only what differs. Immutable.
+/// What all bindings of a program share: the decisions made for the first sizes, and the machine program for them.
+/// Bindings for other sizes hold only the differences. Immutable.
 struct Decisions {
   std::shared_ptr<const Grouping> grouping;
   Regions regions;

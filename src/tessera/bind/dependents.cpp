@@ -16,9 +16,10 @@ bool names_one(const Shape& expressions, const std::vector<std::string>& of) {
   return names_one(symbols, of);
 }
 
-// Whether the rank's part of an input or output changes. What is whole is used in place where the host's memory is.
+// Whether the rank's part of an input or output changes. Whole tensors are used in place if the device uses the host's
+// memory.
 bool part_changes(const Subject& subject, const Value* value, const std::vector<std::string>& symbols) {
-  if (!value) return false;  // it lives elsewhere
+  if (!value) return false;  // it is on other ranks
   const Sharding& sharding = subject.program.placement(value).sharding;
   if (sharding.is_whole()) return !subject.device().uses_host_memory() && names_one(value->shape(), symbols);
   Shape sizes;

@@ -11,9 +11,9 @@ namespace tessera::bind {
 /// The parts of a binding that certain symbols can change.
 struct Change {
   std::vector<const Value*> extents;    ///< values whose extents depend on one of the symbols
-  std::vector<const Value*> elements;   ///< expressions whose elements do
-  std::vector<size_t> inputs, outputs;  ///< of the program, whose parts do
-  std::vector<int> communications;      ///< steps that asked for one of the symbols
+  std::vector<const Value*> elements;   ///< expressions whose elements depend on one
+  std::vector<size_t> inputs, outputs;  ///< inputs and outputs of the program whose parts depend on one
+  std::vector<int> communications;      ///< steps whose communication depends on one
 };
 
 /// Finds what depends on a binding's symbols, and the steps that read or make a value.
@@ -32,7 +32,7 @@ class Dependents {
   Change change_by(const std::vector<std::string>& symbols) const;
 
   Subject subject_;
-  std::vector<const Value*> bound_, expressions_;  // values whose extents a binding has asked for
+  std::vector<const Value*> bound_, expressions_;  // values whose extents a binding has read
   std::vector<std::set<std::string, std::less<>>> asked_;
   std::unordered_map<const Value*, std::vector<int>> steps_of_;
   mutable std::map<std::vector<std::string>, Change> changes_;

@@ -15,9 +15,9 @@ using kernels::Library;
 using kernels::TensorDesc;
 using kernels::TypeOf;
 
-/// Assigns the nodes of a graph to kernels, and shows the library the graph meanwhile. First, in running order,
-/// products and similar kernels take over nodes; then, from the last node to the first, element-wise nodes form groups
-/// of the nodes that are left.
+/// Assigns the nodes of a graph to kernels; it is also the library's view of the graph meanwhile. First, in running
+/// order, products and similar kernels take over nodes; then, from the last node to the first, the remaining
+/// element-wise nodes form groups.
 class Grouper : public Regrouping, private kernels::Surroundings {
  public:
   Grouper(const Graph& graph, const Library& library)
@@ -58,7 +58,7 @@ class Grouper : public Regrouping, private kernels::Surroundings {
   }
 
  private:
-  // Stands for decisions that are not repeated one by one: if a value that one of them asked for changes, all are made
+  // Stands for decisions that are not repeated individually: if a value that one of them read changes, all are made
   // again.
   static constexpr size_t kAll = SIZE_MAX;
 
@@ -135,7 +135,7 @@ class Grouper : public Regrouping, private kernels::Surroundings {
   std::map<const Node*, size_t> order_;  // in running order
   std::set<const Value*> kept_;          // read after the run: outputs, and states' next values
   std::map<const Node*, size_t> taken_;  // nodes in groups of several: the last one of element-wise ones, else kAll
-  size_t before_ = 0;                    // the node whose group is being made; 0: that of a product
+  size_t before_ = 0;                    // the node whose group is being made; 0 for a product's
   std::map<const Node*, Fusion> at_;     // by the node at whose place they run, while groups are made
   std::map<size_t, std::vector<const Node*>> members_;  // of groups of element-wise nodes, by their last one
   std::map<const Node*, size_t> spared_;                // readers of a result that do not need it

@@ -5,8 +5,8 @@
 
 namespace tessera::bind {
 
-/// A map in two layers: its own entries override those of a layer below, which several objects share and nobody
-/// changes. A binding for other sizes holds only the places, extents and views that differ from the first binding's.
+/// A map in two layers: its own entries override those of a layer below, which several objects share and which does not
+/// change. A binding for other sizes holds only the places, extents and views that differ from the first binding's.
 template <typename Map>
 class Layered {
  public:
@@ -16,7 +16,7 @@ class Layered {
   Layered() = default;
   explicit Layered(std::shared_ptr<const Map> below) : below_(std::move(below)) {}
 
-  /// Null: there is no such entry.
+  /// Null if there is no such entry.
   const Mapped* find(const Key& key) const {
     if (auto own = own_.find(key); own != own_.end()) return &own->second;
     if (!below_) return nullptr;

@@ -97,7 +97,7 @@ class ControlMaker {
   const Regions& regions_;
   Controls made_;
   std::vector<Open> open_;
-  int loops_ = 0;  // that have begun
+  int loops_ = 0;  // number of loops that have begun
 };
 
 }  // namespace

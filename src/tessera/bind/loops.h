@@ -23,7 +23,7 @@ struct Controls {
   std::vector<BranchPlan> branches;
 };
 
-/// Call it once all places are known. `loops`: from place_carried().
+/// Call it when all places are known. `loops`: from place_carried().
 Controls controls_of(const std::vector<NodeGroup>& groups, const Regions& regions, const std::vector<Action>& actions,
                      const std::vector<std::shared_ptr<Step>>& steps, std::vector<LoopPlan> loops);
 

@@ -11,8 +11,8 @@
 #include "tessera/bind/state_slot.h"
 #include "tessera/mesh/box.h"
 
-/// The machine program: what one rank does in a run, at one set of sizes, as a list that only has to be enqueued. The
-/// passes of this folder make it; runs, the memory report and `--dump=machine` read it.
+/// The machine program: what one rank does in a run at one set of sizes, as a list to enqueue. The passes of this
+/// folder make it; runs, the memory report and `--dump=machine` read it.
 namespace tessera::bind {
 
 /// The description of a step, for profiles.
@@ -28,13 +28,13 @@ struct StepInfo {
   int started = -1;               ///< of a wait: the action that started it
 };
 
-/// What a step costs this rank.
+/// The cost of a step for this rank.
 struct Cost {
-  double flops = 0;     ///< floating-point operations; 0: none worth counting (OpDef::flops)
+  double flops = 0;     ///< floating-point operations; 0 if negligible (OpDef::flops)
   size_t read = 0;      ///< bytes of operands, each once; of a table, as many as are looked up
   size_t written = 0;   ///< bytes of results
   size_t received = 0;  ///< bytes that come over the links of the step's axes (tessera::received)
-  size_t sent = 0;      ///< bytes that a Send, or the root of a broadcast or scatter, gives to them
+  size_t sent = 0;      ///< bytes that a Send, or the root of a broadcast or scatter, sends over them
 };
 
 /// A place of a value or of a piece of memory.
@@ -54,7 +54,7 @@ struct Location {
   size_t skip = 0;  ///< bytes before the value
 };
 
-/// A kernel's run or a communication: what a group of nodes does.
+/// The work of a group of nodes: a kernel's run or a communication.
 struct Step {
   std::shared_ptr<kernels::Kernel> kernel;  ///< other steps may share it; null: the step communicates
   std::shared_ptr<Communication> communication;
@@ -71,7 +71,7 @@ struct Step {
   // Decisions, which a binding for other sizes repeats:
   bool meanwhile = false;       ///< a communication is under way when it runs
   std::vector<int> taken_over;  ///< by result: the operand in whose memory it is; -1: none
-  std::vector<int> last_uses;   ///< of operands' buffers, as they were known before the step; -1: no buffer
+  std::vector<int> last_uses;   ///< of operands' buffers, as known before the step; -1: no buffer
 
   size_t scratch_bytes() const { return kernel ? kernel->scratch_bytes() : communication->scratch_bytes(); }
 };
@@ -79,7 +79,7 @@ struct Step {
 /// The queues that a device may have. Synchronous ones have only the first.
 enum class QueueKind : uint8_t { compute, communication };
 
-/// An action where and when it is enqueued.
+/// An action, with its queue and the action that it waits for.
 struct Enqueued {
   Action action;
   QueueKind queue = QueueKind::compute;
@@ -92,17 +92,18 @@ struct HostCopy {
   size_t port = 0;
   Location place;
   Box box;
-  size_t element = 1;   ///< bytes of what the box counts (CopiedBox)
-  size_t bytes = 0;     ///< of the part
-  bool staged = false;  ///< the host gathers or scatters it at `staging`, since the device copies one piece
-  size_t staging = 0;   ///< offset in the rank's staging memory
+  size_t element = 1;  ///< bytes of what the box counts (CopiedBox)
+  size_t bytes = 0;    ///< of the part
+  bool staged =
+      false;           ///< the host gathers or scatters it at `staging`, since the device copies only contiguous pieces
+  size_t staging = 0;  ///< offset in the rank's staging memory
 };
 
 /// A state whose next value is in its slot's spare memory after a run, or is copied there.
 struct Exchange {
   size_t slot = 0;
   bool copied = false;
-  Location from = {};  ///< of what is copied
+  Location from = {};  ///< place of the value that is copied
 };
 
 /// A loop. Each carried value has two buffers, which are exchanged after an iteration.
@@ -136,7 +137,7 @@ struct Control {
   int target = 0;
 };
 
-/// What is in a buffer of the arena.
+/// The content of a buffer of the arena.
 struct Occupant {
   const Value* value = nullptr;  ///< made there first; null: scratch memory
   std::string name;              ///< "'y'", "scratch memory of Resize 'up'"
@@ -156,7 +157,7 @@ struct MachineProgram {
   std::shared_ptr<const std::vector<Occupant>> occupants;  ///< of the buffers
   std::vector<size_t> offsets;                             ///< of the buffers in the arena
   size_t arena_bytes = 0;
-  size_t staging_bytes = 0;       ///< of the host's memory through which parts of inputs and outputs pass
+  size_t staging_bytes = 0;       ///< host memory through which parts of inputs and outputs pass
   std::vector<HostCopy> inputs;   ///< before the first action
   std::vector<HostCopy> outputs;  ///< after the last one
   std::vector<StateSlot*> slots;  ///< of states that change

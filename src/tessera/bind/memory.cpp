@@ -38,7 +38,7 @@ MemoryPlan plan_memory(const std::vector<Lifetime>& lifetimes) {
 }
 
 std::vector<size_t> alive_at_peak(const std::vector<Lifetime>& lifetimes) {
-  std::map<int, std::pair<size_t, size_t>> changes;  // by action: bytes that begin to exist, and that have ended
+  std::map<int, std::pair<size_t, size_t>> changes;  // by action: bytes that are allocated, and bytes that are freed
   for (const Lifetime& life : lifetimes) {
     changes[life.first].first += life.bytes;
     changes[life.last + 1].second += life.bytes;

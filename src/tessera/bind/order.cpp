@@ -8,7 +8,7 @@
 namespace tessera::bind {
 namespace {
 
-/// Numbers the memories of values in the order in which they are asked for.
+/// Numbers the memories of values in the order of the first requests for them.
 class MemoryNumbers {
  public:
   MemoryNumbers(const Values& values, const std::map<const Value*, const Value*>& over, const Destinations& direct,
@@ -39,7 +39,7 @@ class MemoryNumbers {
   std::map<const Value*, int> numbers_;
 };
 
-// Values that live in several sections do not count: the order within one section cannot free their memory.
+// Values that live across sections do not count: the order within one section cannot free their memory.
 std::vector<Memory> kept_between(const std::vector<int>& section, const Tasks& of) {
   std::vector<std::set<int>> touched_in(of.memories.size());  // sections, by memory
   for (size_t g = 0; g < section.size(); ++g)

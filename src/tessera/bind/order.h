@@ -8,7 +8,7 @@
 
 namespace tessera::bind {
 
-/// A communication. It is prepared before the order is made, because the order depends on the memory that it needs.
+/// A communication, prepared before the order is made, because the order depends on the memory that it needs.
 struct PreparedCommunication {
   std::shared_ptr<Communication> communication;
   StepInfo info;
@@ -23,12 +23,13 @@ struct Tasks {
 };
 
 /// `scratch`: the communications' bytes of scratch memory, by group. `over`: results that overwrite a state's value.
-/// `direct`: results with a place outside the arena. A user error if a single tensor exceeds the rank's memory limit.
+/// `direct`: results with a place outside the arena. Throws a user error if a single tensor exceeds the rank's memory
+/// limit.
 Tasks tasks_of(const Subject& subject, const std::vector<NodeGroup>& groups, const Values& values,
                const std::vector<size_t>& scratch, const std::map<const Value*, const Value*>& over,
                const Destinations& direct);
 
-/// The steps' actions in running order. If there are branches or loops, each section is ordered by itself.
+/// The steps' actions in running order. If there are branches or loops, each section is ordered separately.
 std::vector<Action> order_of(const Tasks& tasks, const std::vector<NodeGroup>& groups, const Regions& regions,
                              const Options& options);
 

@@ -18,10 +18,10 @@ Destinations results_in_outputs(const Subject& subject, const Values& values) {
   const auto& outputs = subject.program.outputs;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Value* value = outputs[i].value;
-    if (!value) continue;  // it lives elsewhere
+    if (!value) continue;  // it is on other ranks
     const Value* root = values.home(value);
     if (root->kind != ValueKind::result || direct.contains(root) || !values.sizes().writes(value)) continue;
-    if (flow::role_of(*root->producer) == flow::Role::carry) continue;  // it changes its buffer
+    if (flow::role_of(*root->producer) == flow::Role::carry) continue;  // its buffer changes
     const Box part = values.sizes().part(value);
     if (part.contiguous()) direct[root] = {Location::Where::output, i, nullptr, skip_of(part, value)};
   }

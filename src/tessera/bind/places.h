@@ -13,7 +13,7 @@ namespace tessera::bind {
 /// Places for results, by the value that owns the memory.
 using Destinations = std::map<const Value*, Location>;
 
-/// Where each value is. Views, and states that never change, get their places when they are first asked for, because
+/// Where each value is. Views, and states that never change, get their places when these are first requested, because
 /// most weights are only read in a packed form and need no plain shard.
 class Places {
  public:
@@ -21,12 +21,12 @@ class Places {
   /// A copy of the shared places, for a binding that moves some of them.
   Places fresh() const;
 
-  /// Null: it has no place yet.
+  /// Null if it has no place yet.
   const Location* find(const Value* value) const { return by_value_.find(value); }
   const Location& put(const Value* value, const Location& place) { return by_value_.set(value, place); }
   const Location& locate(const Values& values, const Value* value);
 
-  /// Whether a value has another place than in the shared layer.
+  /// Whether a value's place differs from that in the shared layer.
   bool is_moved(const Value* value) const { return by_value_.own().contains(value); }
   bool any_moved() const { return !by_value_.own().empty(); }
   void share() { by_value_.share(); }
@@ -47,13 +47,13 @@ class KnownElements {
   /// The same for an expression's elements.
   Location place_expression(const Value* expression, const std::vector<int64_t>& elements);
 
-  /// Whether the value is the same in every run, so that its elements may be known.
+  /// Whether the value is the same in every run, so its elements may be known.
   static bool may_know(const Value* value);
   /// The host's elements of such a value, which the device has at `place`; null if they are too many to copy.
   const void* of(const Value* value, const Location& place, const Sizes& sizes) const;
 
   void share();
-  /// Never frees the tensors, because work that was under way when a run failed may still use them.
+  /// Never frees the tensors, because work under way when a run failed may still use them.
   void abandon() const;
 
  private:

@@ -9,8 +9,7 @@
 
 namespace tessera::bind {
 
-/// Kernels are prepared from the elements of states up to this many bytes, if only the device holds the state
-/// otherwise.
+/// If only the device holds a state, kernels are prepared from its elements only up to this many bytes.
 inline constexpr size_t kMostKnown = size_t{64} << 10;
 
 /// A weight that a step reads in a packed form.
@@ -20,12 +19,12 @@ struct WeightToPack {
   Dims dims;                            ///< of the shard, or of the part of it that is packed
   int64_t begin = 0;                    ///< the shard's first element that is packed
   std::vector<const Value*> beside;     ///< values that are packed with it; entries may be null
-  std::vector<const Value*> spared;     ///< values that the packed operator does not read: plain forms may go
-  std::string key;                      ///< equal for equal forms of the weight with the same values beside it
+  std::vector<const Value*> spared;  ///< values that the packed operator does not read, whose plain forms may be freed
+  std::string key;                   ///< equal for equal forms of the weight with the same values beside it
 };
 
-/// What binding asks of the rank: its coordinates, its device, and the addresses of its states. In a dry run, addresses
-/// are arbitrary.
+/// What binding needs from the rank: its coordinates, its device, and the addresses of its states. In a dry run,
+/// addresses are arbitrary.
 class Rank {
  public:
   virtual ~Rank() = default;
@@ -38,7 +37,7 @@ class Rank {
   virtual const device::MemoryLimit* memory_limit() const = 0;
   /// Whether communications need calls of Communication::advance.
   virtual bool advances_by_tests() const = 0;
-  /// Makes these calls for all communications under way; long kernels call this now and then.
+  /// Makes these calls for all communications under way; long kernels call this from time to time.
   virtual void advance() = 0;
   virtual KernelCache& kernels() = 0;
 

@@ -14,10 +14,9 @@
 /// same object in both bindings, and all steps use the same buffers, some of which are longer.
 ///
 /// Invariant: a binding's decisions, made one after the other, depend only on extents and on earlier decisions. So if
-/// every decision that reads a changed extent comes out as before, all decisions do. Those decisions are made again
-/// here, by the functions that made them first; as soon as one changes, a binding is made from scratch. Numbers
-/// (extents, bytes, offsets of views) are computed again without a comparison, and places in the arena come last, from
-/// the bytes of all buffers.
+/// every decision that reads a changed extent stays the same, all decisions do. Those decisions are made again here, by
+/// the functions that made them first; if one changes, the binding is made from scratch. Numbers (extents, bytes,
+/// offsets of views) are recomputed without a comparison. Places in the arena come last, from the bytes of all buffers.
 namespace tessera::bind {
 namespace {
 
@@ -94,7 +93,7 @@ class Rebinding {
   MachineProgram machine;
 
  private:
-  // Marks all steps that use the value: they are prepared again.
+  // Marks all steps that use the value, to be prepared again.
   void touch(const Value* value) {
     const std::vector<int>& steps = decisions_.dependents.steps_of(value);
     touched_.insert(steps.begin(), steps.end());
@@ -158,7 +157,7 @@ class Rebinding {
     }
   }
 
-  // Prepares communications again, on which the order depends. Returns false if the order changes.
+  // Prepares communications again, since the order depends on them. Returns false if the order changes.
   bool order(const std::vector<const Value*>& changed) {
     const std::vector<NodeGroup>& groups = decisions_.grouping->groups;
     for (int step : change_.communications) {

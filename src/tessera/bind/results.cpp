@@ -23,7 +23,7 @@ bool is_read_otherwise(const NodeGroup& group, const Step& made, int index, size
   return false;
 }
 
-// Whether the kernel and the types let operand `index` hold the result.
+// Whether the kernel and the types allow the result in the memory of operand `index`.
 bool can_hold(const NodeGroup& group, const Step& made, int index, size_t result) {
   if (!made.results[result].strides.empty()) return false;
   if (result > 0 && group.followers.empty() && group.bucket.empty()) return false;
@@ -35,7 +35,7 @@ bool can_hold(const NodeGroup& group, const Step& made, int index, size_t result
   return !group.bucket.empty() || is_read_before(group, index, result);
 }
 
-// Whether a result may be made in the memory of operand `index`, for which the kernel allows it.
+// Whether a result may be made in the memory of operand `index`, which the kernel allows.
 bool can_take_over(const ResultSources& of, int step, const Step& made, const Arena& arena, int index, size_t result) {
   const NodeGroup& group = of.steps.groups[step];
   const Span& span = of.order.spans[step];

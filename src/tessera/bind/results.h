@@ -6,7 +6,7 @@
 
 namespace tessera::bind {
 
-/// What the places of results depend on.
+/// The inputs of placing results.
 struct ResultSources {
   const StepSources& steps;
   const Order& order;

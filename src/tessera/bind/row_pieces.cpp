@@ -10,8 +10,8 @@ namespace {
 using kernels::PrepareContext;
 using kernels::TensorDesc;
 
-constexpr double kPieceFlops = 2e8;  // of one thread: two to four milliseconds of a core
-constexpr int64_t kRowStep = 64;     // pieces have a multiple of these rows, but the last
+constexpr double kPieceFlops = 2e8;  // per thread: two to four milliseconds of a core
+constexpr int64_t kRowStep = 64;     // all pieces but the last have a multiple of this many rows
 
 bool is_dense(const TensorDesc& desc) {
   return desc.block == 0 && desc.strides.empty();
@@ -21,7 +21,7 @@ bool has_plain_rows(const Node& node) {
   return node.get_int("transA", 0) == 0 && node.input(1) && node.input(1)->rank() == 2;
 }
 
-/// Which operands of a product are divided with the rows of its result, [rows, columns].
+/// The operands of a product that are divided together with the rows of its result [rows, columns].
 struct Rows {
   int64_t rows = 0, columns = 0;
   std::vector<bool> cut;  ///< by operand: it has the same rows
@@ -66,7 +66,7 @@ PrepareContext context_of(const PrepareContext& whole, const Rows& rows, int64_t
   return piece;
 }
 
-/// Products of fewer rows may be computed another way, with other bits: a rest of so few joins the piece before it.
+/// Products of fewer rows may be computed in another way, with other bits, so a shorter rest joins the piece before it.
 constexpr int64_t kLeastRows = 16;
 
 class RowPieces : public kernels::Kernel {

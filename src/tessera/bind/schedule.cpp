@@ -13,8 +13,8 @@ namespace tessera::bind {
 namespace {
 
 /// The dependences. Tasks that use the same memory stay in the given order if one of them writes it, and so do
-/// communications. A task that reads nothing, such as a fill with zeros, stays behind the computation before it: run
-/// early, it would only occupy memory.
+/// communications. A task that reads nothing, such as a fill with zeros, stays after the computation before it: run
+/// earlier, it would only occupy memory.
 struct Dependences {
   std::vector<std::vector<int>> after;  ///< for each task, the tasks that wait for its end
   std::vector<int> before;              ///< for each task, how many tasks must end before it
@@ -127,7 +127,7 @@ class Overlap {
       else
         take(next);
     }
-    check(actions_.size() == tasks_.size() + static_cast<size_t>(waits_), "every step comes to its turn");
+    check(actions_.size() == tasks_.size() + static_cast<size_t>(waits_), "every step is scheduled");
     return std::move(actions_);
   }
 

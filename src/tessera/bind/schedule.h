@@ -7,11 +7,12 @@
 
 namespace tessera::bind {
 
-/// A step of a rank's program, as far as it matters for the order. Memories are numbered from 0.
+/// The properties of a step that matter for the order. Memories are numbered from 0.
 struct Task {
   bool communicates = false;  ///< it has a start and a wait; else it runs
-  bool at_once = false;  ///< of a communication: it is waited for right after its start, and after all others under way
-  bool in_place = false;  ///< its first result takes over the memory of its first operand if nobody reads that later
+  bool at_once =
+      false;  ///< of a communication: its wait follows its start directly, after those of all others under way
+  bool in_place = false;  ///< its first result takes over the memory of its first operand if that is not read later
   size_t scratch = 0;     ///< bytes that it needs while it runs; of a communication, from start to wait
   std::vector<int> reads, writes;
 };
@@ -44,12 +45,12 @@ std::vector<Action> as_given(const std::vector<Task>& tasks);
 
 /// Limits on an order.
 struct Limits {
-  int under_way = 1;                 ///< communications that have started and not been waited for
-  std::optional<size_t> bytes = {};  ///< that are needed at once, as peak_bytes counts them
+  int under_way = 1;                 ///< most communications that have started but not been waited for
+  std::optional<size_t> bytes = {};  ///< most bytes needed at once, as peak_bytes() counts them
 };
 
 /// Orders the tasks so that independent tasks run while a communication is under way. Communications start in the order
-/// given. Between start and wait, nobody writes a communication's operands, and nobody reads or writes its results.
+/// given. Between start and wait, no task writes a communication's operands, or reads or writes its results.
 ///
 /// The next communication starts as soon as its operands are ready. Among the ready steps, run the one that the
 /// earliest later communication needs (steps that none needs come last; ties follow the order given). If that exceeds
@@ -72,11 +73,11 @@ std::vector<Action> overlapped(const std::vector<Task>& tasks, const std::vector
 size_t peak_bytes(const std::vector<Action>& actions, const std::vector<Task>& tasks,
                   const std::vector<Memory>& memories);
 
-/// How many communications may be under way at once unless the caller says.
+/// Communications that may be under way at once by default.
 inline constexpr int kUnderWay = 4;
 
-/// overlapped() with so many communications under way, and a twentieth more memory than the tasks as given need (at
-/// least 1 MiB more); as_given() if that exceeds this limit all the same.
+/// overlapped() with this many communications under way, and up to a twentieth more memory than the tasks as given need
+/// (at least 1 MiB more); as_given() if even that exceeds this limit.
 std::vector<Action> schedule(const std::vector<Task>& tasks, const std::vector<Memory>& memories,
                              int under_way = kUnderWay);
 

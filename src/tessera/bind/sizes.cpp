@@ -22,7 +22,7 @@ int64_t Sizes::lookup(std::string_view name) const {
   refuse_unknown(name);
 }
 
-// A size that no input has is one that the model declares for what depends on data.
+// A size that no input has is declared by the model for a tensor whose extents depend on data.
 void Sizes::refuse_unknown(std::string_view name) const {
   std::vector<std::string> known;
   for (const auto& [symbol, size] : symbols_) known.push_back(symbol);
@@ -34,7 +34,7 @@ void Sizes::refuse_unknown(std::string_view name) const {
         extent.collect_symbols(symbols);
         if (!symbols.contains(std::string(name))) continue;
         fail("bind",
-             "{}: the extent '{}' of '{}' depends on data, so that no input's size determines it (sizes: {}); compute "
+             "{}: the extent '{}' of '{}' depends on data, so no input's size determines it (sizes: {}); compute "
              "it from shapes, or declare it in these",
              node->label(), name, result->name, known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
       }

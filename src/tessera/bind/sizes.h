@@ -28,22 +28,22 @@ class Sizes {
   int64_t number(const Expr& expression) const;
   std::vector<int64_t> numbers(const std::vector<Expr>& expressions) const;
 
-  /// Extents; a user error if one is negative, or there are too many elements to count.
+  /// Extents. Throws a user error if one is negative, or the number of elements overflows.
   Dims dims(const Value* value) const;
   /// The row-major type; undefined for null.
   kernels::TensorDesc type(const Value* value) const;
-  /// The elements of a constant or an expression; nullopt: they are not known.
+  /// The elements of a constant or an expression; nullopt if they are unknown.
   std::optional<std::vector<int64_t>> elements(const Value* value) const;
 
-  /// The part of a value's global tensor that this rank has, and whether this rank writes it (the first rank that holds
-  /// the part does).
+  /// The part of a value's global tensor that this rank holds, and whether this rank writes it (the first rank that
+  /// holds the part does).
   Box part(const Value* value) const;
   bool writes(const Value* value) const;
 
-  /// A user error if a convolution or pooling has elements but not a single window.
+  /// Throws a user error if a convolution or pooling has elements but not a single window.
   void require_windows(const Node& node) const;
 
-  /// The extents that dims() or type() was asked for.
+  /// The extents that dims() or type() has returned.
   const std::unordered_map<const Value*, Dims>& known() const { return dims_.below(); }
   /// Lets sizes made by at() reuse the extents known so far.
   void share() { dims_.share(); }

@@ -15,7 +15,7 @@ struct Sources {
   std::map<const Value*, std::vector<int64_t>> elements;  ///< of expressions
 };
 
-/// Places inputs, constants, expressions and states that change. A user error if the device cannot hold a value.
+/// Places inputs, constants, expressions and states that change. Throws a user error if the device cannot hold a value.
 Sources place_sources(const Subject& subject, const Values& values, const Uses& uses,
                       const std::map<const Value*, size_t>& slot_of, Arena& arena, Places& places,
                       KnownElements& known);

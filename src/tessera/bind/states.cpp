@@ -11,7 +11,7 @@
 namespace tessera::bind {
 namespace {
 
-/// What uses a state's memory: groups that read it, in running order, and values that are read after the run.
+/// The uses of a state's memory: groups that read it, in running order, and values that are read after the run.
 struct StateReaders {
   std::map<const Value*, std::vector<int>> groups;  ///< by state
   std::map<const Value*, int> made_by;              ///< for each value that owns memory, the group that makes it
@@ -101,7 +101,7 @@ PlacedStates place_states(const Subject& subject, const std::vector<NodeGroup>& 
     check(values.type(value->next).bytes() == bytes,
           fmt::format("the next value of '{}' has its extents", value->name));
     const bool is_taken = taken.contains(root) || states.direct.contains(root);
-    const bool is_of_loop = root->producer && root->producer->domain == flow::kDomain;  // other iterations read, too
+    const bool is_of_loop = root->producer && root->producer->domain == flow::kDomain;  // other iterations also read it
     if (subject.options.keep_all || root->kind != ValueKind::result || is_taken || is_of_loop ||
         !always_fills(subject, values, root, bytes)) {
       rank.need_spare(*states.slots[slot]);

@@ -19,9 +19,9 @@ struct PlacedStates {
   std::vector<NextValue> next;                ///< of slots with a spare
 };
 
-/// Gives each state that changes its slot. Its next value overwrites the current one if nobody reads that any more by
-/// then. Else it is made in the spare, and the two are exchanged after the run. A next value that is an output or a
-/// view is copied. `taken`: results that already have a place.
+/// Gives each state that changes its slot. Its next value overwrites the current one if that is not read afterwards.
+/// Otherwise it is made in the spare, and the two are exchanged after the run. A next value that is an output or a view
+/// is copied. `taken`: results that already have a place.
 PlacedStates place_states(const Subject& subject, const std::vector<NodeGroup>& groups, const Values& values,
                           const Destinations& taken);
 

@@ -10,7 +10,7 @@
 namespace tessera::bind {
 namespace {
 
-// Kernels that do not know blocks get the extents as stored.
+// Kernels without support for blocks get the extents as stored.
 void tell_stored_extents(kernels::PrepareContext& context) {
   for (auto* descs : {&context.inputs, &context.outputs})
     for (kernels::TensorDesc& desc : *descs)
@@ -54,7 +54,7 @@ void add_kernel(const StepSources& of, int step, Step& made) {
   kernels::PrepareContext context{node, made.operands, made.results, {}, rank.threads(), group.followers};
   for (size_t i = 0; i < group.inputs.size(); ++i) {
     const Value* value = group.inputs[i];
-    const bool known = KnownElements::may_know(value) && !of.packed.find(step, i);  // nobody knows the packed bytes
+    const bool known = KnownElements::may_know(value) && !of.packed.find(step, i);  // packed bytes are not known
     context.known.push_back(known ? of.known.of(value, of.place_of_operand(step, i), of.values.sizes()) : nullptr);
   }
   if (!entry->blocks) tell_stored_extents(context);
@@ -99,7 +99,7 @@ Step prepare_step(const StepSources& of, int step, PreparedCommunication communi
   return made;
 }
 
-// In running order, since steps beside a communication may get other kernels.
+// In running order, since steps that run during a communication may get other kernels.
 std::vector<std::shared_ptr<Step>> prepare_steps(const StepSources& of, const std::vector<Action>& actions,
                                                  const std::vector<PreparedCommunication>& communications) {
   std::vector<std::shared_ptr<Step>> steps(of.groups.size());

@@ -5,7 +5,7 @@
 
 namespace tessera::bind {
 
-/// What steps are prepared from.
+/// The inputs of preparing steps.
 struct StepSources {
   const Subject& subject;
   const std::vector<NodeGroup>& groups;
@@ -18,8 +18,8 @@ struct StepSources {
   Location place_of_operand(int step, size_t index) const;
 };
 
-/// A step on bound extents, but for the places of operands and results: a prepared kernel, or the communication.
-/// `meanwhile`: a communication is under way when it runs; such kernels may be others.
+/// A step on bound extents, without the places of operands and results: a prepared kernel, or the communication.
+/// `meanwhile`: a communication is under way when it runs, which may change the choice of kernel.
 Step prepare_step(const StepSources& of, int step, PreparedCommunication communication, bool meanwhile);
 
 /// All steps.

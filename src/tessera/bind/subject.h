@@ -9,12 +9,12 @@
 namespace tessera::bind {
 
 struct Options {
-  bool keep_all = false;     ///< no buffer is reused, so that every value can be read after a run
+  bool keep_all = false;     ///< no buffer is reused, so every value can be read after a run
   bool overlap = true;       ///< run independent steps while a communication is under way (schedule.h)
   int prefetch = kUnderWay;  ///< communications that may be under way at once
 };
 
-/// What is bound: a program, and the rank that runs it.
+/// The subject of binding: a program and the rank that runs it.
 struct Subject {
   std::shared_ptr<Rank> rank;
   const spmd::Program& program;  ///< the rank's own, which must outlive the binding

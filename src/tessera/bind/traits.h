@@ -3,7 +3,7 @@
 #include "tessera/ir/collective.h"
 #include "tessera/spmd/program.h"
 
-/// What the passes ask of nodes and values.
+/// Properties of nodes and values that the passes need.
 namespace tessera::bind {
 
 inline bool is_communication(const Node& node) {
@@ -16,13 +16,13 @@ inline const CollectiveTraits* collective_of(const Node& node) {
   return kind ? &traits_of(*kind) : nullptr;
 }
 
-/// Whether a communication's result may lie where its operand does: members give and get the same extents.
+/// Whether a communication's result may be in its operand's memory: members send and receive the same extents.
 inline bool takes_over_operand(const Node& node) {
   const CollectiveTraits* traits = collective_of(node);
   return traits && traits->reduces && traits->block == BlockSide::none && traits->root == RootRole::none;
 }
 
-/// 0: an element is less than a byte.
+/// 0 if an element is smaller than a byte.
 inline size_t element_bytes(DType dtype) {
   return static_cast<size_t>(bits_of(dtype)) / 8;
 }

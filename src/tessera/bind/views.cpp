@@ -67,7 +67,7 @@ class Views::Assignment {
   }
 
  private:
-  /// The decision for a group: its results as views, and the group of a permutation that it does itself.
+  /// The decision for a group: its results as views, and the group of a permutation that its kernel performs.
   struct Outcome {
     bool decided = false;  ///< false: an earlier group decides
     bool drops = false;    ///< the group only makes views
@@ -125,7 +125,7 @@ class Views::Assignment {
     if (reader == group_of_.end() || library_.view_kind(node) != ViewKind::permutation) return;
     if (!library_.can_give_views(group)) return;
     const Dims dims = values_->type(result).dims;
-    View numbered{dims, Dims(dims.size())};  // its strides tell where each dimension has moved
+    View numbered{dims, Dims(dims.size())};  // its strides show where each dimension has moved
     std::iota(numbered.strides.begin(), numbered.strides.end(), 0);
     const std::optional<View> turned = library_.view_by(node, 0, numbered, *values_);
     if (!turned) return;
@@ -211,8 +211,8 @@ class Views::Assignment {
   std::map<const Node*, size_t> group_of_;
   std::vector<Outcome> outcomes_;
   Asked asked_;                          // by groups
-  std::map<const Value*, Alias> views_;  // of the first time
-  std::map<const Value*, Alias> moved_;  // while it is decided again
+  std::map<const Value*, Alias> views_;  // of the first decisions
+  std::map<const Value*, Alias> moved_;  // while decisions are made again
 };
 
 Views::Views(std::vector<NodeGroup> groups, std::set<const Value*> kept, std::map<const Value*, int64_t> blocked,

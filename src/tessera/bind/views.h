@@ -14,7 +14,7 @@ namespace tessera::bind {
 /// - If a kernel can write its result with strides, and only a permutation reads it, the kernel writes it permuted.
 class Views {
  public:
-  /// `kept` values are read after the run, so they are views only of whole values. `blocked` values lie in blocks.
+  /// `kept` values are read after the run, so they are views only of whole values. `blocked` values are in blocks.
   Views(std::vector<NodeGroup> groups, std::set<const Value*> kept, std::map<const Value*, int64_t> blocked,
         const kernels::Library& library);
   ~Views();

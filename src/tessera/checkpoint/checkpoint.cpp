@@ -25,17 +25,6 @@ std::shared_ptr<const MappedFile> map_file(const fs::path& path) {
   }
 }
 
-// The steps of a folder's checkpoints, the highest first.
-std::vector<int64_t> steps_in(const fs::path& folder) {
-  std::vector<int64_t> steps;
-  std::error_code ignored;  // a folder that is missing has none
-  for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (const auto step = step_of(entry.path().filename().string()); step && entry.is_directory(ignored))
-      steps.push_back(*step);
-  std::sort(steps.rbegin(), steps.rend());
-  return steps;
-}
-
 // A file that another run has written, whatever its checksums say, is no part of this one's checkpoint.
 void require_run(const MappedFile& file, const fs::path& path, const Facts& facts) {
   const std::string header = rank_header(facts.run);
@@ -49,6 +38,16 @@ std::string text_of(const TensorType& tensor) {
 }
 
 }  // namespace
+
+std::vector<int64_t> steps_in(const fs::path& folder) {
+  std::vector<int64_t> steps;
+  std::error_code ignored;  // a folder that is missing has none
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (const auto step = step_of(entry.path().filename().string()); step && entry.is_directory(ignored))
+      steps.push_back(*step);
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
 
 struct Checkpoint::Verified {
   std::mutex mutex;

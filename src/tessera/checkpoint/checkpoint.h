@@ -13,6 +13,9 @@
 
 namespace tessera::checkpoint {
 
+/// The steps of all checkpoints in a folder, good or not, the highest first; none if there is no such folder.
+std::vector<int64_t> steps_in(const std::filesystem::path& folder);
+
 /// When checksums are compared.
 enum class Verify {
   all,     ///< those of all pieces, when the checkpoint is opened

@@ -13,6 +13,7 @@
 #include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
+#include "tessera/cli/time_options.h"
 #include "tessera/cli/trace.h"
 #include "tessera/files.h"
 #include "tessera/profile.h"
@@ -164,6 +165,54 @@ class RunInputs {
   Tensors made_;
 };
 
+/// An operator's type, with its time as predicted and measured: means over ranks, in milliseconds.
+struct Difference {
+  std::string op;
+  double predicted = 0, measured = 0;
+};
+
+/// Those that differ most come first.
+std::vector<Difference> differences(const Prediction& prediction, const Costs& costs) {
+  std::map<std::string, Difference> by_op;
+  double ranks = 0;
+  for (size_t c = 0; c < prediction.classes.size(); ++c) {
+    const auto count = static_cast<double>(prediction.classes[c].count);
+    ranks += count;
+    for (const ProfileEvent& event : prediction.profile.ranks[c].events)
+      by_op[event.op].predicted += (event.duration - event.waiting) * 1e-3 * count;
+  }
+  for (auto& [op, difference] : by_op) difference.predicted /= ranks;
+  for (const auto& [op, measured] : costs.by_type) by_op[op].measured += measured.time;
+  for (const auto& [collective, time] : costs.collectives) by_op[collective.first].measured += time;
+  std::vector<Difference> all;
+  for (auto& [op, difference] : by_op) {
+    difference.op = op;
+    all.push_back(difference);
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Difference& a, const Difference& b) {
+    return std::abs(a.predicted - a.measured) > std::abs(b.predicted - b.measured);
+  });
+  return all;
+}
+
+Json differences_json(const Prediction& prediction, const Costs& costs) {
+  Json all = Json::array();
+  for (const Difference& each : differences(prediction, costs))
+    all.push_back({{"op", each.op}, {"predicted_ms", each.predicted}, {"measured_ms", each.measured}});
+  return all;
+}
+
+void print_forecast(const Console& console, const Forecast& forecast, const Latency& latency, const Costs& costs) {
+  print_prediction(console, forecast.prediction, forecast.settings);
+  console.say(compared_text(forecast.prediction, latency.median));
+  constexpr size_t kMost = 6;
+  Table table({"differ most", "predicted", "measured"});
+  const std::vector<Difference> all = differences(forecast.prediction, costs);
+  for (size_t i = 0; i < all.size() && i < kMost; ++i)
+    table.add({all[i].op, time_text(all[i].predicted * 1e-3), time_text(all[i].measured * 1e-3)});
+  table.print(console);
+}
+
 class Bench : public Command {
  public:
   void declare(CLI::App& app) override {
@@ -184,6 +233,7 @@ class Bench : public Command {
         ->type_name("SYMBOL");
     app.add_option("--profile", trace_,
                    "a file for a trace of the last runs, which Perfetto and Chrome's trace viewer show");
+    time_.declare(app);
     run_.declare(app);
     declare_paths(app, {{"model", PathUse::reads, files_of_model}, {"--profile", PathUse::writes}});
   }
@@ -252,17 +302,30 @@ class Bench : public Command {
       at += profile.duration;
     }
     progress.end();
+    const std::optional<Forecast> forecast = forecast_of(console, loaded, session);
     if (!console.speaks()) return kGood;
     if (!trace_.empty()) trace.write(trace_);
     const Latency latency(times);
     if (console.json)
-      emit(console, program, session, latency, costs, peaks, floor, prepared);
+      emit(console, program, session, latency, costs, peaks, floor, prepared, forecast);
     else
-      print(console, program, session, latency, costs, peaks, floor, prepared);
+      print(console, program, session, latency, costs, peaks, floor, prepared, forecast);
     return kGood;
   }
 
  private:
+  /// Of the sizes of the inputs; nullopt if no machine is named.
+  std::optional<Forecast> forecast_of(const Console& console, const Loaded& loaded, const Session& session) const {
+    if (!time_.asked()) return std::nullopt;
+    PredictSettings settings = time_.settings(plan_.topology());
+    settings.sizes = sizes_of(loaded.program.inputs(), loaded.inputs);
+    settings.threads_per_rank = session.threads_per_rank();
+    settings.overlap = run_.session(console).overlap;
+    settings.connection = console.connection;
+    Prediction prediction = time_.predict(console, loaded.program, settings, true);
+    return Forecast{std::move(settings), std::move(prediction)};
+  }
+
   /// Prints no peaks and, for a written program, no FLOPs and bytes either, since it does not state the model's.
   static Floor floor_of(const Loaded& loaded) {
     Floor floor;
@@ -278,8 +341,8 @@ class Bench : public Command {
   }
 
   void print(const Console& console, const Program& program, const Session& session, const Latency& latency,
-             const Costs& costs, const std::vector<int64_t>& peaks, const Floor& floor,
-             const Preparation& prepared) const {
+             const Costs& costs, const std::vector<int64_t>& peaks, const Floor& floor, const Preparation& prepared,
+             const std::optional<Forecast>& forecast) const {
     auto ms = [](double value) { return time_text(value * 1e-3); };
     console.note(program.summary());
     console.say("mesh " + mesh_text(program.mesh()) + ", " + std::to_string(session.threads_per_rank()) +
@@ -315,6 +378,7 @@ class Bench : public Command {
     }
     print_operators(console, "operator", costs.by_type, costs.by_type.size());
     print_operators(console, "slowest", costs.by_name, 10);
+    if (forecast) print_forecast(console, *forecast, latency, costs);
     if (!trace_.empty()) console.note("wrote " + trace_ + "; open it at ui.perfetto.dev or chrome://tracing");
   }
 
@@ -344,8 +408,8 @@ class Bench : public Command {
   }
 
   void emit(const Console& console, const Program& program, const Session& session, const Latency& latency,
-            const Costs& costs, const std::vector<int64_t>& peaks, const Floor& floor,
-            const Preparation& prepared) const {
+            const Costs& costs, const std::vector<int64_t>& peaks, const Floor& floor, const Preparation& prepared,
+            const std::optional<Forecast>& forecast) const {
     Json ranks = Json::array();
     for (size_t r = 0; r < costs.ranks.size(); ++r)
       ranks.push_back({{"rank", r},
@@ -399,6 +463,11 @@ class Bench : public Command {
                    {"operators", operators},
                    {"notes", program.summary().notes},
                    {"warnings", program.summary().warnings}};
+    if (forecast) {
+      object["predicted"] = prediction_json(forecast->prediction, forecast->settings);
+      object["predicted"]["error"] = forecast->prediction.step_ms / latency.median - 1;
+      object["predicted"]["operators"] = differences_json(forecast->prediction, costs);
+    }
     if (!inputs_.from_file()) object["seed"] = inputs_.seed;
     if (!trace_.empty()) object["profile"] = trace_;
     console.emit(object);
@@ -409,6 +478,7 @@ class Bench : public Command {
   int iterations_ = 50, warmup_ = 5;
   PlanOptions plan_;
   InputOptions inputs_;
+  TimeOptions time_;
   RunOptions run_;
 };
 

@@ -35,18 +35,19 @@ struct CommandEntry {
 /// The one visible list of commands: each file provides one.
 const std::vector<CommandEntry>& commands();
 
-std::unique_ptr<Command> make_inspect();   // inspect.cpp
-std::unique_ptr<Command> make_run();       // run.cpp
-std::unique_ptr<Command> make_generate();  // generate.cpp
-std::unique_ptr<Command> make_train();     // train.cpp
-std::unique_ptr<Command> make_shard();     // shard.cpp
-std::unique_ptr<Command> make_annotate();  // annotate.cpp
-std::unique_ptr<Command> make_infer();     // annotate.cpp
-std::unique_ptr<Command> make_verify();    // verify.cpp
-std::unique_ptr<Command> make_check();     // check.cpp
-std::unique_ptr<Command> make_bench();     // bench.cpp
-std::unique_ptr<Command> make_explain();   // explain.cpp
-std::unique_ptr<Command> make_simulate();  // simulate.cpp
-std::unique_ptr<Command> make_info();      // info.cpp
+std::unique_ptr<Command> make_inspect();    // inspect.cpp
+std::unique_ptr<Command> make_run();        // run.cpp
+std::unique_ptr<Command> make_generate();   // generate.cpp
+std::unique_ptr<Command> make_train();      // train.cpp
+std::unique_ptr<Command> make_shard();      // shard.cpp
+std::unique_ptr<Command> make_annotate();   // annotate.cpp
+std::unique_ptr<Command> make_infer();      // annotate.cpp
+std::unique_ptr<Command> make_verify();     // verify.cpp
+std::unique_ptr<Command> make_check();      // check.cpp
+std::unique_ptr<Command> make_bench();      // bench.cpp
+std::unique_ptr<Command> make_explain();    // explain.cpp
+std::unique_ptr<Command> make_simulate();   // simulate.cpp
+std::unique_ptr<Command> make_calibrate();  // calibrate.cpp
+std::unique_ptr<Command> make_info();       // info.cpp
 
 }  // namespace tessera::cli

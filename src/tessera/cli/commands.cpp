@@ -38,6 +38,7 @@ const std::vector<CommandEntry>& commands() {
        "Times a model over a mesh: latency, operators, communication, the floor; or collectives alone.",
        make_bench,
        {"mesh", "preset", "shapes", "dtype", "inputs", "iterations", "warmup", "grow", "profile", "threads"}},
+      {"calibrate", "Measures what this machine's kernels, memory and links take, for --machine.", make_calibrate, {}},
       {"simulate",
        "Predicts the time of a step on a machine that need not be there, for a mesh of any size.",
        make_simulate,

@@ -12,6 +12,7 @@
 #include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
+#include "tessera/cli/time_options.h"
 #include "tessera/join.h"
 
 namespace tessera::cli {
@@ -112,6 +113,7 @@ class Run : public Command {
     app.add_option("--save-states", saved_states_,
                    "a .npz file to write, with all states that change, after the last run");
     dump_.declare(app);
+    time_.declare(app);
     run_.declare(app);
     declare_paths(app, {{"model", PathUse::reads, files_of_model},
                         {"--outputs", PathUse::writes},
@@ -235,11 +237,24 @@ class Run : public Command {
     if (!outputs_.empty()) write_tensors(outputs_, ran.outputs);
     if (!saved_states_.empty()) write_tensors(saved_states_, after);
     progress.end();
+    const std::optional<Forecast> forecast = forecast_of(console, program, session, sizes.shapes);
     if (console.json)
-      emit(console, program, session, peaks, ran.outputs, ran.seconds);
+      emit(console, program, session, peaks, ran.outputs, ran.seconds, forecast);
     else
-      print(console, program, ran.outputs, ran.seconds);
+      print(console, program, ran.outputs, ran.seconds, forecast);
     return kGood;
+  }
+
+  // Nullopt if no machine is named.
+  std::optional<Forecast> forecast_of(const Console& console, const Program& program, const Session& session,
+                                      const SymbolSizes& sizes) const {
+    if (!time_.asked()) return std::nullopt;
+    PredictSettings settings = time_.settings(plan_.topology());
+    settings.sizes = sizes;
+    settings.threads_per_rank = session.threads_per_rank();
+    settings.overlap = run_.session(console).overlap;
+    Prediction prediction = time_.predict(console, program, settings, true);
+    return Forecast{std::move(settings), std::move(prediction)};
   }
 
   static std::string why_in_parts(const Model& model) {
@@ -313,7 +328,9 @@ class Run : public Command {
   }
 
   // What was asked for is in the file of --outputs; the rest is for who looks on.
-  void print(const Console& console, const Program& program, const Tensors& outputs, double seconds) const {
+  void print(const Console& console, const Program& program, const Tensors& outputs, double seconds,
+             const std::optional<Forecast>& forecast) const {
+    if (forecast) print_prediction(console, forecast->prediction, forecast->settings);
     if (console.quiet) return;
     print_collectives(console, program.summary());
     console.say(inputs_.steps > 0
@@ -325,7 +342,7 @@ class Run : public Command {
   }
 
   void emit(const Console& console, const Program& program, const Session& session, const std::vector<int64_t>& peaks,
-            const Tensors& outputs, double seconds) const {
+            const Tensors& outputs, double seconds, const std::optional<Forecast>& forecast) const {
     const ProgramSummary& summary = program.summary();
     Json ranks = Json::array();
     for (size_t r = 0; r < peaks.size(); ++r) ranks.push_back({{"rank", r}, {"peak_bytes", peaks[r]}});
@@ -350,6 +367,7 @@ class Run : public Command {
     if (inputs_.steps > 0) object["steps"] = inputs_.steps;
     if (!outputs_.empty()) object["written"] = outputs_;
     if (!saved_states_.empty()) object["written_states"] = saved_states_;
+    if (forecast) object["predicted"] = prediction_json(forecast->prediction, forecast->settings);
     dump_.add_to(object);
     console.emit(object);
   }
@@ -360,6 +378,7 @@ class Run : public Command {
   PlanOptions plan_;
   InputOptions inputs_;
   DumpOptions dump_;
+  TimeOptions time_;
   RunOptions run_;
 };
 

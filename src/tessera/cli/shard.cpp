@@ -5,6 +5,7 @@
 #include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
+#include "tessera/cli/time_options.h"
 
 namespace tessera::cli {
 namespace {
@@ -30,6 +31,7 @@ class Shard : public Command {
                     "bytes, e.g. 512M or 4G, that each process may hold if it runs one rank; by default, unlimited");
     dump_.declare(app);
     declare_device(app, device_);
+    time_.declare(app);
     declare_paths(app, {{"model", PathUse::reads, files_of_model}, {"--output", PathUse::replaces}});
   }
 
@@ -51,9 +53,13 @@ class Shard : public Command {
       if (plan.ring_attention != "always") plan.ring_attention = "never";  // they have no messages
     }
     if (plan.mesh.find('?') != std::string::npos) return annotate(console, model, plan);
+    std::optional<PredictSettings> settings;
+    if (time_.asked()) settings = time_.settings(plan_.topology());
     Program program = [&] {
       Progress progress(console, "compiling");
-      return compile(model, plan_.mesh(plan), plan, {{}, dump_.observer(console), plan_.topology(), memory_.bytes()});
+      const Mesh mesh = plan_.mesh(plan);
+      return compile(model, mesh, plan,
+                     {{}, dump_.observer(console), time_.topology(plan_.topology(), mesh), memory_.bytes()});
     }();
     Figures figures;
     {
@@ -68,10 +74,16 @@ class Shard : public Command {
       Progress progress(console, "writing");
       program.write(folder_, form_.options());
     }
-    if (console.json)
-      emit(console, program, figures);
-    else if (dry_ || !console.quiet)
+    std::optional<Prediction> prediction;
+    if (settings) prediction = time_.predict(console, program, *settings, false);
+    if (console.json) {
+      Json object = json_of(program, figures);
+      if (prediction) object["predicted"] = prediction_json(*prediction, *settings);
+      console.emit(object);
+    } else if (dry_ || !console.quiet) {
       print(console, program, figures);
+      if (prediction) print_prediction(console, *prediction, *settings);
+    }
     return kGood;
   }
 
@@ -136,7 +148,7 @@ class Shard : public Command {
     return {{"peak_bytes", figures.peak_bytes}, {"parameter_bytes", figures.parameter_bytes}, {"flops", figures.flops}};
   }
 
-  void emit(const Console& console, const Program& program, const Figures& figures) const {
+  Json json_of(const Program& program, const Figures& figures) const {
     const ProgramSummary& summary = program.summary();
     Json ranks = Json::array();
     for (size_t r = 0; r < figures.ranks.size(); ++r) {
@@ -157,7 +169,7 @@ class Shard : public Command {
     if (figures.alone) object["one_rank"] = figures_json(*figures.alone);
     if (!dry_) object["written"] = folder_;
     dump_.add_to(object);
-    console.emit(object);
+    return object;
   }
 
   std::string model_, folder_, fixed_;
@@ -166,6 +178,7 @@ class Shard : public Command {
   FormOptions form_;
   MemoryOption memory_;
   DumpOptions dump_;
+  TimeOptions time_;
   std::string device_ = "cpu";  // of the machine program
 };
 

@@ -44,10 +44,7 @@ class Simulate : public Command {
     if (!trace_.empty()) require_writable(trace_);
     const Program program = compiled(console, settings);
     if (!trace_.empty()) require_writable(trace_);  // the model's files are known now
-    const Prediction prediction = [&] {
-      const Progress progress(console, "simulating");
-      return predict(program, settings);
-    }();
+    const Prediction prediction = time_.predict(console, program, settings, false);
     const int64_t peak = program.figures(0).peak_bytes;
     if (!trace_.empty()) {
       Trace trace;
@@ -80,8 +77,7 @@ class Simulate : public Command {
     Plan plan = plan_.plan(model, console, trains_);
     const Mesh mesh = plan_.mesh(plan);
     CompileOptions options;
-    options.topology =
-        settings.topology.empty() && mesh.size() > 1 ? settings.machine.topology(mesh) : settings.topology;
+    options.topology = time_.topology(plan_.topology(), mesh);
     options.run.overlap = settings.overlap;
     std::string note;
     plan.shapes = model.complete(plan.shapes, &note);

@@ -5,6 +5,8 @@
 #include "tessera/cli/help.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/path_options.h"
+#include "tessera/cli/progress.h"
+#include "tessera/files.h"
 
 namespace tessera::cli {
 namespace {
@@ -68,6 +70,31 @@ PredictSettings TimeOptions::settings(const Topology& topology) const {
     settings.link_scale[name.substr(5)] = factor;
   }
   return settings;
+}
+
+Topology TimeOptions::topology(const Topology& topology, const Mesh& mesh) const {
+  if (!asked() || !topology.empty() || mesh.size() == 1) return topology;
+  return settings(topology).machine.topology(mesh);
+}
+
+Prediction TimeOptions::predict(const Console& console, const Program& program, PredictSettings settings,
+                                bool measures) const {
+  if (!machine.empty() && !is_this_machine(settings.machine)) {
+    console.note("note: " + machine + " is of another machine (" + settings.machine.processor + ", " +
+                 std::to_string(settings.machine.cores) + " cores, " + settings.machine.date +
+                 "), so nothing is measured here");
+  } else if (!machine.empty() && measures) {
+    Progress progress(console, "measuring what " + machine + " lacks");
+    if (measure_missing(program, settings, [&](const std::string& what) { progress.next("measuring " + what); }))
+      if (console.speaks()) write_file(machine, settings.machine.to_json());
+  }
+  const Progress progress(console, "simulating");
+  return tessera::predict(program, settings);
+}
+
+std::string compared_text(const Prediction& prediction, double measured_ms) {
+  return "predicted " + time_text(prediction.step_ms * 1e-3) + ", measured " + time_text(measured_ms * 1e-3) +
+         " (median): " + percent(prediction.step_ms / measured_ms - 1);
 }
 
 void print_prediction(const Console& console, const Prediction& prediction, const PredictSettings& settings) {

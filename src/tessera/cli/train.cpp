@@ -14,6 +14,7 @@
 #include "tessera/cli/progress.h"
 #include "tessera/cli/selection_report.h"
 #include "tessera/cli/stop_signal.h"
+#include "tessera/cli/time_options.h"
 #include "tessera/cli/train_options.h"
 #include "tessera/cli/training_figures.h"
 #include "tessera/cli/training_report.h"
@@ -30,6 +31,7 @@ class Train : public Command {
     plan_.declare(app);
     app.remove_option(app.get_option("--state"));  // the step makes its states itself
     dump_.declare(app);
+    time_.declare(app);
     run_.declare(app);
     declare_paths(app, {{"model", PathUse::reads, files_of_model}});
   }
@@ -204,7 +206,7 @@ class Train : public Command {
     setup.mesh = plan_.mesh(plan);
     setup.plan = plan;
     setup.compile.observe = dump_.observer(console);
-    setup.compile.topology = plan_.topology();
+    setup.compile.topology = time_.topology(plan_.topology(), setup.mesh);
     setup.compile.run = run_.planned(console, setup.mesh, !options_.dry_run);
     setup.compile.run.checkpoints = !options_.checkpoints.empty();
     setup.evaluation = evaluation_;
@@ -234,14 +236,28 @@ class Train : public Command {
     console.say(memory_line(step, program, memory, std::nullopt));
     dump_.machine(console, program, {}, run_.session(console));
     if (!options_.memory_plan.empty()) write_memory_plan(program, 0, options_.memory_plan);
+    const std::optional<Forecast> forecast = forecast_of(console, program, std::nullopt);
     if (!console.json) {
       print_collectives(console, program.summary());
+      if (forecast) print_prediction(console, forecast->prediction, forecast->settings);
       return kGood;
     }
     Json object = plan_json(model_, step, program, memory);
+    if (forecast) object["predicted"] = prediction_json(forecast->prediction, forecast->settings);
     dump_.add_to(object);
     console.emit(object);
     return kGood;
+  }
+
+  // A dry run, which has no `threads`, measures nothing. Nullopt if no machine is named.
+  std::optional<Forecast> forecast_of(const Console& console, const Program& program,
+                                      std::optional<int> threads) const {
+    if (!time_.asked() || !console.speaks()) return std::nullopt;
+    PredictSettings settings = time_.settings(plan_.topology());
+    settings.threads_per_rank = threads.value_or(run_.threads);
+    settings.overlap = run_.session(console).overlap;
+    Prediction prediction = time_.predict(console, program, settings, threads.has_value());
+    return Forecast{std::move(settings), std::move(prediction)};
   }
 
   int train(Console& console, const Model& model, const Training& training, const TrainingStep& step, const Plan& plan,
@@ -268,6 +284,8 @@ class Train : public Command {
     dump_.machine(console, program, {}, session_options);
     if (!options_.memory_plan.empty() && console.speaks()) write_memory_plan(program, 0, options_.memory_plan);
 
+    const std::optional<Forecast> forecast = forecast_of(console, program, trainer.session().threads_per_rank());
+    if (forecast && !console.json) print_prediction(console, forecast->prediction, forecast->settings);
     if (options_.resume) resume(console, trainer);
     report.begin(trainer, memory, steps_);
     const bool ended = trainer.train({steps_, options_.eval_every, options_.save_every, [&] { return stop.asked(); }});
@@ -279,11 +297,22 @@ class Train : public Command {
       report.add_to(console.known);
       dump_.add_to(console.known);
     }
+    if (forecast && console.speaks()) tell_forecast(console, *forecast, report.median_seconds());
     require_saved(console, trainer, ended);
     if (console.json) console.emit(console.known);
     if (ended) return all_left(console, kGood);
     return stopped(console, "after step " + std::to_string(trainer.steps_made()) +
                                 (options_.checkpoints.empty() ? "" : "; --resume continues from there"));
+  }
+
+  // Predicted and measured steps, beside each other. `seconds`: the median of the steps; 0: there were none.
+  static void tell_forecast(Console& console, const Forecast& forecast, double seconds) {
+    if (console.json) {
+      console.known["predicted"] = prediction_json(forecast.prediction, forecast.settings);
+      if (seconds > 0) console.known["measured"] = {{"step_ms", seconds * 1e3}};
+    } else if (seconds > 0) {
+      console.say(compared_text(forecast.prediction, seconds * 1e3));
+    }
   }
 
   TrainerOptions trainer_options(const Console& console, TrainingReport& report) {
@@ -350,6 +379,7 @@ class Train : public Command {
   TrainOptions options_;
   PlanOptions plan_;
   DumpOptions dump_;
+  TimeOptions time_;
   RunOptions run_;
 };
 

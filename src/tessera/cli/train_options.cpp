@@ -105,7 +105,7 @@ void TrainOptions::declare_training(CLI::App& app) {
   app_ = &app;
   under(app, Heading::training);
   app.add_option("--config", config, "JSON file with options of this command by name; the command line overrides it");
-  app.add_option("--loss", step.loss,
+  app.add_option("--loss", loss,
                  "cross-entropy, mse, bce, bce-with-logits, z-loss, output (the model's own scalar) or mean; with "
                  "keys, e.g. cross-entropy:label_smoothing=0.1,ignore_index=-100; or a sum of terms, e.g. "
                  "cross-entropy+1e-4*z-loss+0.01*output:aux_loss, each of which may name the tensor that it takes")
@@ -115,11 +115,11 @@ void TrainOptions::declare_training(CLI::App& app) {
   app.add_option("--labels", step.labels, "the array that the output is compared with")
       ->type_name("NAME")
       ->capture_default_str();
-  app.add_option("--optimizer", step.optimizer,
+  app.add_option("--optimizer", optimizer,
                  "sgd, adam, adamw, lamb, lion, adafactor or muon; with keys, e.g. "
                  "adamw:beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.1")
       ->capture_default_str();
-  app.add_option("--lr", step.learning_rate,
+  app.add_option("--lr", learning_rate,
                  "the learning rate: 3e-4; warmup=10,peak=3e-4,cosine=100,min=3e-5 (or linear=100, or stable=50); or "
                  "@rates.npz, with one rate for each step")
       ->capture_default_str();
@@ -253,7 +253,12 @@ const Bounds kFactors = Bounds::at_least(0);
 
 Training TrainOptions::training(const std::string& dtype) const {
   Training made = step;
-  if (made.learning_rate.starts_with('@')) made.learning_rates = rates_of(made.learning_rate.substr(1));
+  made.loss = loss;
+  made.optimizer = optimizer;
+  if (learning_rate.starts_with('@'))
+    made.learning_rates = rates_of(learning_rate.substr(1));
+  else
+    made.learning_rate = learning_rate;
   if (!dtype.empty()) made.compute = Plan::dtype_named(dtype, "--dtype");
   made.seed = seed;
   for (const std::string& text : init) {

@@ -26,7 +26,8 @@ struct TrainOptions {
   /// How --data becomes batches; with `evaluates`, the samples that evaluations take of --eval-data or --held-out.
   BatchOptions batches(bool evaluates, size_t memory_limit) const;
 
-  Training step;  ///< the words as they were given
+  Training step;                                                                    ///< without what follows
+  std::string loss = "cross-entropy", optimizer = "adamw", learning_rate = "1e-3";  ///< the words as they were given
   std::string config, data, eval_data, separator, metrics, tensorboard, profile, memory_plan, save_final, save_average,
       emit;
   std::string checkpoints;

@@ -78,6 +78,13 @@ std::shared_ptr<void> TrainingReport::on_phase(const std::string& what) {
   return std::make_shared<Progress>(console_, what);
 }
 
+double TrainingReport::median_seconds() const {
+  std::vector<double> seconds;
+  for (const StepFigures& figures : all_) seconds.push_back(figures.seconds);
+  std::sort(seconds.begin(), seconds.end());
+  return seconds.empty() ? 0 : seconds[seconds.size() / 2];
+}
+
 void TrainingReport::add_to(Json& object) const {
   Json losses = Json::array(), norms = Json::array(), ranks = Json::array();
   double best = 0;

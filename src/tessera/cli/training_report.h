@@ -40,6 +40,8 @@ class TrainingReport : public TrainingObserver {
   void begin(Trainer& trainer, const MemoryClasses& memory, int64_t steps);
   /// Adds the figures of the run to an answer.
   void add_to(Json& object) const;
+  /// Of a step; 0: there were none.
+  double median_seconds() const;
 
   void on_step(const StepFigures& figures) override;
   void after_step(int64_t step, bool ends) override;

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -80,6 +81,9 @@ class Communicator {
   /// Ends what is under way, now and later, with an error. For operations that a device runs and that do not hear of
   /// the end of the run by themselves; others do nothing here. Any thread may call it.
   virtual void abandon() {}
+  /// What has failed in an operation that a device runs, where its queue does not hear of it (NCCL's asynchronous
+  /// errors); null: nothing, or the queue does. Any thread may call it.
+  virtual std::exception_ptr failure() const { return nullptr; }
 
   void run(const Operation& operation) { wait(start(operation)); }
 };

@@ -66,6 +66,7 @@ class Recorded : public Communicator {
   }
 
   void abandon() override { inner_->abandon(); }
+  std::exception_ptr failure() const override { return inner_->failure(); }
 
  private:
   struct UnderWay {
@@ -179,7 +180,7 @@ std::string arrivals_of(const std::vector<FlightLog>& logs) {
 void Flight::give_up() {
   const std::string name = step_of(*this);
   step.store(nullptr, std::memory_order_release);
-  put(failed_in, name);
+  if (!name.empty()) put(failed_in, name);
 }
 
 FlightLog log_of(int rank, const Flight& flight) {

@@ -35,7 +35,7 @@ struct Flight {
   std::atomic<const char*> step{nullptr};
   std::array<char, 128> failed_in{};  ///< the operator that the rank was in when it gave up
 
-  /// The rank gives up; the text at `step` may go away afterwards.
+  /// The rank gives up; the text at `step` may go away afterwards. A second call keeps what the first has noted.
   void give_up();
   FlightEntry& next() { return entries[begun.load(std::memory_order_relaxed) % kEntries]; }
 };

@@ -24,14 +24,14 @@ bool may_name_stack(const AnnotationRequest& request) {
   return request.pattern.find(rewrite::kStackMark) != std::string::npos;
 }
 
-// A dimension along which the value would be cut within a byte.
+// A dimension along which the layout would cut the value within a byte.
 std::optional<size_t> cut_within_bytes(const Value& value, const Sharding& sharding) {
   for (size_t d = 0; d < sharding.dims.size(); ++d)
     if (sharding.dims[d].is_split() && !ops::fills_bytes(value, static_cast<int64_t>(d))) return d;
   return std::nullopt;
 }
 
-// Reads requests against one rewritten model.
+// Applies requests to one rewritten model.
 class AnnotationReader {
  public:
   AnnotationReader(const OnnxModel& read, const Graph& graph, const Mesh& mesh, std::vector<std::string>& warnings)
@@ -65,19 +65,19 @@ class AnnotationReader {
     if (!value || !value->has_shape() || value->kind == ValueKind::expression) {
       if (exact && !request.optional)
         fail("annotate",
-             "'{}' is used in shape computation only, or not at all, so that it has no layout; annotate a tensor "
+             "'{}' is used in shape computation only, or not at all, so it has no layout; annotate a tensor "
              "that carries data",
              name);
       if (exact && request.sharding.find('{') != std::string::npos)
         warnings_.push_back(fmt::format(
-            "{}: '{}' stays whole, since only sizes are computed from it, or nothing needs it", request.by, name));
+            "{}: '{}' stays whole, because only sizes are computed from it, or nothing uses it", request.by, name));
       return;
     }
-    // A glob may reach tensors of several ranks; the bracket's entries say which are meant.
+    // A glob may match tensors of several ranks; the number of entries selects those that are meant.
     if (!exact && (value->content || !request.fits(value->rank()))) return;
     Sharding sharding = parse_sharding(request.for_rank(value->rank()), value->shape(), mesh_, name);
     if (!sharding.at.empty())
-      fail("annotate", "'{}': a tensor is where its node runs; leave out at({}), and place the node: `places` '{}={}'",
+      fail("annotate", "'{}': a tensor is where its node runs; remove at({}), and place the node: `places` '{}={}'",
            name, print_place(sharding.at, mesh_), name, request_of(sharding.at, mesh_));
     if (const auto cut = cut_within_bytes(*value, sharding))
       fail("annotate",
@@ -87,7 +87,7 @@ class AnnotationReader {
     annotations_.push_back({value, std::move(sharding), request.by, request.optional});
   }
 
-  // A copy in a body, of each iteration if the loop is written out.
+  // A copy in a body; one for each iteration if the loop is unrolled.
   void read_labelled(const Value& value, const AnnotationRequest& request) {
     const std::string& name = value.producer->input(0)->name;
     if (!request.fits(value.rank())) {
@@ -96,21 +96,21 @@ class AnnotationReader {
         fail("annotate", "'{}' has {} dimensions, but '{}' has {} entries; write one entry per dimension", name,
              value.rank(), request.sharding, request.entries());
       warnings_.push_back(
-          fmt::format("{}: '{}' has {} dimensions, so that it cannot have the layout {}; propagation decides there",
-                      request.by, name, value.rank(), request.sharding));
+          fmt::format("{}: '{}' has {} dimensions, so it cannot have the layout {}; propagation decides", request.by,
+                      name, value.rank(), request.sharding));
       return;
     }
     Sharding sharding = parse_sharding(request.for_rank(value.rank()), value.shape(), mesh_, name);
     if (const auto cut = cut_within_bytes(value, sharding))
       warnings_.push_back(
-          fmt::format("{}: '{}' has elements of {} bits, and dimension {} of {} may be cut within bytes, so that it "
+          fmt::format("{}: '{}' has elements of {} bits, and dimension {} of {} may be cut within bytes, so it "
                       "stays whole",
                       request.by, name, bits_of(value.dtype()), *cut, to_string(value.shape())));
     else
       annotations_.push_back({&value, std::move(sharding), request.by, request.optional});
   }
 
-  // For a request that names nothing: what it might mean is not stacked.
+  // For a request that names nothing: the stack that it may mean was not made.
   void refuse_unstacked(const AnnotationRequest& request) {
     if (request.optional) {
       if (may_name_stack(request))
@@ -124,13 +124,13 @@ class AnnotationReader {
     for (const Value* state : read_.graph->values_of(ValueKind::state))
       if (glob_matches(like, state->name) && graph_.find(state->name))
         fail("annotate",
-             "'{}' names no tensor: its parameters, as '{}', are not stacked, since another option names one of them, "
-             "or rewriting finds no mixture of experts; annotate them one by one",
+             "'{}' names no tensor: its parameters (such as '{}') are not stacked, because another option names one of "
+             "them, or rewriting finds no mixture of experts; annotate them one by one",
              request.pattern, state->name);
     refuse_unknown(read_, request);
   }
 
-  // ": 'up' is [8, 32], 'down' is [32, 8], …" of the first that carry data.
+  // ": 'up' is [8, 32], 'down' is [32, 8], …": the first tensors that carry data.
   std::string first_shapes(const std::vector<std::string>& names) const {
     constexpr int kMost = 3;
     std::string text;

@@ -10,9 +10,9 @@
 
 namespace tessera::compiler {
 
-/// By request, the names of the tensors that it means in the model as it was read; none if it may name a stack that
-/// rewriting makes. A parameter may be named as the model that was exported names it. Throws a user error (stage
-/// "annotate") for a request that matches nothing.
+/// For each request, the names of the matching tensors in the model as read; none if it may name a stack that rewriting
+/// makes. A parameter may have its name from before the export. Throws a user error (stage "annotate") for a request
+/// that matches nothing.
 std::vector<std::vector<std::string>> names_meant(const OnnxModel& read,
                                                   const std::vector<AnnotationRequest>& requests);
 

@@ -20,7 +20,7 @@ struct BodyTensor {
   std::string outermost;  ///< "y/"
 };
 
-// The results of nodes in bodies, and what bodies take.
+// The results of nodes in bodies, and the values that bodies capture.
 std::vector<BodyTensor> tensors_in_bodies(const Graph& graph, const std::string& around = "",
                                           const std::string& outermost = "") {
   std::vector<BodyTensor> found;

@@ -92,13 +92,13 @@ class Compiler {
     FileFacts facts = file_facts(read_);
     if (facts.annotated_nodes == 0) return;
     result_.warnings.push_back(fmt::format(
-        "the file's device configurations ({} nodes) are not applied, since a mesh is given; leave it out to "
+        "the file's device configurations ({} nodes) are not applied, because a mesh is given; leave it out to "
         "follow them",
         facts.annotated_nodes));
   }
 
-  // Finds all layouts by the operators' first rules. Where finer rules would split some nodes more evenly, it finds
-  // them once more with these, and keeps the cheaper ones.
+  // Finds all layouts by the operators' first rules. If finer rules would split some nodes more evenly, it finds them
+  // again with these, and keeps the cheaper layouts.
   void lay_out(const std::vector<spmd::Annotation>& annotations, const std::multimap<const Value*, Sharding>& cuts,
                const spmd::Places& places, const spmd::Storage& ordered) {
     const auto once = [&](const std::set<const Node*>& finer) {
@@ -128,7 +128,7 @@ class Compiler {
              result_.notes) = std::move(first);
   }
 
-  // The rewritten model, each tensor with the layout that it got; of a source, that of its first use.
+  // The rewritten model, each tensor with the layout that it got; a source has that of its first use.
   std::string propagated_text() const {
     TextOptions text;
     text.types = true;
@@ -144,7 +144,7 @@ class Compiler {
   void rewrite(const std::vector<std::vector<std::string>>& names) {
     rewrite::RewriteOptions options;
     std::set<std::string> exact(options_.keep.begin(), options_.keep.end());
-    std::map<std::string, std::vector<const AnnotationRequest*>> globs;  // by the tensors that they reach
+    std::map<std::string, std::vector<const AnnotationRequest*>> globs;  // by the tensors that they match
     for (size_t r = 0; r < names.size(); ++r) {
       const AnnotationRequest& request = options_.annotations[r];
       for (const std::string& name : names[r])
@@ -160,7 +160,7 @@ class Compiler {
     options.barriers = exact;
     for (const auto& [name, requests] : globs) options.candidates.insert(name);
     options.is_barrier = [&](const Value& value) {
-      const auto requests = globs.find(value.name);  // none for what has lost its label: it is known by now
+      const auto requests = globs.find(value.name);  // none for a value without its label, which is known by now
       return requests != globs.end() && !value.content &&
              std::any_of(requests->second.begin(), requests->second.end(),
                          [&](const auto* request) { return request->fits(value.rank()); });
@@ -172,7 +172,7 @@ class Compiler {
     rewrite::rewrite_model(*result_.model, options);
   }
 
-  // Sizes that a state takes are a node's result, as outputs are.
+  // If a state's next value consists of sizes, it becomes a node's result, as outputs do.
   void make_next_values() {
     Graph& graph = *result_.model->graph;
     for (const auto& value : std::vector<Value*>(graph.values_of(ValueKind::state))) {
@@ -199,7 +199,7 @@ class Compiler {
     observe("lower_precision", [this] { return print_text(*result_.model); });
   }
 
-  // What later stages take for granted, refused here where the message can name the place.
+  // Refuses what later stages do not expect, while the message can name the place.
   void require_supported() const {
     for (const Value* input : graph().inputs)
       if (!input->has_shape() || input->dtype() == DType::undefined)
@@ -241,7 +241,7 @@ class Compiler {
       result_.notes.push_back("preset " + names + " (implied by the mesh)");
     } else {
       result_.notes.push_back(fmt::format(
-          "no preset is applied, since there are annotations; add `presets` {} for those that the mesh implies",
+          "no preset is applied, because there are annotations; add `presets` {} for those that the mesh implies",
           names));
     }
   }

@@ -24,30 +24,30 @@ struct CompileOptions {
   std::vector<AnnotationRequest> annotations;  ///< those of higher precedence first
   std::vector<PlaceRequest> places;            ///< those of higher precedence first
   std::vector<AnnotationRequest> storage;      ///< of states, those of higher precedence first
-  std::vector<std::string> keep_gathered;      ///< of states, whose gathered form stays for all uses
-  spmd::Hints shapes;                          ///< symbol values that choices by cost assume; others get defaults
+  std::vector<std::string> keep_gathered;      ///< states whose gathered form is kept for all uses
+  spmd::Hints shapes;                          ///< symbol values for cost estimates; others get defaults
   DType compute = DType::float32;              ///< bfloat16: float32 models compute in it (rewrite/precision.h)
-  std::vector<std::string> keep;        ///< values that must survive rewriting by name (a question is about them)
-  passes::Recompute recompute;          ///< results of the forward pass that the backward pass computes again
+  std::vector<std::string> keep;        ///< values that rewriting must keep by name (because of a question about them)
+  passes::Recompute recompute;          ///< results of the forward pass that the backward pass recomputes
   std::optional<int64_t> bucket_bytes;  ///< of collectives that start as one (passes/buckets.h)
   passes::RingAttention ring_attention = passes::RingAttention::by_cost;
-  Topology topology;  ///< fits the mesh; empty: nothing is known of its links
-  /// The first program of a set over the same states (shared_states.h), compiled before; null: this is the first. What
-  /// `storage` says counts for states that it does not have.
+  Topology topology;  ///< fits the mesh; empty: its links are unknown
+  /// The first program of a set over the same states (shared_states.h), compiled before; null: this is the first.
+  /// `storage` then applies only to states that it does not have.
   const spmd::Program* sharing = nullptr;
   /// Called after each stage with its name and the text form.
   std::function<void(std::string_view stage, const std::function<std::string()>& text)> observe;
 };
 
-/// All that compilation found out.
+/// All results of a compilation.
 struct Compiled {
   std::unique_ptr<OnnxModel> model;  ///< rewritten, global
   std::unique_ptr<spmd::Layout> layout;
   spmd::Propagation propagation;
   spmd::Decisions decisions;
-  std::map<const Value*, std::string> labels;  ///< of values that had one (rewrite/passes.h)
+  std::map<const Value*, std::string> labels;  ///< labels of values (rewrite/passes.h)
   std::shared_ptr<spmd::Program> program;
-  std::vector<std::string> notes;  ///< what was assumed or implied; worth a line of output
+  std::vector<std::string> notes;  ///< assumptions to report to the user, a line each
   std::vector<std::string> warnings;
 };
 
@@ -55,8 +55,8 @@ struct Compiled {
 /// user errors that name the place.
 Compiled compile(const OnnxModel& model, const CompileOptions& options);
 
-/// The same where the rewritten form of `model` is known. Nothing may be annotated, placed or kept by name, and no
-/// stage before propagation is observed.
+/// The same if the rewritten form of `model` is known. `options` must not annotate, place or keep anything by name, and
+/// stages before propagation are not observed.
 Compiled compile_rewritten(const OnnxModel& model, const OnnxModel& rewritten, const CompileOptions& options);
 
 /// The symbols in the shapes of the model's inputs.
@@ -66,10 +66,10 @@ void require_symbols(const OnnxModel& model, const spmd::Hints& given);
 /// The model with these numbers in place of symbols. Throws as require_symbols() does.
 OnnxModel with_sizes(const OnnxModel& model, const spmd::Hints& sizes);
 
-/// Sizes of all symbols of a model's inputs at which it runs, if such are found: those given; else 2 for symbols named
-/// like a batch and 16 for others, changed as its operators demand (spmd/layout/sizes.h). `rewritten` is its rewritten
-/// graph; null if it cannot be rewritten, so that nothing is demanded. `notes` receives a line about the defaults, and
-/// one if the model does not run at these sizes.
+/// Sizes of all symbols of a model's inputs at which it runs, if such are found: the given ones, and defaults for
+/// others: 2 for symbols named like a batch, else 16, changed as operators demand (spmd/layout/sizes.h). `rewritten` is
+/// its rewritten graph, or null if it cannot be rewritten and demands are unknown. `notes` receives a line about the
+/// defaults, and one if the model does not run at these sizes.
 spmd::Hints symbol_values(const OnnxModel& model, const Graph* rewritten, const spmd::Hints& given,
                           std::vector<std::string>* notes);
 

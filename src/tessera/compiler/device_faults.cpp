@@ -117,7 +117,8 @@ class FaultFinder {
     return found == configurations_.end() ? nullptr : &*found;
   }
 
-  // What the model does not declare is a fault whichever configuration is asked for: nobody can ask for it by name.
+  // A configuration that the model does not declare is a fault whichever one is requested, since it cannot be requested
+  // by name.
   bool is_asked(const std::string& configuration) const {
     return only_.empty() || only_ == configuration || !declared(configuration);
   }
@@ -138,7 +139,7 @@ class FaultFinder {
     }
   }
 
-  // The shapes of the tensors about which axes are said.
+  // The shapes of the tensors whose axes are annotated.
   void find_shapes() {
     std::set<std::string> names;
     for (const auto& node : model_.graph->nodes())
@@ -207,7 +208,7 @@ class FaultFinder {
     return shape == shapes_.end() ? nullptr : &shape->second;
   }
 
-  // That of the body's value, or of the outer one that the body captures.
+  // The shape of the body's value, or of the outer one that the body captures.
   const Shape* shape_in_body(const Node& node, const std::string& tensor) const {
     for (const auto* values : {&node.inputs, &node.outputs})
       for (const Value* value : *values)
@@ -234,10 +235,10 @@ class FaultFinder {
     std::set<int64_t> reported;
     for (int64_t entry : spec.devices)
       if (!groups.contains(entry) && (entry < 0 || entry >= configuration.num_devices) && reported.insert(entry).second)
-        say("its list names {}, which is neither a device, as 0 to {} are, nor the key of a group", entry,
+        say("its list names {}, which is neither a device (0 to {}) nor the key of a group", entry,
             configuration.num_devices - 1);
     const auto holders = holders_of(spec, otherwise);
-    std::map<int64_t, size_t> group_of;  // of each device, the first that it is in
+    std::map<int64_t, size_t> group_of;  // the first group of each device
     for (size_t g = 0; g < holders.size(); ++g) {
       const auto shared = std::find_if(holders[g].begin(), holders[g].end(), [&](int64_t device) {
         return holders[group_of.emplace(device, g).first->second] != holders[g];
@@ -290,8 +291,8 @@ class FaultFinder {
         return say("the factors of its axis {} multiply to more than 64 bits hold", axis.axis);
     }
     if (!extent || axis.factors.empty()) return;
-    if (unknown > 1) return say("two factors of its axis {} have no size; one can be derived at most", axis.axis);
-    // A single factor is the axis, whatever symbol names it.
+    if (unknown > 1) return say("two factors of its axis {} have no size; at most one can be derived", axis.axis);
+    // A single factor is the whole axis, whichever symbol names it.
     if (axis.factors.size() == 1 && !(axis.factors.front().size && extent->is_constant())) return;
     const std::optional<Expr> rest = Expr::exact_divide(*extent, symbols);
     const std::optional<Expr> left = rest && product > 0 ? Expr::exact_divide(*rest, Expr(product)) : std::nullopt;

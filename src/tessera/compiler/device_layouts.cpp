@@ -13,12 +13,12 @@ namespace {
 
 using Digits = std::vector<std::vector<ShardDigit>>;  // of each factor of an axis
 
-// The entry of an annotation for an axis whose factors have these digits; nullopt if shards that a device holds in turn
-// are not equal, so that there is none.
+// The entry of an annotation for an axis whose factors have these digits; nullopt if there is none, since the shards
+// that devices hold in turn differ in size.
 std::optional<std::string> entry_of(const ShardedAxis& axis, const Digits& digits, const Expr& extent,
                                     const Mesh& mesh) {
   struct Piece {
-    std::optional<Expr> size;  // nullopt: whatever the others leave
+    std::optional<Expr> size;  // nullopt: the rest of the axis
     std::vector<std::string> axes;
   };
   std::vector<Piece> pieces;
@@ -29,9 +29,9 @@ std::optional<std::string> entry_of(const ShardedAxis& axis, const Digits& digit
     else
       size = size_of(axis.factors[f], extent);
     std::vector<ShardDigit> run = digits[f];
-    while (!run.empty() && !run.back().axis) run.pop_back();  // neighbours on one device are one shard
+    while (!run.empty() && !run.back().axis) run.pop_back();  // neighbours on one device form one shard
     const size_t first = pieces.size();
-    int64_t before = 1;  // shards of the pieces of this factor, without its last
+    int64_t before = 1;  // shards of this factor's pieces, except its last
     for (size_t i = 0; i < run.size(); ++i) {
       if (pieces.size() == first || run[i].axis.has_value() != run[i - 1].axis.has_value()) {
         if (pieces.size() > first) before *= *pieces.back().size->constant();
@@ -58,7 +58,7 @@ std::optional<std::string> entry_of(const ShardedAxis& axis, const Digits& digit
   return fmt::format("{}", fmt::join(texts, "*"));
 }
 
-// Blocks, where shards cannot be dealt out in turn.
+// Blocks, if shards cannot be distributed in turn.
 std::string block_of(const Digits& digits, const Mesh& mesh) {
   std::vector<std::string> axes;
   for (const auto& run : digits)
@@ -67,7 +67,7 @@ std::string block_of(const Digits& digits, const Mesh& mesh) {
   return axes.empty() ? "-" : fmt::format("{{{}}}", fmt::join(axes, ","));
 }
 
-// Whether an axis is one factor, whose shards are one block for each device.
+// Whether an axis is one factor with one block of shards for each device.
 bool lies_in_blocks(const Digits& digits) {
   if (digits.size() != 1) return false;
   const auto is_shared = [](const ShardDigit& digit) { return !digit.axis; };
@@ -106,7 +106,7 @@ DeviceList list_of(const ShardingSpec& spec, const std::vector<int64_t>& otherwi
   for (const ShardedAxis& axis : spec.axes)
     for (const ShardedFactor& factor : axis.factors) list.counts.push_back(factor.shards);
   list.holders = holders_of(spec, otherwise);
-  if (shards_of(spec) == 1) {  // whoever is listed has all of it
+  if (shards_of(spec) == 1) {  // each listed device has all of it
     std::set<int64_t> all;
     for (const auto& holders : list.holders) all.insert(holders.begin(), holders.end());
     list.holders = {{all.begin(), all.end()}};

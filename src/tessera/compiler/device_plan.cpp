@@ -9,8 +9,10 @@
 #include "tessera/compiler/implied.h"
 #include "tessera/compiler/inline_annotated.h"
 #include "tessera/compiler/labels.h"
+#include "tessera/compiler/pairing.h"
 #include "tessera/compiler/places.h"
 #include "tessera/compiler/stacks.h"
+#include "tessera/ir/glob.h"
 #include "tessera/ir/text.h"
 #include "tessera/onnx/metadata.h"
 #include "tessera/rewrite/edit.h"
@@ -20,14 +22,14 @@
 namespace tessera::compiler {
 namespace {
 
-constexpr std::string_view kStage = "devices";  // of errors
+constexpr std::string_view kStage = "devices";  // stage of errors
 
 bool conflicts(const std::vector<PlacedAxis>& place, const std::vector<AxisRef>& axes) {
   return std::any_of(axes.begin(), axes.end(),
                      [&](const AxisRef& axis) { return axis.size > 1 && spmd::overlaps(place, axis); });
 }
 
-// Whether some rank is at both.
+// Whether the two places have a rank in common.
 bool meet(const std::vector<PlacedAxis>& a, const std::vector<PlacedAxis>& b) {
   return std::none_of(a.begin(), a.end(), [&](const PlacedAxis& one) {
     return std::any_of(b.begin(), b.end(),
@@ -35,7 +37,7 @@ bool meet(const std::vector<PlacedAxis>& a, const std::vector<PlacedAxis>& b) {
   });
 }
 
-// Where the holders of both are; if there is no such place, the second.
+// The place common to both; the second if there is none.
 std::vector<PlacedAxis> common_place(std::vector<PlacedAxis> a, const std::vector<PlacedAxis>& b) {
   if (!meet(a, b)) return b;
   for (const PlacedAxis& entry : b)
@@ -43,7 +45,7 @@ std::vector<PlacedAxis> common_place(std::vector<PlacedAxis> a, const std::vecto
   return a;
 }
 
-// One class, since each step extends the plan and puts copies into the model, and later steps look both up: places of
+// One class, because each step extends the plan and adds copies to the model, and later steps read both: places of
 // nodes decide layouts of values, and these decide which copies bodies need.
 class Follower {
  public:
@@ -96,7 +98,7 @@ class Follower {
     plan_.warnings.push_back(fmt::format(format, std::forward<Args>(args)...));
   }
 
-  // Takes the annotations out of the nodes.
+  // Removes the annotations from the nodes.
   void gather() {
     for (Node* node : nodes_)
       if (auto annotation = device_annotation(*node, configuration_.name)) said_.emplace(node, std::move(*annotation));
@@ -113,7 +115,7 @@ class Follower {
           inlined_.ignored == 1 ? "1 node" : fmt::format("{} nodes", inlined_.ignored));
   }
 
-  // The annotated nodes of a body, or of one in it, of the main graph's node `holder`.
+  // Adds the annotated nodes of a body (or a body within it) of the main graph's node `holder`.
   void enter(Graph& body, const Node* holder) {
     for (const auto& node : body.nodes()) {
       for (Graph* region : node->regions()) enter(*region, holder);
@@ -140,7 +142,7 @@ class Follower {
       try {
         named = Mesh::parse(*text);
       } catch (const Error&) {
-        warn("the model's metadata '{}' are not a mesh: '{}'; its axes get new names", mesh_key(configuration_.name),
+        warn("the model's metadata '{}' is not a mesh: '{}'; its axes get new names", mesh_key(configuration_.name),
              *text);
       }
     }
@@ -156,7 +158,7 @@ class Follower {
     }
   }
 
-  // That of the devices that a spec lists.
+  // The place of the devices that a spec lists.
   const MeshLayout& layout_of(const ShardingSpec& spec, const NodeDevices& annotation) const {
     return layouts_.at(list_of(spec, defaults_->of(annotation)));
   }
@@ -172,7 +174,7 @@ class Follower {
     if (shape == shapes_.end()) {
       if (!form.axes.empty())
         warn(
-            "{}: '{}' stays whole: only sizes are computed from it, or its shape is not known; if so, state it in the "
+            "{}: '{}' stays whole: only sizes are computed from it, or its shape is unknown; if so, state it in the "
             "file",
             node.label(), spec.tensor);
       return form;
@@ -207,8 +209,8 @@ class Follower {
           forms_[node].emplace(spec.tensor, form_of(*node, said->second, spec));
   }
 
-  // What must survive rewriting, after all, that does not yet: what a stack absorbs, but annotations put elsewhere, and
-  // parameters whose stack does not come about.
+  // Further names that rewriting must keep: nodes that a stack would absorb but annotations place elsewhere, and
+  // parameters whose stack is not made.
   std::set<std::string> keep_apart() const {
     std::set<std::string> asked = kept_;
     for (const AnnotationRequest& request : plan_.annotations) asked.insert(request.pattern);
@@ -229,7 +231,7 @@ class Follower {
       else
         places_[node] = place_for(node, said == said_.end() ? nullptr : &said->second);
     }
-    // What is made of nothing runs where it is needed.
+    // Nodes without operands run where their results are used.
     for (auto at = nodes_.rbegin(); at != nodes_.rend(); ++at) {
       const Node* node = *at;
       const bool depends = std::any_of(node->inputs.begin(), node->inputs.end(), [](const Value* operand) {
@@ -257,7 +259,7 @@ class Follower {
           wanted != forms_.end() && std::any_of(wanted->second.begin(), wanted->second.end(),
                                                 [](const auto& form) { return !form.second.at.empty(); });
       if (said && (said->stage || is_placed))
-        warn("{}: all devices run it, since all take part in control flow", node->label());
+        warn("{}: all devices run it, because all take part in control flow", node->label());
       return {};
     }
     std::vector<PlacedAxis> place;
@@ -291,12 +293,12 @@ class Follower {
     return place;
   }
 
-  // Where a tensor is as its producer makes it.
+  // The place of a tensor, where its producer runs.
   const std::vector<PlacedAxis>& place_of(const Value* value) const { return place(value->producer); }
 
-  // The layout of a value, which what reads it may find there; the rest takes copies.
+  // The layout of a value. Its readers use it if it suits them; others get copies.
   void lay_out_values() {
-    std::map<const Value*, std::string> own;  // its layout
+    std::map<const Value*, std::string> own;  // the value's layout
     for (const auto& value : graph().values()) {
       if (const Form* made = value->producer ? form(value->producer, value.get()) : nullptr) {
         if (same_place(made->at, place_of(value.get()))) own[value.get()] = made->layout;
@@ -319,7 +321,7 @@ class Follower {
       for (size_t i = 0; i < node->operand_count(); ++i) {
         Value* operand = node->inputs[i];
         if (!operand) continue;
-        const auto copied = plan_.copies.find(operand->name);  // of a result that is needed elsewhere
+        const auto copied = plan_.copies.find(operand->name);  // a result that is needed at another place
         const Value* first = copied == plan_.copies.end() ? operand : graph().find(copied->second);
         const Form* wanted = form(node, first);
         if (!wanted || wanted->layout.empty()) continue;
@@ -328,9 +330,10 @@ class Follower {
       }
   }
 
-  // In bodies, operands and results get copies, whose labels annotations name: names come about when bodies are opened.
+  // In bodies, operands and results get copies with labels, which annotations name: values get their names only when
+  // bodies are opened.
   void lay_out_bodies() {
-    std::map<const Node*, size_t> elsewhere;  // nodes that would be at a place, by what holds them
+    std::map<const Node*, size_t> elsewhere;  // number of nodes with a place, by the node that holds their body
     for (const Inner& inner : inner_) {
       bool placed = inner.said.stage.has_value();
       for (const ShardingSpec& spec : inner.said.specs) {
@@ -338,7 +341,7 @@ class Follower {
         placed = placed || !found.layout.at.empty();
         const auto text = layout_text_for_any_rank(spec, found.layout, plan_.mesh);
         if (!text)
-          warn("{}: '{}' has axes that count from both ends, so that its layout in a body is left to propagation",
+          warn("{}: '{}' has axes that count from both ends, so propagation decides its layout in a body",
                inner.node->label(), spec.tensor);
         if (!text || plan_.mesh.axes().empty()) continue;
         if (!found.exact || !text->exact) warn_of_nearest(*inner.node, inner.said, spec, "", text->text);
@@ -356,11 +359,11 @@ class Follower {
       if (placed) ++elsewhere[inner.holder];
     }
     for (const auto& [holder, count] : elsewhere)
-      warn("{}: all devices run it, since all take part in control flow; {} in its bodies {} otherwise",
+      warn("{}: all devices run it, because all take part in control flow, although {} in its bodies {} otherwise",
            holder->label(), count == 1 ? "1 node" : fmt::format("{} nodes", count), count == 1 ? "says" : "say");
   }
 
-  // One that all share which want it so.
+  // A copy that all nodes share that want this layout.
   Value* labelled_copy(const Inner& inner, Value* value, const Node* before, const std::string& layout) {
     if (const auto own = inner_layouts_.find(value); own != inner_layouts_.end() && own->second == layout) return value;
     Value*& shared = inner_copies_[{inner.body, value, layout}];
@@ -378,13 +381,13 @@ class Follower {
     return copy;
   }
 
-  // As annotations know it, where it is a copy already.
+  // The name that annotations use, if it is a copy already.
   const std::string& name_in_body(const Value& value) const {
     const auto copied = inner_names_.find(&value);
     return copied == inner_names_.end() ? value.name : copied->second;
   }
 
-  // That in which all want it who use it; null if there is none, or if it is not one for where the value is.
+  // The layout that all uses want; null if they differ, or if the layout does not fit the value's place.
   const std::string* common_layout(const Value& value) const {
     const std::string* common = nullptr;
     for (const Use& use : value.uses) {
@@ -396,12 +399,12 @@ class Follower {
     return graph().is_output(&value) ? nullptr : common;
   }
 
-  // One that others of the same layout and place share.
+  // A copy that uses with the same layout and place share.
   Value* copy_of(Value* value, const Form& form, const std::vector<PlacedAxis>& at, const Node* before) {
     Value*& copy = copies_[{value, form.layout, request_of(at, plan_.mesh)}];
     if (copy) return copy;
     const Node* next = before;
-    for (const Use& use : value->uses)  // before all that read it
+    for (const Use& use : value->uses)  // before all of its readers
       if (!before && (!next || position_.at(use.node) < position_.at(next))) next = use.node;
     Node* made = graph().add_node("Identity", {value}, {value->name + ".as"}, "", next);
     copy = made->outputs[0];
@@ -420,7 +423,7 @@ class Follower {
     annotated_.insert(value);
   }
 
-  // Rewriting must not take a tensor and its copy for one, which would then have the copy's layout and place.
+  // Rewriting must not merge a tensor with its copy, since the tensor would get the copy's layout and place.
   void keep(const Value* value) {
     const auto shape = shapes_.find(value->name);
     if (value->kind != ValueKind::result || annotated_.contains(value) || shape == shapes_.end()) return;
@@ -428,7 +431,7 @@ class Follower {
   }
 
   void run_on_one() {
-    warn("no node says how it is split over the devices of '{}', so that the model runs on one", configuration_.name);
+    warn("no node is annotated for the devices of '{}', so the model runs on one", configuration_.name);
     plan_.mesh = Mesh();
     plan_.devices.resize(1);
   }
@@ -443,7 +446,7 @@ class Follower {
       if (named == node->outputs.end()) continue;
       plan_.places.push_back({(*named)->name, request_of(places_[node], plan_.mesh), by_});
     }
-    // A node's own name must not be another's result's.
+    // A node's name must not be the name of another node's result.
     if (!plan_.places.empty())
       for (Node* node : nodes_)
         if (results.contains(node->name)) node->name.clear();
@@ -454,7 +457,7 @@ class Follower {
   const DeviceConfiguration configuration_;
   const std::string by_;
   const std::set<std::string> kept_;        // names that must survive rewriting
-  std::vector<Node*> nodes_;                // of the model as read, in order
+  std::vector<Node*> nodes_;                // nodes of the model as read, in order
   std::map<const Node*, size_t> position_;  // in nodes_
   std::vector<Node*> made_;
   std::map<const Node*, NodeDevices> said_;
@@ -493,6 +496,21 @@ DevicePlan device_plan(const OnnxModel& model, const std::string& name, const st
   DevicePlan plan = Follower(model, std::move(*configuration), kept).run();
   drop_implied(plan, kept);
   return plan;
+}
+
+std::set<std::string> states_named_in(const Plan& plan, const OnnxModel& model) {
+  std::vector<std::string> patterns;
+  for (const Plan::Annotation& annotation : plan.annotations)
+    patterns.push_back(AnnotationRequest::parse(annotation.text, annotation.by).pattern);
+  for (const Plan::Annotation& annotation : plan.storage)
+    patterns.push_back(AnnotationRequest::parse(annotation.text, annotation.by, "store").pattern);
+  for (const std::string& states : plan.states) patterns.push_back(Pairing::parse(states).state);
+  std::set<std::string> names;
+  for (const Value* state : model.graph->values_of(ValueKind::state))
+    if (std::any_of(patterns.begin(), patterns.end(),
+                    [&](const std::string& pattern) { return glob_matches(pattern, state->name); }))
+      names.insert(state->name);
+  return names;
 }
 
 }  // namespace tessera::compiler

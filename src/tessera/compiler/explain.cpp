@@ -43,7 +43,7 @@ class Explainer {
     if (source == compiled_.decisions.sources.end()) return;
     bool annotated =
         slots != compiled_.layout->of_value.end() && compiled_.layout->slots[slots->second.front()].annotated;
-    // Layouts that no annotation orders follow from the uses, which come next.
+    // Layouts without an annotation follow from the uses, which are listed next.
     add(value_->kind == ValueKind::input ? "given" : "stored", source->second, annotated ? slots->second.front() : -1);
   }
 

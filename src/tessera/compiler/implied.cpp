@@ -18,7 +18,7 @@ std::set<std::string> annotated_results(const DevicePlan& plan) {
   return names;
 }
 
-// Those among them that rewriting removes if nothing names them.
+// Those of them that rewriting removes unless something names them.
 std::set<std::string> removed(const DevicePlan& plan, const std::set<std::string>& names,
                               const std::set<std::string>& kept) {
   std::set<std::string> others = kept, gone;
@@ -32,7 +32,7 @@ std::set<std::string> removed(const DevicePlan& plan, const std::set<std::string
 
 class Implied {
  public:
-  // Compiles the plan without what is said of `names`, which stay.
+  // Compiles the plan without the annotations of `names`; rewriting keeps these tensors.
   Implied(const DevicePlan& plan, const std::set<std::string>& names) : plan_(plan) {
     CompileOptions options;
     options.mesh = plan.mesh;
@@ -44,7 +44,7 @@ class Implied {
     compiled_ = compile(plan.model, options);
   }
 
-  /// Whether the tensor is made in that layout, and all take it so, where it is made.
+  /// Whether the tensor is computed in that layout, and all uses read it in that layout and place.
   bool is(const AnnotationRequest& request) const {
     const Value* value = compiled_.model->graph->find(request.pattern);
     if (!value || !value->producer || !value->has_shape() || value->kind != ValueKind::result) return false;
@@ -89,7 +89,7 @@ void drop_implied(DevicePlan& plan, const std::set<std::string>& kept) {
       return names.contains(request.pattern) && implied.is(request);
     });
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::user) throw;  // whoever compiles the model hears of it
+    if (error.kind() != ErrorKind::user) throw;  // compiling the model will report it
   }
 }
 

@@ -7,9 +7,10 @@
 
 namespace tessera::compiler {
 
-/// Takes annotations out of a plan that the others imply, so that they do not keep rewriting from raising what is
-/// computed: those of results that rewriting would remove, if these lie so without them, and are read so. A model whose
-/// every tensor is annotated has many of them. `kept`: tensors that survive rewriting in any case.
+/// Removes annotations that the other annotations of a plan imply, so that they do not prevent rewriting from raising
+/// operators: those of results that rewriting would remove, if these results are computed and read in the same layout
+/// without them. A model whose every tensor is annotated has many of these. `kept`: names of tensors that rewriting
+/// keeps in any case.
 void drop_implied(DevicePlan& plan, const std::set<std::string>& kept);
 
 }  // namespace tessera::compiler

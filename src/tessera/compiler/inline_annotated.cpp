@@ -43,7 +43,7 @@ class AnnotatedInliner {
     for (Function& function : model_.functions) each_graph_in(*function.body, visit);
   }
 
-  // Renames tensors in all annotations by `name_of`, and leaves out what it has no name for.
+  // Renames tensors in all annotations by `name_of`, and removes those that it has no name for.
   template <typename NameOf>
   static void rewrite_tensors(Graph& graph, NameOf name_of) {
     for (const auto& node : graph.nodes()) {
@@ -83,7 +83,7 @@ class AnnotatedInliner {
       const std::vector<Value*> operands(call->inputs.begin(),
                                          call->inputs.begin() + static_cast<int64_t>(call->operand_count()));
       for (size_t i = 0; i < operands.size(); ++i) {
-        // What is said of an operand is said of all that are the same value.
+        // An operand's annotation applies to all operands that are the same value.
         const auto first = std::find(operands.begin(), operands.end(), operands[i]) - operands.begin();
         if (operands[i]) wrap_operand(graph, call, i, annotation_of(*of_call, kOperand, static_cast<size_t>(first)));
       }
@@ -117,7 +117,7 @@ class AnnotatedInliner {
     set_device_annotations(*copy, {*annotation});
   }
 
-  // What the Identity at a call's operand or result says: the same of what it takes and gives.
+  // The annotation of the Identity at a call's operand or result: the same for its operand and its result.
   static std::optional<NodeDevices> annotation_of(const NodeDevices& of_call, char kind, size_t index) {
     NodeDevices own{of_call.configuration, {}, of_call.stage};
     for (const ShardingSpec& spec : of_call.specs) {

@@ -13,9 +13,9 @@ struct InlinedAnnotations {
   size_t ignored = 0;                         ///< annotated nodes of functions that are operators of Tessera's own
 };
 
-/// Puts functions in the place of their calls if some node in one is annotated for device configuration `name`. What a
-/// node says of an operand or result it then says by the name that this has there. What a call says, of its operands,
-/// its results and its stage, becomes annotations of Identity nodes at these.
+/// Inlines functions if a node in one of them is annotated for device configuration `name`. Annotations in bodies then
+/// use the names that tensors have in the graph. Annotations of a call (operands, results, stage) become annotations of
+/// Identity nodes at its operands and results.
 ///
 ///     y = F <c: x = [{d}]> (x)  →  x.as = Identity <c: x = x.as = [{d}]> (x);  y = … (x.as)
 ///

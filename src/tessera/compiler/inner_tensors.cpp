@@ -32,7 +32,7 @@ class Labeller {
   }
 
  private:
-  // Inputs of functions that some call leaves out, or fills with such an input; and what bodies capture of these.
+  // Inputs of functions that some call leaves out or fills with such an input, and captures of these in bodies.
   void find_left_out() {
     size_t before = 0;
     do {
@@ -59,7 +59,7 @@ class Labeller {
     }
   }
 
-  // The node goes on to say the same of its result.
+  // The node's annotation of its result moves along.
   void label_results(Graph& graph, Node* node, size_t index) {
     if (node->is("Constant")) return;
     for (Value* result : std::vector<Value*>(node->outputs)) {
@@ -75,7 +75,7 @@ class Labeller {
     for (size_t i = 0; i < node->operand_count(); ++i) {
       Value* operand = node->inputs[i];
       if (!operand || left_out_.contains(operand) || rewrite::needs_value(*node, i)) continue;
-      const auto read = names_.find(operand);  // as the file calls it
+      const auto read = names_.find(operand);  // the name in the file
       const std::string& name = read == names_.end() ? operand->name : read->second;
       Value*& copied = copies[operand];
       if (!copied) {

@@ -9,7 +9,7 @@
 namespace tessera::compiler {
 namespace {
 
-// What the annotated operands of a node say of one of its subfactors.
+// The split of one subfactor of a node, according to its annotated operands.
 struct Split {
   std::vector<AxisRef> axes;
   std::string by;  // the operand
@@ -53,20 +53,20 @@ class OperatorFaults {
     faults_.push_back({label, fmt::format("{}, configuration '{}': {}", label, name_, what)});
   }
 
-  // Whether a node of the file takes both tensors. Operators that rewriting makes stand for several nodes, and may take
-  // together what no node does; so do stacks for several tensors.
+  // Whether a node of the file has both tensors as operands. Operators and stacks that rewriting makes stand for
+  // several nodes or tensors, so they may combine operands that no node does.
   bool meet_in_file(const Value& a, const Value& b) const {
     const Graph& graph = *model_.graph;
     const Value *first = graph.find(a.name), *second = graph.find(b.name);
     if (!a.rows.empty() || !b.rows.empty()) return false;
-    if (!first || !second) return true;  // in bodies, names come about later
+    if (!first || !second) return true;  // in bodies, values get names later
     return std::any_of(first->uses.begin(), first->uses.end(), [&](const Use& use) {
       const auto& operands = use.node->inputs;
       return std::find(operands.begin(), operands.end(), second) != operands.end();
     });
   }
 
-  // The labels of a node's operands: those of its copies in other iterations are the same.
+  // The labels of a node's operands, which are the same for its copies in other iterations.
   std::set<std::string> labels_read(const spmd::NodeLayout& node) const {
     std::set<std::string> read;
     for (const Value* operand : node.node->inputs)
@@ -74,7 +74,7 @@ class OperatorFaults {
     return read;
   }
 
-  // Says at most one thing of a node.
+  // Reports at most one fault of a node.
   void look_at(const spmd::NodeLayout& node) {
     std::vector<Split> splits(node.subfactors.size());
     for (size_t o = 0; o < node.operand_slots.size(); ++o) {
@@ -95,9 +95,8 @@ class OperatorFaults {
           if (split.by.empty())
             split = {axes, name, slot.value};
           else if (split.axes != axes && meet_in_file(*split.operand, *slot.value))
-            return say(node,
-                       "axis {} of '{}' must be split as the axis of '{}' that belongs to it, on the same devices", d,
-                       name, split.by);
+            return say(node, "axis {} of '{}' must be split like the corresponding axis of '{}', on the same devices",
+                       d, name, split.by);
         }
     }
     for (size_t a = 0; a < splits.size(); ++a)
@@ -107,7 +106,7 @@ class OperatorFaults {
                           [&](const AxisRef& other) { return axis.overlaps(other); }) &&
               meet_in_file(*splits[a].operand, *splits[b].operand))
             return say(node,
-                       "different axes of '{}' and '{}' are split over the same devices, so that no device holds "
+                       "different axes of '{}' and '{}' are split over the same devices, so no device holds "
                        "what some results need",
                        splits[b].by, splits[a].by);
   }

@@ -5,7 +5,7 @@
 
 namespace tessera::compiler {
 
-/// "w*=next.w*": two names that both hold one '*', or both none.
+/// "w*=next.w*": two names, each with one '*' or both without.
 struct Pairing {
   std::string state;
   std::optional<std::string> next;

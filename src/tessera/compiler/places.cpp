@@ -38,11 +38,11 @@ NodePlaces::NodePlaces(const Graph& read, const std::vector<PlaceRequest>& reque
     places.push_back(parse_place(request.place, mesh, request.pattern));
     std::erase_if(places.back(), [](const PlacedAxis& entry) {
       return entry.axis.size == 1;
-    });  // a place on such an axis is everywhere
+    });  // on an axis of one rank, a place is everywhere
   }
   std::vector<bool> matched(requests.size(), false);
   std::vector<size_t> globs;
-  std::map<std::string, std::vector<size_t>> exact;  // requests by the name that they mean
+  std::map<std::string, std::vector<size_t>> exact;  // indices of requests, by the name that they match
   for (size_t r = 0; r < requests.size(); ++r)
     if (requests[r].pattern.find('*') == std::string::npos)
       exact[requests[r].pattern].push_back(r);
@@ -67,7 +67,7 @@ NodePlaces::NodePlaces(const Graph& read, const std::vector<PlaceRequest>& reque
       std::set<std::string> names;
       for (const auto& node : read.nodes())
         for (std::string& name : names_of(*node)) names.insert(std::move(name));
-      fail("place", "'{}' matches no node of the model, nothing that a node makes, and no module that one is from{}",
+      fail("place", "'{}' matches no node of the model, no result of a node, and no module of PyTorch{}",
            requests[r].pattern, nearest_names({names.begin(), names.end()}, requests[r].pattern));
     }
 }
@@ -80,7 +80,7 @@ void refuse_in_flow(const Graph& graph, const spmd::Places& places) {
   for (const auto& [node, place] : places)
     if (flow.of(node) >= 0 || node->domain == flow::kDomain)
       fail("place",
-           "{} belongs to an If, Loop or Scan, which all ranks run; leave its place out, and those of nodes that need "
+           "{} belongs to an If, Loop or Scan, which all ranks run; remove its place, and those of nodes that need "
            "only its results",
            node->label());
 }
@@ -121,7 +121,7 @@ spmd::Places NodePlaces::in(const Graph& graph) const {
 
 void refuse_contradictions(std::vector<spmd::Annotation>& annotations, const spmd::Places& places, const Mesh& mesh,
                            std::vector<std::string>& warnings) {
-  // What is wrong; "" if nothing is.
+  // The contradiction, in words; "" if there is none.
   auto clash = [&](const spmd::Annotation& annotation, const Node* node) -> std::string {
     auto placed = places.find(node);
     if (placed == places.end()) return "";

@@ -76,7 +76,7 @@ class ForSizes {
   std::vector<std::pair<Symbols, std::shared_ptr<const runtime::RankPrograms>>> made_;  ///< the last used first
 };
 
-// The ranks of each process, one for all that run alike programs.
+// The ranks of each process; one stands for all that run the same program.
 std::vector<std::vector<int>> ranks_of_processes(const runtime::RankPrograms& programs, int process_ranks) {
   const auto ranks = static_cast<int>(programs.mesh().size());
   const int each = process_ranks > 0 ? std::min(process_ranks, ranks) : ranks;
@@ -93,16 +93,15 @@ std::vector<std::vector<int>> ranks_of_processes(const runtime::RankPrograms& pr
   return processes;
 }
 
-// Buckets need memory of their own, and save little time beside what a program that lacks memory has to do.
+// Buckets need memory, and the time that they save is small compared with what a lack of memory costs.
 ProgramOptions without_buckets(const ProgramOptions& options) {
   ProgramOptions alone = options;
   if (!alone.bucket_bytes) alone.bucket_bytes = 0;
   return alone;
 }
 
-// The options with as much recomputation as it takes to fit into the limit. What a choice frees on a rank is an
-// estimate, since buffers share memory, so the next one frees as much more as this one lacks; then, less and less more
-// than it takes.
+// The options with just enough recomputation to fit into the limit. The memory that a choice frees is an estimate,
+// since buffers share memory. So each attempt frees as much more as the last one lacked; later ones reduce the excess.
 ProgramOptions with_recomputation(const std::shared_ptr<const Source>& source, const ProgramOptions& options) {
   if (options.memory_limit == 0) fail("recompute", "'auto' recomputes what does not fit into a memory limit; give one");
   ProgramOptions trial = without_buckets(options);
@@ -143,18 +142,17 @@ void require_small_reshards(const spmd::Program& program, int64_t most) {
     if (reshard.bytes > most)
       fail("reshard",
            "'{}' has the layout {}, and {} needs it as {}: in {}, a rank receives {} bytes, more than the {} that are "
-           "allowed; annotate one of the two otherwise, or allow more",
+           "allowed; annotate one of the two differently, or allow more",
            reshard.tensor, reshard.from, reshard.consumer, reshard.to, fmt::join(reshard.steps, ", "), reshard.bytes,
            most);
 }
 
 void require_whole(const Source& source) {
   if (program_io::has_collectives(source.model) || program_io::says_shares(source.model))
-    fail(
-        "compile",
-        "'{}' contains collectives, or shards of tensors: it is split already; run or check it as it is, with a `mesh` "
-        "of as many ranks as it was split for",
-        source.path.string());
+    fail("compile",
+         "'{}' contains collectives or shards of tensors, so it is split already; run or check it as it is, with a "
+         "`mesh` of as many ranks as it was split for",
+         source.path.string());
 }
 
 }  // namespace

@@ -8,38 +8,38 @@
 
 namespace tessera::compiler {
 
-/// "NAME=[-, tp]": an order about every value whose name matches.
+/// "NAME=[-, tp]": a layout for every value whose name matches.
 struct AnnotationRequest {
   std::string pattern;          ///< `*` matches any characters
-  std::string sharding;         ///< an entry per dimension; "..." stands for any number of whole ones
+  std::string sharding;         ///< an entry per dimension; "..." stands for any number of whole dimensions
   std::string by;               ///< "annotation", "plan file"
-  bool optional = false;        ///< followed as nearly as can be, with a warning, where it cannot be followed
-  bool is_one_of_many = false;  ///< of a label: a pattern reaches others as well, and means those that it fits
+  bool optional = false;        ///< if it cannot be followed: followed as closely as possible, with a warning
+  bool is_one_of_many = false;  ///< made from a pattern that matches several tensors, and applies to those that it fits
 
-  /// Splits at the last '=' before the bracket. A user error if there is none.
+  /// Splits at the last '=' before the bracket. Throws a user error if there is none.
   static AnnotationRequest parse(std::string_view text, std::string_view by, std::string_view stage = "annotate");
   /// Whether it applies to tensors of that rank.
   bool fits(size_t rank) const;
-  /// The sharding for a tensor of that rank, with as many entries, where it fits; else as written.
+  /// The sharding with an entry for each dimension of a tensor of that rank, if it applies; else as written.
   std::string for_rank(size_t rank) const;
-  /// Entries that are written, "..." not counted.
+  /// The number of entries as written, without "...".
   size_t entries() const;
   bool has_ellipsis() const;
-  /// Whether it means results by their label (rewrite/passes.h).
+  /// Whether it selects results by their label (rewrite/passes.h).
   bool is_labelled() const;
-  /// Whether a request for storage keeps the state whole: it names the state, or it is a wildcard that fits the state
-  /// and does not reach the pieces into which rewriting may cut it.
+  /// Whether a storage request prevents rewriting from cutting the state into pieces: it names the state, or it is a
+  /// wildcard that matches the state but would not match its pieces.
   bool keeps_whole(const Value& state) const;
 };
 
-/// "NAME=pp:1": where the nodes run whose name, a result's, or that of a module that they come from, matches.
+/// "NAME=pp:1": the place of every node whose name, or the name of one of its results or modules, matches.
 struct PlaceRequest {
   std::string pattern;  ///< `*` matches any characters
   std::string place;    ///< as parse_place reads it
   std::string by;       ///< "place", "plan file"
 
-  /// Splits at the first '=' after which a place is written, maybe of a sub-axis ("pp:(2)2=1"); if none is, at the
-  /// last. A user error if there is no '='.
+  /// Splits at the first '=' that a place follows, possibly of a sub-axis ("pp:(2)2=1"); if there is none, at the last.
+  /// Throws a user error if there is no '='.
   static PlaceRequest parse(std::string_view text, std::string_view by);
 };
 

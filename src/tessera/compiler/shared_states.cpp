@@ -98,7 +98,7 @@ void share_data(spmd::Program& program, const spmd::Program& like) {
     auto other = known.find(state->name);
     if (other == known.end() || other->second->dtype != data.dtype || other->second->dims != data.dims) continue;
     const Tensor& shared = *other->second;
-    // Makers of one identity make the same elements.
+    // Sources with the same identity make the same elements.
     if (maker_of(data) && maker_of(shared) && origin_of(data) == origin_of(shared)) {
       data = shared;
       continue;

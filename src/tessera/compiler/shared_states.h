@@ -12,23 +12,25 @@ namespace tessera::compiler {
 
 struct CompileOptions;
 
-/// How the first program of a set over the same states holds those that change: a training step for its evaluation, a
-/// program for any size for those of certain sizes. Its storage is decided by what it computes; the others of the set
-/// are compiled to that storage, whatever they compute. Example, of a table e that a step stores as [97{tp}, 32]: an
-/// evaluation that needs e whole gathers it for each use.
+/// The storage of changing states in the first program of a set that shares them: a training step and its evaluation,
+/// or a program for any size and those for particular sizes. The first program's computation decides the storage; the
+/// others are compiled for that storage. Example: a training step stores a table e as [97{tp}, 32]; an evaluation that
+/// needs e whole gathers it for each use.
 ///
-/// States that do not change are left to each program, since ranks hold what two programs use alike only once.
+/// Each program decides the storage of states that do not change; ranks hold shards that two programs have in common
+/// only once.
 class SharedStates {
  public:
   /// `first` outlives it.
   explicit SharedStates(const spmd::Program& first);
 
-  /// Those that change and are states themselves, not pieces of a parameter. The others of the set keep them whole.
+  /// The changing states that are not pieces of a parameter. The other programs of the set must not cut them into
+  /// pieces.
   const std::set<std::string>& undivided() const { return undivided_; }
-  /// How those of them that `graph` has are stored. Their places follow from the places of the nodes that use them.
+  /// The storage of those that `graph` has. Their places follow from the places of the nodes that use them.
   spmd::Storage storage_in(const Graph& graph) const;
-  /// Throws a user error for a state of `other` that changes there, but not in the first program, or the other way
-  /// round, and for one that both hold in different pieces, shapes, layouts or places.
+  /// Throws a user error if a state changes in only one of `other` and the first program, or if the two hold it in
+  /// different pieces, shapes, layouts or places.
   void require_alike(const spmd::Program& other) const;
 
  private:
@@ -40,12 +42,11 @@ class SharedStates {
   std::set<std::string> undivided_;
 };
 
-/// Whether a request of `options` for storage names a state of the model that its rewritten form holds in pieces, or
-/// stacked with others, or the program that it shares states with has it as it is: then the model has to be rewritten
-/// again.
+/// Whether the model must be rewritten again: a storage request of `options` names a state that its rewritten form
+/// holds in pieces or in a stack, or the program that it shares states with holds such a state as it is.
 bool names_rewritten_state(const OnnxModel& model, const OnnxModel& rewritten, const CompileOptions& options);
 
-/// Lets states of `program` that are states of `like` too, with the same data, share its memory.
+/// Lets states of `program` share the memory of states of `like` with the same name and data.
 void share_data(spmd::Program& program, const spmd::Program& like);
 
 }  // namespace tessera::compiler

@@ -13,7 +13,7 @@
 
 namespace tessera::compiler {
 
-/// Why no single program holds a model.
+/// Why a model does not fit one program.
 struct Obstacle {
   ops::Needs needs;
   std::string why;  ///< the message for the user
@@ -23,14 +23,14 @@ struct Obstacle {
 struct Source {
   std::filesystem::path path;
   OnnxModel model;
-  std::vector<uint64_t> files;  ///< that it was read from (MappedFile::identity)
+  std::vector<uint64_t> files;  ///< the files that it was read from (MappedFile::identity)
 
   Source(std::filesystem::path path, OnnxModel model, std::vector<uint64_t> files);
 
-  /// The model after all rewrites, made once. Throws what rewriting throws.
+  /// The rewritten model, computed once. Throws like rewriting.
   const OnnxModel& rewritten() const;
-  /// Why no single program holds the model, and what of it must run apart. Nullopt if one does, or if rewriting fails
-  /// for another reason, of which whoever compiles the model hears.
+  /// Why the model does not fit one program, and which of its nodes must run apart. Nullopt if it fits, or if rewriting
+  /// fails for another reason, which compiling the model will report.
   std::optional<Obstacle> obstacle() const;
 
  private:

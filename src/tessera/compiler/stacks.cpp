@@ -19,7 +19,7 @@ bool has_choices(const Graph& graph) {
 
 using Places = std::vector<std::vector<PlacedAxis>>;
 
-// Takes what all places say alike out of them: whole entries, or major digits of one.
+// Moves the common part of all places out of them: whole entries, or major digits of one.
 std::vector<PlacedAxis> take_common(Places& places) {
   std::vector<PlacedAxis> common;
   for (const PlacedAxis& first : std::vector<PlacedAxis>(places.front())) {
@@ -48,7 +48,7 @@ std::vector<PlacedAxis> take_common(Places& places) {
   return common;
 }
 
-// The axes over which rows are split that are at these places.
+// The axes that split rows which are at these places.
 std::optional<std::vector<AxisRef>> axes_of_rows(Places places) {
   const auto by_axis = [](const PlacedAxis& a, const PlacedAxis& b) { return a.axis < b.axis; };
   for (auto& place : places) std::sort(place.begin(), place.end(), by_axis);
@@ -66,7 +66,7 @@ std::optional<std::vector<AxisRef>> axes_of_rows(Places places) {
   return std::nullopt;
 }
 
-// Whether the model has what rewriting may stack: choices among experts.
+// Whether the model may have experts, which rewriting stacks.
 bool may_have_stacks(const OnnxModel& model) {
   return has_choices(*model.graph) || std::any_of(model.functions.begin(), model.functions.end(),
                                                   [](const Function& function) { return has_choices(*function.body); });
@@ -94,18 +94,18 @@ std::optional<RowsLayout> layout_of_rows(std::vector<std::vector<PlacedAxis>> pl
   return axes ? std::optional(RowsLayout{*axes, common}) : std::nullopt;
 }
 
-/// Parameters that make a stack, and how it lies.
+/// The parameters of a stack, and its layout.
 struct StackLayouts::Stack {
   std::string name;
   std::vector<std::string> rows;
   RowsLayout layout;
-  std::string of_row;  ///< as annotations are written
+  std::string of_row;  ///< the layout of a row, as annotations are written
 };
 
-/// What rewriting makes of a model.
+/// The outcome of rewriting a model.
 struct StackLayouts::Rewritten {
   std::map<std::string, std::vector<std::string>> stacks;  ///< the parameters in each, by its name
-  std::set<std::string> left;                              ///< names of values, if there is a stack
+  std::set<std::string> left;                              ///< names of all values, if there is a stack
 };
 
 StackLayouts::Rewritten StackLayouts::rewritten(const OnnxModel& model, const std::set<std::string>& kept) {
@@ -142,7 +142,7 @@ StackLayouts::StackLayouts(const OnnxModel& model, const Mesh& mesh, const std::
     const auto layout = layout_of_rows(std::move(places));
     return layout ? std::optional(Stack{name, rows, *layout, *common}) : std::nullopt;
   };
-  // Annotations keep other parameters as they are, on which depends in turn what is stacked.
+  // Annotations keep other parameters as they are, which in turn decides what is stacked.
   std::vector<Stack> found;
   Rewritten made;
   std::set<std::string> stacked = parameters;

@@ -24,7 +24,7 @@ spmd::Storage read_storage(const Graph& graph, const std::vector<AnnotationReque
       if (request.pattern != state->name && !request.fits(state->rank())) continue;
       Sharding sharding = parse_sharding(request.for_rank(state->rank()), state->shape(), mesh, state->name);
       if (!sharding.at.empty() || sharding.is_partial())
-        fail("store", "'{}': what is stored is neither partial nor placed; name the axes of its dimensions only",
+        fail("store", "'{}': storage cannot be partial or placed; name only the axes that split dimensions",
              request.pattern + "=" + request.sharding);
       fitted = true;
       storage.emplace(state, std::move(sharding));
@@ -51,7 +51,8 @@ spmd::Storage stored_anew(const spmd::Storage& storage, const std::vector<std::s
     std::erase_if(anew, [&](const auto& entry) { return glob_matches(pattern, entry.first->name); });
     const auto matches = [&](std::string_view name) { return glob_matches(pattern, name); };
     if (anew.size() == before && std::none_of(names.begin(), names.end(), matches))
-      fail("store", "`keep_gathered`: '{}' matches no state or parameter that is stored split{}; store it so first",
+      fail("store",
+           "`keep_gathered`: '{}' matches no state or parameter that is stored split{}; add it to the storage first",
            pattern, nearest_names(names, pattern));
   }
   return anew;

@@ -53,7 +53,7 @@ ProgramSummary summarize(const spmd::Program& program) {
   ProgramSummary summary;
   summary.shapes = program.hints;
   BytesOfRank0 bytes(program);
-  std::set<int64_t> buckets;  // so far
+  std::set<int64_t> buckets;  // counted so far
   const flow::Flow flow = flow::flow_of(*program.graph);
   for (const auto& node : program.graph->nodes()) {
     if (!spmd::communication_of(*node)) continue;

@@ -5,7 +5,7 @@
 
 namespace tessera::compiler {
 
-/// Counts the communication of one step, and what rank 0 receives, at the program's hints.
+/// Counts the communication of one step, and the bytes that rank 0 receives, with symbols as hinted.
 ProgramSummary summarize(const spmd::Program& program);
 ReshardSummary summarize(const spmd::ReshardRecord& record, const spmd::Program& program);
 

@@ -16,7 +16,7 @@ int64_t wish(const std::string& symbol) {
   return batch ? kBatch : kOther;
 }
 
-// Rewriting gives equal extents one name; users still give sizes by the file's names.
+// Rewriting gives equal extents one name; users give sizes by the file's names.
 void add_renamed(const OnnxModel& model, const Graph& rewritten, spmd::SizeDemands& demands) {
   for (const Value* input : model.graph->inputs) {
     const Value* now = rewritten.find(input->name);
@@ -74,7 +74,7 @@ spmd::Hints symbol_values(const OnnxModel& model, const Graph* rewritten, const 
     all += (all.empty() ? "" : ",") + text;
     if (wished.contains(name)) defaults += (defaults.empty() ? "" : ",") + text;
   }
-  notes->push_back(fmt::format("unbound sizes: {} (set them with `shapes`)", defaults));
+  notes->push_back(fmt::format("default sizes: {} (set them with `shapes`)", defaults));
   if (!sizes.unmet.empty())
     notes->push_back(fmt::format("no sizes were found at which the model runs; with {}: {}; give others with `shapes`",
                                  all, sizes.unmet));

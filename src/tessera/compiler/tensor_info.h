@@ -7,7 +7,7 @@
 
 namespace tessera::compiler {
 
-/// Values as the public API describes them.
+/// Describes values as the public API does.
 TensorInfo info_of(const Value& value);
 TensorInfo info_of(std::string_view name, const TensorType& type);
 

@@ -35,7 +35,7 @@ class StateMaker {
     }
     if (made == 0)
       fail("state",
-           "'{}' pairs no initializer with an output: '{}', for one, would have the output '{}', and the model's "
+           "'{}' pairs no initializer with an output: '{}', for example, would need the output '{}', but the model's "
            "outputs are: {}",
            text, matched.front()->name, pairing.next_of(matched.front()->name), outputs());
   }

@@ -1,18 +1,21 @@
 #include "tessera/compiler/write_devices.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "tessera/compiler/device_faults.h"
+#include "tessera/compiler/device_plan.h"
 #include "tessera/compiler/inner_tensors.h"
 #include "tessera/compiler/stacks.h"
 #include "tessera/mesh/device_lists.h"
+#include "tessera/onnx/metadata.h"
 #include "tessera/ops/op.h"
 
 namespace tessera::compiler {
 namespace {
 
-// What a factor's size is called; neither for sizes that a file cannot say.
+// A factor's size as a file states it; empty if a file cannot.
 void name_size(ShardedFactor& factor, const Expr& size) {
   if (const auto number = size.constant())
     factor.size = *number;
@@ -66,7 +69,7 @@ class Writer {
     return copied == copies_.end() ? value.name : copied->second;
   }
 
-  // Adds what the node does not say yet: `spec(tensor, role)`, nullopt if nothing can be said.
+  // Adds annotations that the node lacks: `spec(tensor, role)`, nullopt for none.
   template <typename Spec>
   void annotate(Node& node, const Spec& spec) const {
     std::vector<NodeDevices> all = device_annotations(node);
@@ -91,7 +94,7 @@ class Writer {
     return compiler::spec_of(tensor, *layout, mesh(), devices_);
   }
 
-  // A parameter that is a row of a stack is where this row is.
+  // A parameter that is a row of a stack has the place of this row.
   std::optional<ShardingSpec> spec_of_row(const std::string& name) const {
     const auto& [stack, row] = rows_.at(name);
     const Sharding* whole = source_layout(stack->name);
@@ -106,8 +109,7 @@ class Writer {
     return compiler::spec_of(name, own, mesh(), devices_);
   }
 
-  // Iterations that are written out, and calls of a function, may lay a tensor out in different ways: then nothing is
-  // said.
+  // Unrolled iterations and calls of a function may give a tensor different layouts; then it gets no annotation.
   std::optional<ShardingSpec> common_spec(const std::string& tensor, InnerRole role, const std::string& label) const {
     const auto found = labelled_.find(label);
     if (found == labelled_.end()) return std::nullopt;
@@ -122,7 +124,8 @@ class Writer {
     return common;
   }
 
-  // A result lies as the copy behind it is made, unless that is a partial sum; else a copy lies as its reader takes it.
+  // A result has the layout in which the copy after it is made, unless that is a partial sum; otherwise a copy has the
+  // layout in which its reader takes it.
   const Sharding* labelled_layout(const Value& value, InnerRole role) const {
     if (!value.has_shape() || value.kind == ValueKind::expression) return nullptr;
     const Sharding& made = decision(value.producer).results[0];
@@ -146,7 +149,7 @@ class Writer {
     return compiled_.decisions.nodes[compiled_.layout->index_of(node)];
   }
 
-  // As the node takes that operand.
+  // The layout in which the node takes that operand.
   const Sharding* taken(const Node* node, size_t index) const {
     const auto& operands = decision(node).operands;
     const bool is_known = node->inputs[index]->kind == ValueKind::expression || ops::reads_values(*node, index);
@@ -177,7 +180,7 @@ class Writer {
     return source_layout(operand);
   }
 
-  // An input or parameter of the model as read, as all nodes of the compiled model take it; null if they differ.
+  // An input or parameter of the model as read, as all nodes values of the compiled model take it; null if they differ.
   const Sharding* source_layout(const std::string& name) const {
     const Value* value = compiled_value(name);
     if (!value || (value->kind != ValueKind::input && value->kind != ValueKind::state)) return nullptr;
@@ -263,6 +266,19 @@ ShardingSpec spec_of(const std::string& tensor, const Sharding& sharding, const 
 void write_devices(OnnxModel& model, const Compiled& compiled, const std::vector<int64_t>& devices,
                    const std::string& configuration, const std::map<std::string, std::string>& copies) {
   Writer(model, compiled, devices, configuration, copies).run();
+}
+
+void write_configuration(OnnxModel& model, const Compiled& compiled, const std::string& configuration) {
+  const Mesh& mesh = compiled.program->mesh;
+  std::vector<DeviceConfiguration> configurations = device_configurations(model);
+  std::erase_if(configurations, [&](const DeviceConfiguration& known) { return known.name == configuration; });
+  configurations.push_back({configuration, mesh.size(), {}});
+  set_device_configurations(model, configurations);
+  forget_device_annotations(model, configuration);
+  std::vector<int64_t> devices(static_cast<size_t>(mesh.size()));
+  std::iota(devices.begin(), devices.end(), 0);
+  write_devices(model, compiled, devices, configuration);
+  set_metadata(model, mesh_key(configuration), mesh.str());
 }
 
 }  // namespace tessera::compiler

@@ -6,7 +6,7 @@
 
 namespace tessera::cost {
 
-/// A timed collective: its terms, and the seconds that it took.
+/// A timed collective: its terms and the seconds that it took.
 struct Timed {
   Terms terms;
   double seconds = 0;

@@ -33,6 +33,8 @@ class KernelTimes {
 
   KernelTime of(const KernelWork& work) const;
   double analytic(const KernelWork& work) const;
+  /// Of a copy that reads and writes so many bytes together.
+  double copy(double bytes) const { return bytes > 0 ? bytes / bandwidth(bytes) : 0; }
 
  private:
   struct Known {

@@ -7,8 +7,8 @@
 namespace tessera::cost {
 namespace {
 
-// Cuts an axis, or a sub-axis, at its levels' bounds, the nearest first. `ranks`: those along the later axes of the
-// mesh; `members`: the group's nearer members.
+// Cuts an axis or sub-axis at the bounds of its levels, nearest first. `ranks`: the number of ranks along the later
+// axes of the mesh; `members`: the number of the group's nearer members.
 bool cut(const AxisRef& axis, const Topology::Axis& links, int64_t total, int64_t ranks, int64_t& members,
          std::vector<GroupLevel>& into) {
   // Strides of digits: the sub-axis has those from `first` to `end`, a level those from `low` to `high`.
@@ -19,7 +19,7 @@ bool cut(const AxisRef& axis, const Topology::Axis& links, int64_t total, int64_
     if (from < to) {
       if (to % from != 0 || from % low != 0) return false;
       const int64_t size = to / from;
-      // All ranks of a unit share its link; ranks of one group count once.
+      // All ranks of a unit share its link; those of one group count once.
       const double sharing = static_cast<double>(ranks * low) / static_cast<double>(members);
       into.push_back({{{axis.axis, total / to, size}}, {size, level.alpha, sharing / level.bandwidth}, level.name});
       members *= size;

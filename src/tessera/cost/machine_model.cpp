@@ -141,6 +141,7 @@ MachineModel::Collective read_collective(const Json& json, const std::string& pl
   collective.engine = reader.text("engine");
   collective.kind = reader.text("kind");
   collective.members = reader.whole("members", 1, 1);
+  collective.ranks = reader.whole("ranks", 1, collective.members);
   reader.each_in_list("points", [&](const Json& value, const std::string& at) {
     if (!value.is_array() || value.size() != 2) fail(kStage, "{} must be a pair: bytes, seconds", at);
     collective.points.emplace_back(Reader::number_of(value[0], at, 0), Reader::number_of(value[1], at, 0));
@@ -247,7 +248,11 @@ std::string MachineModel::to_json() const {
   json["slowed_by_computation"] = slowed_by_computation;
   for (const Collective& each : collectives)
     json["collectives"].push_back(
-        {{"engine", each.engine}, {"kind", each.kind}, {"members", each.members}, {"points", each.points}});
+        {{"engine", each.engine},
+         {"kind", each.kind},
+         {"members", each.members},
+         {"ranks", each.ranks},
+         {"points", each.points}});
   for (const auto& [signature, each] : kernels)
     json["kernels"][signature] = {
         {"seconds", each.seconds}, {"scatter", each.scatter}, {"flops", each.flops}, {"bytes", each.bytes}};

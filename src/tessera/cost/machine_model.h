@@ -45,10 +45,11 @@ struct MachineModel {
     double flops = 0, bytes = 0;  ///< of the kernel
     bool operator==(const Kernel&) const = default;
   };
-  /// Measured seconds of a collective among so many ranks, by bytes.
+  /// Measured seconds of a collective, by bytes.
   struct Collective {
     std::string engine, kind;  ///< "threads", "all_reduce"
-    int64_t members = 1;
+    int64_t members = 1;  ///< of a group
+    int64_t ranks = 1;    ///< of all groups, which did it at once
     std::vector<std::pair<double, double>> points;  ///< bytes (as in cost::ring), seconds; ascending
     bool operator==(const Collective&) const = default;
   };

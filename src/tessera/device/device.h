@@ -81,7 +81,8 @@ class Queue {
   void finish() {
     finish([] {});
   }
-  /// finish(), but drops the failure.
+  /// Blocks until no work is under way, and drops failures. May also drop work that has not begun; another queue that
+  /// waits for it fails.
   virtual void settle() noexcept = 0;
 };
 

@@ -101,6 +101,7 @@ class OnStream : public comm::Communicator {
   comm::Ticket start(const comm::Operation& operation) override {
     check(operation.stream && operation.stream == queue_of_thread, "a communication names the queue that runs it");
     check(operation.outer == 1 || bits_of(operation.dtype) % 8 != 0, "a communication's blocks are contiguous");
+    if (is_abandoned()) fail_running("device", "the communication was abandoned");
     comm::Operation real = operation;
     real.in = addresses().real(operation.in);
     real.out = addresses().real(operation.out);
@@ -110,8 +111,9 @@ class OnStream : public comm::Communicator {
   void wait(comm::Ticket ticket) override {
     try {
       host_->wait(ticket);
-    } catch (...) {  // on a stream, it would not hear of this
+    } catch (...) {  // on a stream, it would not hear of this; who waits for the stream asks for failure()
       std::unique_lock lock(mutex_);
+      if (!failure_) failure_ = std::current_exception();
       abandoning_.wait(lock, [this] { return abandoned_; });
       throw;
     }
@@ -123,15 +125,25 @@ class OnStream : public comm::Communicator {
     }
     abandoning_.notify_all();
   }
+  std::exception_ptr failure() const override {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
   bool reduces_by_element(const comm::Operation& operation) const override {
     return host_->reduces_by_element(operation);
   }
 
  private:
+  bool is_abandoned() const {
+    const std::lock_guard lock(mutex_);
+    return abandoned_;
+  }
+
   std::unique_ptr<comm::Communicator> host_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable abandoning_;
   bool abandoned_ = false;
+  std::exception_ptr failure_;
 };
 
 class SimulatedQueue : public Queue {
@@ -191,7 +203,7 @@ class SimulatedQueue : public Queue {
 
   std::shared_ptr<Event> record() override {
     auto mark = std::make_shared<Mark>();
-    enqueue_always([this, mark] { mark->reach(failure_); });
+    enqueue_always([this, mark] { mark->reach(failure()); });
     return mark;
   }
 
@@ -218,7 +230,9 @@ class SimulatedQueue : public Queue {
   }
   void settle() noexcept override {
     std::unique_lock lock(mutex_);
+    drops_ = true;
     changed_.wait(lock, [this] { return is_idle(); });
+    drops_ = false;
     failure_ = nullptr;
   }
 
@@ -236,7 +250,7 @@ class SimulatedQueue : public Queue {
   // Work that a failure skips.
   void enqueue(std::function<void()> work) {
     enqueue_always([this, work = std::move(work)] {
-      if (failure_) return;
+      if (failure()) return;
       try {
         work();
       } catch (...) {
@@ -251,6 +265,13 @@ class SimulatedQueue : public Queue {
       work_.push_back(std::move(work));
     }
     changed_.notify_all();
+  }
+
+  // On the thread only: dropped work is work that has failed, so that who waits for it does not go on.
+  const std::exception_ptr& failure() {
+    if (drops_ && !failure_)
+      failure_ = std::make_exception_ptr(Error(ErrorKind::running, "device", "the queue's work was dropped"));
+    return failure_;
   }
 
   bool is_idle() const { return work_.empty() && !busy_; }
@@ -278,7 +299,8 @@ class SimulatedQueue : public Queue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> work_;
-  std::exception_ptr failure_;  // set by the thread, read by others only while it is idle
+  std::exception_ptr failure_;       // set by the thread, read by others only while it is idle
+  std::atomic<bool> drops_ = false;  // what has not begun
   bool busy_ = false, stop_ = false;
   std::thread thread_;
 };

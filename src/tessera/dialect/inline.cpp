@@ -25,8 +25,7 @@ void settle_literal(Graph& graph, Node* node) {
 
 void inline_calls(OnnxModel& model) {
   rewrite::inline_functions(model);
-  for (Node* node : rewrite::nodes_of(*model.graph))
-    node->remove_attribute(rewrite::kOpsetStamp);  // with the version of a function's operators, which is ours
+  rewrite::drop_stamps(*model.graph);
   settle_literals(*model.graph);
 }
 

@@ -5,6 +5,7 @@
 #include "tessera/ir/on_demand.h"
 #include "tessera/ir/regions.h"
 #include "tessera/ir/text.h"
+#include "tessera/ir/text_attribute.h"
 #include "tessera/ir/text_header.h"
 #include "tessera/ir/text_scanner.h"
 #include "tessera/ir/text_syntax.h"

@@ -31,6 +31,15 @@ class Scanner {
   bool take(std::string_view punctuation);
   void expect(std::string_view punctuation);
 
+  /// Calls item() for each item of a list, which reads it: items between commas, up to `close`, which is taken.
+  template <typename Item>
+  void items(std::string_view close, Item&& item) {
+    if (take(close)) return;
+    do item();
+    while (take(","));
+    if (!take(close)) expected(fmt::format("',' or '{}'", close));
+  }
+
   bool at_identifier();
   bool at_quoted() { return peek() == '"'; }
   bool at_name() { return at_identifier() || at_quoted(); }

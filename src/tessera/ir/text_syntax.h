@@ -79,8 +79,4 @@ OnnxModel build_model(const Scanner& scanner, ModelSyntax syntax);
 /// The kind of an initializer of that type if no keyword gives it; the importer uses the same rule.
 ValueKind implied_kind(const TensorType& type);
 
-/// "ints" for ONNX's AttributeType 7, and back; "undefined" and 0 for unknown ones.
-std::string attribute_type_name(int type);
-int attribute_type_named(std::string_view name);
-
 }  // namespace tessera::text

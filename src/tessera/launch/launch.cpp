@@ -11,6 +11,7 @@
 #include "tessera/launch/engines.h"
 #include "tessera/launch/flight_record.h"
 #include "tessera/launch/launchers.h"
+#include "tessera/launch/place.h"
 #include "tessera/launch/processes.h"
 #include "tessera/runtime/agreement.h"
 
@@ -40,15 +41,6 @@ namespace {
 void say_the_same(comm::Communicator& everyone, const std::string& words) {
   if (const std::exception_ptr error = runtime::agree(everyone, nullptr, {"launch", words, true}))
     std::rethrow_exception(error);
-}
-
-/// Fills in what the launcher has not said of the ranks on this machine. `hosts`: the machine of each rank.
-void complete_place(Launch& launch, const std::vector<int64_t>& hosts) {
-  const auto ranks_before = [&](int end) {
-    return static_cast<int>(std::count(hosts.begin(), hosts.begin() + end, hosts[static_cast<size_t>(launch.rank)]));
-  };
-  if (launch.local_rank < 0) launch.local_rank = ranks_before(launch.rank);
-  if (launch.local_size < 1) launch.local_size = ranks_before(launch.size);
 }
 
 }  // namespace
@@ -87,7 +79,12 @@ std::shared_ptr<Connection> Connection::make(const Launch& launch, const Connect
   std::shared_ptr<Connection> connection(
       new Connection(std::make_unique<Impl>(Impl{complete, std::move(world), std::move(everyone)})));
   try {
-    complete_place(connection->impl_->launch, connection->from_all(comm::this_host()));
+    const std::vector<int64_t> hosts = connection->from_all(comm::this_host()),
+                               ranks = connection->from_all(launch.local_rank),
+                               sizes = connection->from_all(launch.local_size);
+    const launch::Place place = launch::place_of(launch.rank, hosts, ranks, sizes);
+    connection->impl_->launch.local_rank = place.local_rank;
+    connection->impl_->launch.local_size = place.local_size;
   } catch (const Error& error) {
     connection->impl_->world->abort(launch.rank, error.what(), error.kind());
     throw;

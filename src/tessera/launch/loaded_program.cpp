@@ -25,10 +25,10 @@ LoadedProgram::LoadedProgram(const std::shared_ptr<const runtime::RankPrograms>&
     weights_.emplace(programs, connection_->launch().rank, copies);
 }
 
-Error LoadedProgram::with_record(const Error& error) const {
-  if (error.stage() == runtime::RunLimits::kStage) return error;  // it was meant to end
-  return Error(error.kind(), error.stage(),
-               std::string(error.message()) + record_flights(flight_record_, error.what(), executor_->flights()));
+Error LoadedProgram::with_record(const runtime::RankFailure& failure) const {
+  if (failure.stage() == runtime::RunLimits::kStage) return failure;  // it was meant to end
+  return Error(failure.kind(), failure.stage(),
+               std::string(failure.message()) + record_flights(flight_record_, failure.what(), failure.flights()));
 }
 
 }  // namespace tessera::launch

@@ -34,14 +34,14 @@ class LoadedProgram {
   auto recorded(Call call) {
     try {
       return call(*executor_);
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::running) throw;
-      throw with_record(error);
+    } catch (const runtime::RankFailure& failure) {
+      if (failure.kind() != ErrorKind::running) throw;
+      throw with_record(failure);
     }
   }
 
  private:
-  Error with_record(const Error& error) const;
+  Error with_record(const runtime::RankFailure& failure) const;
 
   std::shared_ptr<Connection> connection_;
   std::string flight_record_;

@@ -8,8 +8,8 @@
 #include "tessera/ir/expr.h"
 #include "tessera/mesh/mesh.h"
 
-/// The axis indices on which expressions depend. If that cannot be derived, up to kMostSettings ranks that differ in
-/// the mentioned indices are evaluated.
+/// The axis indices that expressions depend on. If these cannot be derived, expressions are evaluated on up to
+/// kMostSettings ranks that differ in the mentioned indices.
 namespace tessera {
 
 inline constexpr size_t kMostSettings = 64;

@@ -109,7 +109,7 @@ std::optional<CopiedBox> byte_box(const Box& box, DType dtype) {
     copied.box = {bytes, {0}, bytes};
     return copied;
   }
-  // Dimensions at the end that are whole form one with the dimension before them.
+  // Whole dimensions at the end are merged with the dimension before them.
   Dims &dims = copied.box.dims, &offsets = copied.box.offsets, &extents = copied.box.extents;
   const auto fills = [bits](int64_t elements) { return elements * bits % 8 == 0; };
   while (!fills(dims.back()) || !fills(offsets.back()) || !fills(extents.back())) {
@@ -126,7 +126,7 @@ std::optional<CopiedBox> byte_box(const Box& box, DType dtype) {
 
 CopiedBox::CopiedBox(Box of, DType dtype) {
   auto copied = byte_box(of, dtype);
-  check(copied.has_value(), "a region of elements of less than a byte consists of whole bytes");
+  check(copied.has_value(), "a region of elements smaller than a byte consists of whole bytes");
   *this = std::move(*copied);
 }
 

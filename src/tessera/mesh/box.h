@@ -32,8 +32,8 @@ struct CopiedBox {
 
 using SymbolLookup = Expr::Lookup;
 
-/// The region of a tensor that the rank at `coordinates` holds, over the tensor seen with one dimension per part (a
-/// shard of 3·4{tp} is the box [3, 2] of [3, 4]).
+/// The region of a tensor that the rank at `coordinates` holds, with one dimension for each part (a shard of 3·4{tp} is
+/// the box [3, 2] of [3, 4]).
 Box box_of(const Sharding& sharding, const Mesh& mesh, const std::vector<int64_t>& coordinates,
            const SymbolLookup& symbols);
 
@@ -45,7 +45,7 @@ void copy_from_whole(void* shard, const void* whole, const CopiedBox& part);
 void copy_to_whole(void* whole, const void* shard, const CopiedBox& part);
 
 /// Visits pieces of a box, in the order of its elements; each has at most `most` (≥ 1) elements or is contiguous. Dense
-/// copies of the pieces, one after the other, are a dense copy of the box.
+/// copies of the pieces in order form a dense copy of the box.
 void for_each_piece(const Box& box, int64_t most, const std::function<void(const Box&)>& visit);
 
 }  // namespace tessera

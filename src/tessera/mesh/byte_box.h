@@ -6,8 +6,9 @@
 
 namespace tessera {
 
-/// A region in units of whole bytes: elements, or bytes that hold several of them along the last dimension. Nullopt if
-/// the region cuts through a byte: [4, 6] of int4 are [4, 3] bytes, and columns 2 and 3 are one column of bytes.
+/// A region in units of whole bytes: elements, or bytes that hold several elements along the last dimension. Example:
+/// [4, 6] of int4 is [4, 3] bytes, and columns 2 and 3 are one column of bytes. Nullopt if the region cuts through a
+/// byte.
 std::optional<CopiedBox> byte_box(const Box& box, DType dtype);
 
 }  // namespace tessera

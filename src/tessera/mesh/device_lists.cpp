@@ -30,9 +30,9 @@ int64_t product(const std::vector<int64_t>& numbers) {
   return result;
 }
 
-using Holders = std::vector<std::vector<int64_t>>;  // of each shard, by rank
+using Holders = std::vector<std::vector<int64_t>>;  // ranks of each shard's holders
 
-// A mesh with all ranks' coordinates.
+// A mesh and the coordinates of all its ranks.
 struct Coordinates {
   explicit Coordinates(const Mesh& of) : mesh(of) {
     for (int64_t rank = 0; rank < mesh.size(); ++rank) of_rank.push_back(mesh.coordinates(rank));
@@ -70,7 +70,8 @@ class Fitter {
     return true;
   }
 
-  // Finds the digits of factor `f`, of which those major to the last `rest` shards are found, and of those after it.
+  // Finds the remaining digits of factor `f`, whose digits above the last `rest` shards are known, and those of later
+  // factors.
   bool assign(size_t f, int64_t rest) {
     if (f == counts_.size()) return place();
     if (rest == 1) return assign(f + 1, f + 1 < counts_.size() ? counts_[f + 1] : 1);
@@ -94,8 +95,8 @@ class Fitter {
     return false;
   }
 
-  // Along an axis that no digit has, the holders of each shard are everywhere or at one index. All holders have their
-  // shards' digits, so that it is enough to count them.
+  // Along an axis without a digit, the holders of each shard are everywhere or at one index. All holders have their
+  // shards' digits, so counting them is enough.
   bool place() {
     layout_.at.clear();
     int64_t copies = 1;  // of each shard
@@ -121,9 +122,10 @@ class Fitter {
   ListedLayout layout_;
 };
 
-// Whether holders could have a layout over any mesh: each shard has as many, and each of them as many shards.
+// Whether the holders could have a layout over some mesh: all shards have equally many holders, and all holders equally
+// many shards.
 bool is_regular(const DeviceList& list, int64_t ranks) {
-  std::map<int64_t, int64_t> shards;  // of each device
+  std::map<int64_t, int64_t> shards;  // number of shards of each device
   for (const auto& holders : list.holders) {
     if (holders.size() != list.holders.front().size()) return false;
     for (int64_t device : holders) ++shards[device];
@@ -171,7 +173,7 @@ size_t count(const Layouts& layouts) {
   return static_cast<size_t>(std::count_if(layouts.begin(), layouts.end(), [](const auto& one) { return !!one; }));
 }
 
-// Sub-axes of the one axis for axes of a factorization of it.
+// Replaces axes of a factorization of the only axis by its sub-axes.
 ListedLayout as_sub_axes(ListedLayout layout, const Mesh& factored, const Mesh& whole) {
   auto sub_axis = [&](const AxisRef& axis) {
     int64_t pre = 1;
@@ -193,7 +195,7 @@ struct Found {
   Layouts layouts;
 };
 
-// Joins neighbouring axes for as long as as many lists are layouts over them.
+// Joins neighbouring axes as long as equally many lists are layouts over them.
 Found coarsest(std::vector<int64_t> sizes, const std::vector<Asked>& lists, Layouts layouts) {
   for (size_t a = 0; a + 1 < sizes.size();) {
     std::vector<int64_t> joined = sizes;
@@ -210,8 +212,8 @@ Found coarsest(std::vector<int64_t> sizes, const std::vector<Asked>& lists, Layo
   return {mesh_with(sizes), std::move(layouts)};
 }
 
-// The coarsest mesh over whose axes most lists are layouts; if no one mesh is best for all, sub-axes of a single axis.
-// What is no layout over a mesh whose sizes are primes is none over a coarser one.
+// The coarsest mesh over whose axes the most lists are layouts; if no mesh is best for all, sub-axes of a single axis.
+// A list that is not a layout over a mesh with prime sizes is not one over a coarser mesh, either.
 Found best_mesh(int64_t ranks, const std::vector<Asked>& lists) {
   if (ranks == 1) return {Mesh(), over(Mesh(), lists)};
   constexpr size_t kMostOrders = 256;
@@ -219,7 +221,7 @@ Found best_mesh(int64_t ranks, const std::vector<Asked>& lists) {
       std::count_if(lists.begin(), lists.end(), [](const Asked& asked) { return !asked.holders.empty(); }));
   std::vector<int64_t> best;
   Layouts of_best;
-  std::vector<std::optional<std::vector<int64_t>>> own(lists.size());  // sizes that suit each list
+  std::vector<std::optional<std::vector<int64_t>>> own(lists.size());  // axis sizes that suit each list
   for (const auto& sizes : orders_of_primes(ranks, kMostOrders)) {
     Layouts layouts = over(mesh_with(sizes), lists);
     for (size_t i = 0; i < lists.size(); ++i)
@@ -248,7 +250,7 @@ std::map<int64_t, int64_t> inverse(const std::vector<int64_t>& devices) {
   return rank_of;
 }
 
-// The devices in the order in which a list names them first; those that it does not name follow.
+// The devices in the order in which a list first names them, then those that it does not name.
 std::vector<int64_t> order_of(const DeviceList& list, const std::vector<int64_t>& devices) {
   std::vector<int64_t> order;
   std::set<int64_t> seen;
@@ -274,7 +276,7 @@ std::vector<std::vector<int64_t>> holders_of(const ListedLayout& layout, const M
       return digit_along(place.axis, mesh, coordinates) == place.index;
     });
     if (!lives) continue;
-    std::vector<int64_t> held = {0};  // by the digits so far
+    std::vector<int64_t> held = {0};  // shard numbers by the digits so far
     for (const ShardDigit& digit : digits) {
       std::vector<int64_t> longer;
       for (int64_t shard : held)

@@ -1,29 +1,53 @@
 #include "tessera/mesh/group.h"
 
 #include <charconv>
+#include <optional>
 
 #include "tessera/base/error.h"
+#include "tessera/mesh/axis_name.h"
 
 namespace tessera {
+namespace {
+
+// "tp", or "tp:(PRE)SIZE"; `pre` and `size` are 0 for a whole axis. Nullopt for anything else.
+struct AxisText {
+  std::string_view name;
+  int64_t pre = 0, size = 0;
+};
+std::optional<AxisText> read_axis(std::string_view text) {
+  const size_t colon = text.find(':');
+  AxisText read{text.substr(0, colon)};
+  if (!is_axis_name(read.name)) return std::nullopt;
+  if (colon == std::string_view::npos) return read;
+  const std::string_view sub = text.substr(colon + 1);
+  const size_t close = sub.find(')');
+  const auto number = [&](std::string_view digits, int64_t& into) {
+    auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), into);
+    return error == std::errc() && end == digits.data() + digits.size() && into > 0;
+  };
+  const bool reads = sub.starts_with('(') && close != std::string_view::npos &&
+                     number(sub.substr(1, close - 1), read.pre) && number(sub.substr(close + 1), read.size);
+  return reads ? std::optional(read) : std::nullopt;
+}
+
+}  // namespace
+
+bool reads_as_axis(std::string_view text) {
+  return read_axis(text).has_value();
+}
 
 AxisRef parse_axis(std::string_view text, const Mesh& mesh) {
-  size_t colon = text.find(':');
-  auto index = mesh.find(text.substr(0, colon));
+  auto index = mesh.find(text.substr(0, text.find(':')));
   if (!index)
     fail("mesh", "'{}' is not an axis of the mesh {}; give a `mesh` with it", text,
          mesh.axes().empty() ? "of one rank" : mesh.str());
   AxisRef axis = AxisRef::whole(mesh.axes()[*index]);
-  if (colon == std::string_view::npos) return axis;
-  std::string_view sub = text.substr(colon + 1);
-  size_t close = sub.find(')');
-  auto number = [&](std::string_view digits, int64_t& into) {
-    auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), into);
-    return error == std::errc() && end == digits.data() + digits.size() && into > 0;
-  };
-  int64_t total = axis.size;
-  bool reads = sub.starts_with('(') && close != std::string_view::npos && number(sub.substr(1, close - 1), axis.pre) &&
-               number(sub.substr(close + 1), axis.size);
-  if (!reads) fail("mesh", "'{}' is not a sub-axis of {}; write {}:(PRE)SIZE", text, axis.axis, axis.axis);
+  const std::optional<AxisText> read = read_axis(text);
+  if (!read) fail("mesh", "'{}' is not a sub-axis of {}; write {}:(PRE)SIZE", text, axis.axis, axis.axis);
+  if (read->size == 0) return axis;
+  const int64_t total = axis.size;
+  axis.pre = read->pre;
+  axis.size = read->size;
   if (total % axis.pre != 0 || (total / axis.pre) % axis.size != 0)
     fail("mesh", "sub-axis '{}': {} x {} does not divide the axis' size {}", text, axis.pre, axis.size, total);
   return axis;
@@ -40,7 +64,7 @@ std::vector<int> group_of(int64_t rank, const std::vector<AxisRef>& axes, const 
   for (const AxisRef& axis : axes) {
     auto index = mesh.find(axis.axis);
     check(index.has_value(), "a group's axis is on the mesh");
-    // Ranks that lie next to each other along the axis, and what a digit of the (sub-)axis counts.
+    // The distance of neighbouring ranks along the axis, and the unit of the (sub-)axis' digit.
     int64_t stride = 1;
     for (size_t later = *index + 1; later < mesh.axes().size(); ++later) stride *= mesh.axes()[later].size;
     const int64_t size = mesh.axes()[*index].size, minor = size / (axis.pre * axis.size);

@@ -8,8 +8,10 @@
 
 namespace tessera {
 
-/// Reads "tp" or "tp:(1)2", as AxisRef::str prints it. A user error if the mesh has no such axis.
+/// Reads "tp" or "tp:(1)2", as AxisRef::str prints it. Throws a user error if the mesh has no such axis.
 AxisRef parse_axis(std::string_view text, const Mesh& mesh);
+/// Whether parse_axis could read the text on some mesh.
+bool reads_as_axis(std::string_view text);
 
 std::vector<AxisRef> parse_axes(const std::vector<std::string>& texts, const Mesh& mesh);
 

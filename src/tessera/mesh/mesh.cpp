@@ -5,25 +5,16 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/trim.h"
+#include "tessera/mesh/axis_name.h"
 
 namespace tessera {
 namespace {
 
 constexpr int64_t kMostRanks = int64_t{1} << 24;
 
-bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
-
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 void require_axis_name(std::string_view name) {
   if (name.empty()) fail("mesh", "an axis has no name; write NAME=SIZE, as in dp=2,tp=4");
-  bool plain = is_letter(name[0]);
-  for (char c : name) plain = plain && (is_letter(c) || is_digit(c));
-  if (!plain)
+  if (!is_axis_name(name))
     fail("mesh", "'{}' is not an axis name; use letters, digits and '_', and start with a letter, as in dp=2,tp=4",
          name);
 }

@@ -22,8 +22,8 @@ class Mesh {
  public:
   Mesh() = default;
   explicit Mesh(std::vector<MeshAxis> axes);
-  /// Reads "dp=2,tp=4". Sizes are at least 1; names are letters, digits and '_', not starting with a digit, each once;
-  /// at most 2^24 ranks. Throws a user error that says what is wrong.
+  /// Reads "dp=2,tp=4". Sizes are at least 1; names are unique and consist of letters, digits and '_', not starting
+  /// with a digit; at most 2^24 ranks. Throws a user error that says what is wrong.
   static Mesh parse(std::string_view text);
 
   const std::vector<MeshAxis>& axes() const { return axes_; }

@@ -127,7 +127,7 @@ class ShardingParser {
         size = "";
       }
       if (size.empty()) {
-        if (missing >= 0) wrong("'{}' leaves out two part sizes; one can be derived at most", text);
+        if (missing >= 0) wrong("'{}' leaves out two part sizes; at most one can be derived", text);
         missing = static_cast<int>(p);
       } else {
         auto parsed = Expr::parse(size);

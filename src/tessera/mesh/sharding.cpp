@@ -22,7 +22,7 @@ bool are_neighbours(const AxisRef& major, const AxisRef& minor) {
 
 std::vector<AxisRef> join_even(const Part& part) {
   std::vector<AxisRef> joined;
-  std::optional<Expr> before, left = part.size;  // extents before the last joined axis and after it, while even
+  std::optional<Expr> before, left = part.size;  // extents before and after the last joined axis, while splits are even
   for (const AxisRef& axis : part.axes) {
     if (!joined.empty() && are_neighbours(joined.back(), axis) && left && Expr::exact_divide(*left, axis.size)) {
       joined.back().size *= axis.size;
@@ -192,7 +192,7 @@ std::string print_place(const std::vector<PlacedAxis>& place, const Mesh& mesh) 
 
 namespace {
 
-// Makes the index only where the extent depends on it: indices are large expressions.
+// Computes the index only if the extent depends on it, since indices are large expressions.
 template <typename Index>
 Expr extent_of_shard(const Expr& size, int64_t count, const Index& index) {
   if (count == 1) return size;
@@ -279,7 +279,7 @@ DimSharding canonical(const DimSharding& dim) {
 bool same_layout(const Sharding& a, const Sharding& b) {
   if (a == b) return true;
   if (a.dims.size() != b.dims.size()) return false;
-  // Each entry has one axis, and entries differ by it; their order, and axes of one rank, mean nothing.
+  // Each entry has one axis, and entries have different axes; their order and axes of one rank do not matter.
   auto settled = [](auto entries) {
     std::erase_if(entries, [](const auto& entry) { return entry.axis.size == 1; });
     std::sort(entries.begin(), entries.end(), [](const auto& x, const auto& y) { return x.axis < y.axis; });
@@ -300,7 +300,7 @@ std::vector<Expr> boundaries(const DimSharding& dim) {
 
 namespace {
 
-// [m·q]{axes} as m{…}·q{…}: axes go to m as long as their sizes divide its rest, the others to q.
+// [m·q]{axes} as m{…}·q{…}: axes go to m as long as their sizes divide what is left of it, the others to q.
 std::optional<std::pair<Part, Part>> divide(const Part& part, const Expr& major, const Expr& minor) {
   Part high{major, {}}, low{minor, {}};
   Expr left = major;  // units of the major factor not yet split
@@ -333,7 +333,7 @@ std::optional<DimSharding> refine(const DimSharding& dim, const std::vector<Expr
   for (auto part = dim.parts.rbegin(); part != dim.parts.rend(); ++part) {
     Part rest = *part;
     std::vector<Part> pieces;  // minor to major
-    // Cuts inside this part, ascending: each divides the rest of it.
+    // Cuts within this part, ascending; each divides what is left of it.
     bool found = true;
     Expr below = minor;
     while (found) {
@@ -371,7 +371,9 @@ Expr bind_rank(const Expr& expr, const Mesh& mesh, const std::vector<int64_t>& c
   auto index = [&](std::string_view name) -> std::optional<int64_t> {
     if (!name.starts_with('@')) return std::nullopt;
     auto axis = mesh.find(name.substr(1));
-    if (!axis) check(false, fmt::format("mesh '{}' has the axis of {}", mesh.str(), name));  // a text only if it fails
+    if (!axis)
+      check(false,
+            fmt::format("mesh '{}' has the axis of {}", mesh.str(), name));  // makes the text only if the check fails
     return coordinates[*axis];
   };
   if (!expr.mentions_sizes()) return expr.evaluate(index);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tessera/ops/examples/examples.h"
 #include "tessera/ops/gradients/backward.h"
 #include "tessera/ops/gradients/gradients.h"
 #include "tessera/ops/library/dims.h"
@@ -302,7 +303,8 @@ std::vector<OpDef> attention_ops() {
        .gradient = attention_gradient,
        .body = attention_body,
        .wide_sums = true,
-       .made_of = {{}, {4, 1}, {5, 2}, {}}},
+       .made_of = {{}, {4, 1}, {5, 2}, {}},
+       .examples = attention_examples},
       attention_shard_op(),
       {.type = "AttentionGradient",
        .domain = kGradientDomain,
@@ -310,7 +312,8 @@ std::vector<OpDef> attention_ops() {
        .rule = attention_gradient_rule,
        .flops = attention_gradient_flops,
        .no_gradient = "second derivatives are not taken",
-       .body = attention_gradient_body},
+       .body = attention_gradient_body,
+       .examples = attention_gradient_examples},
       {.type = "RotaryEmbedding",
        .infer = infer_rotary,
        .rule = rotary_rule,
@@ -318,7 +321,8 @@ std::vector<OpDef> attention_ops() {
        .localize = localize_rotary,
        .gradient = rotary_gradient,
        .untrained = {1, 2},
-       .indices = rotary_indices},
+       .indices = rotary_indices,
+       .examples = rotary_examples},
   };
 }
 

@@ -1,3 +1,4 @@
+#include "tessera/ops/examples/examples.h"
 #include "tessera/ops/gradients/gradient.h"
 #include "tessera/ops/library/dims.h"
 #include "tessera/ops/library/infer.h"
@@ -160,14 +161,16 @@ std::vector<OpDef> cache_ops() {
        .rule = tensor_scatter_rule,
        .localize = localize_tensor_scatter,
        .gradient = tensor_scatter_gradient,
-       .moves = Moves::some},
+       .moves = Moves::some,
+       .examples = tensor_scatter_examples},
       {.type = "TensorScatterShard",
        .domain = "tessera",
        .infer = infer_tensor_scatter,
        .rule = tensor_scatter_rule,
        .no_gradient = kMadeByPartitioner,
        .body = tensor_scatter_shard_body,
-       .moves = Moves::some},
+       .moves = Moves::some,
+       .examples = tensor_scatter_shard_examples},
   };
 }
 

@@ -1,3 +1,4 @@
+#include "tessera/ops/examples/examples.h"
 #include "tessera/ops/gradients/gradients.h"
 #include "tessera/ops/library/codes.h"
 #include "tessera/ops/library/dims.h"
@@ -257,14 +258,16 @@ std::vector<OpDef> convolution_ops() {
            .localize = localize_conv,
            .gradient = convolution_gradient,
            .wide_sums = true,
-           .windows = true},
+           .windows = true,
+           .examples = convolution_examples},
           {.type = "ConvTranspose",
            .infer = infer_conv,
            .rule = conv_rule,
            .flops = conv_flops,
            .localize = localize_conv,
            .gradient = convolution_gradient,
-           .wide_sums = true},
+           .wide_sums = true,
+           .examples = convolution_examples},
           {.type = "Conv",
            .domain = "tessera",
            .infer = infer_conv,
@@ -288,7 +291,8 @@ std::vector<OpDef> convolution_ops() {
            .flops = conv_flops,
            .localize = localize_conv,
            .no_gradient = "its operands are integers",
-           .windows = true},
+           .windows = true,
+           .examples = integer_convolution_examples},
           {.type = "ConvInteger",
            .domain = "tessera",
            .infer = infer_conv_integer,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tessera/ops/examples/examples.h"
 #include "tessera/ops/gradients/gradients.h"
 #include "tessera/ops/library/dims.h"
 #include "tessera/ops/library/infer.h"
@@ -83,7 +84,8 @@ std::vector<OpDef> einsum_ops() {
            .infer = infer_einsum,
            .rule = einsum_rule,
            .flops = einsum_flops,
-           .gradient = einsum_gradient}};
+           .gradient = einsum_gradient,
+           .examples = einsum_examples}};
 }
 
 }  // namespace tessera::ops

@@ -2,6 +2,7 @@
 #include <array>
 #include <limits>
 
+#include "tessera/ops/examples/examples.h"
 #include "tessera/ops/fold.h"
 #include "tessera/ops/gradients/gradients.h"
 #include "tessera/ops/library/dims.h"
@@ -366,6 +367,13 @@ Rule dropout_rule(const Node& node) {
   return rule;
 }
 
+std::vector<Example> (*examples_of(const Row& row))(std::string_view) {
+  if (row.type == "Clip") return clip_examples;
+  if (row.type == "Where") return where_examples;
+  if (row.most_operands == kMany) return variadic_examples;
+  return row.most_operands == 1 ? unary_examples : binary_examples;
+}
+
 }  // namespace
 
 std::vector<OpDef> elementwise_ops() {
@@ -380,7 +388,8 @@ std::vector<OpDef> elementwise_ops() {
                    .pass_through = true,
                    .elementwise = row.broadcasts,
                    .commutative = row.commutes,
-                   .moves = row.moves});
+                   .moves = row.moves,
+                   .examples = examples_of(row)});
   ops.push_back({.type = "Cast",
                  .infer = infer_cast,
                  .rule = cast_rule,
@@ -388,12 +397,14 @@ std::vector<OpDef> elementwise_ops() {
                  .gradient = cast_gradient,
                  .pass_through = true,
                  .elementwise = true,
-                 .moves = Moves::all});
+                 .moves = Moves::all,
+                 .examples = cast_examples});
   ops.push_back({.type = "BitCast",
                  .infer = infer_bit_cast,
                  .rule = bit_cast_rule,
                  .no_gradient = "its results are bits",
-                 .pass_through = true});
+                 .pass_through = true,
+                 .examples = bit_cast_examples});
   ops.push_back({.type = "CastLike",
                  .infer = infer_cast,
                  .rule = cast_rule,
@@ -401,13 +412,15 @@ std::vector<OpDef> elementwise_ops() {
                  .gradient = cast_gradient,
                  .pass_through = true,
                  .moves = Moves::all,
-                 .elements_unread = {1}});
+                 .elements_unread = {1},
+                 .examples = cast_like_examples});
   ops.push_back({.type = "Dropout",
                  .infer = infer_dropout,
                  .rule = dropout_rule,
                  .gradient = dropout_gradient,
                  .pass_through = true,
-                 .values = {2}});
+                 .values = {2},
+                 .examples = inference_dropout_examples});
   return ops;
 }
 

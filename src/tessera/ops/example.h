@@ -31,13 +31,14 @@ enum class Rounding {
   reordered,   ///< sums whose order depends on a rank's extents
   normalized,  ///< exponentials and roots of such sums
   attention,   ///< two products, and a softmax between them
+  chained,     ///< several of these one after another, on real numbers
   bfloat16,    ///< results are rounded to 8 bits of mantissa
 };
 
 struct ExampleOperand {
   enum class Kind { left_out, input, weight, constant };
   Kind kind = Kind::left_out;
-  std::string_view extents = {};  ///< "4 6"; "b=3 2" has a symbol, and its size in this example
+  std::string extents = {};  ///< "4 6"; "b=3 2" has a symbol, and its size in this example
   Fill fill = Fill::integers;
   DType dtype = DType::float32;
   int64_t low = 0, high = 0;  ///< if they differ, its elements are integers in [low, high)
@@ -62,16 +63,16 @@ using enum Rounding;
 inline ExampleOperand left_out() {
   return {};
 }
-inline ExampleOperand input(std::string_view extents, Fill fill = Fill::integers, DType dtype = DType::float32) {
-  return {.kind = ExampleOperand::Kind::input, .extents = extents, .fill = fill, .dtype = dtype};
+inline ExampleOperand input(std::string extents, Fill fill = Fill::integers, DType dtype = DType::float32) {
+  return {.kind = ExampleOperand::Kind::input, .extents = std::move(extents), .fill = fill, .dtype = dtype};
 }
 /// A parameter: a state of the graph.
-inline ExampleOperand weight(std::string_view extents, Fill fill = Fill::integers, DType dtype = DType::float32) {
-  return {.kind = ExampleOperand::Kind::weight, .extents = extents, .fill = fill, .dtype = dtype};
+inline ExampleOperand weight(std::string extents, Fill fill = Fill::integers, DType dtype = DType::float32) {
+  return {.kind = ExampleOperand::Kind::weight, .extents = std::move(extents), .fill = fill, .dtype = dtype};
 }
 /// Integers in [low, high).
-inline ExampleOperand indices(std::string_view extents, int64_t low, int64_t high, DType dtype = DType::int64) {
-  return {.kind = ExampleOperand::Kind::input, .extents = extents, .dtype = dtype, .low = low, .high = high};
+inline ExampleOperand indices(std::string extents, int64_t low, int64_t high, DType dtype = DType::int64) {
+  return {.kind = ExampleOperand::Kind::input, .extents = std::move(extents), .dtype = dtype, .low = low, .high = high};
 }
 inline ExampleOperand constant(Tensor data) {
   return {.kind = ExampleOperand::Kind::constant, .data = std::move(data)};
@@ -81,6 +82,19 @@ inline ExampleOperand ints(const std::vector<int64_t>& elements) {
 }
 inline ExampleOperand integer(int64_t element) {
   return constant(Tensor::of(DType::int64, {}, std::vector<int64_t>{element}));
+}
+inline ExampleOperand numbers(const std::vector<float>& elements) {
+  return constant(Tensor::of(DType::float32, {static_cast<int64_t>(elements.size())}, elements));
+}
+inline ExampleOperand number(float element) {
+  return constant(Tensor::of(DType::float32, {}, std::vector<float>{element}));
+}
+inline ExampleOperand boolean(bool element) {
+  return constant(Tensor::of(DType::boolean, {}, std::vector<uint8_t>{element}));
+}
+/// The attribute of operators that work along one dimension.
+inline Attribute axis(int64_t at) {
+  return {"axis", at};
 }
 
 }  // namespace example

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "tessera/ops/examples/examples.h"
 #include "tessera/ops/gradients/gradients.h"
 #include "tessera/ops/library/dims.h"
 #include "tessera/ops/library/infer.h"
@@ -251,7 +252,8 @@ std::vector<OpDef> experts_ops() {
        .gradient = experts_gradient,
        .body = experts_body,
        .wide_sums = true,
-       .indices = experts_indices},
+       .indices = experts_indices,
+       .examples = experts_examples},
       {.type = "ExpertsShard",
        .domain = kExpertsDomain,
        .infer = infer_experts,
@@ -259,7 +261,8 @@ std::vector<OpDef> experts_ops() {
        .flops = experts_flops,
        .localize = localize_experts,
        .no_gradient = kMadeByPartitioner,
-       .body = experts_body},
+       .body = experts_body,
+       .examples = experts_shard_examples},
   };
 }
 

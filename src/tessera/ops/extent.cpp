@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "tessera/ops/examples/examples.h"
 #include "tessera/ops/gradients/gradients.h"
 #include "tessera/ops/library/infer.h"
 #include "tessera/ops/library/pads.h"
@@ -271,21 +272,24 @@ std::vector<OpDef> extent_ops() {
        .gradient = slice_gradient,
        .values = {1, 2, 3, 4},
        .moves = Moves::part,
-       .layout_step = true},
+       .layout_step = true,
+       .examples = slice_examples},
       {.type = "Pad",
        .infer = infer_pad,
        .rule = pad_rule,
        .localize = localize_pad,
        .gradient = pad_gradient,
        .values = {1, 3},
-       .moves = Moves::some},
+       .moves = Moves::some,
+       .examples = pad_examples},
       {.type = "Tile",
        .infer = infer_tile,
        .rule = tile_rule,
        .localize = localize_tile,
        .gradient = tile_gradient,
        .values = {1},
-       .moves = Moves::part},
+       .moves = Moves::part,
+       .examples = tile_examples},
   };
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/ops/examples/examples.h"
 #include "tessera/ops/library/dims.h"
 #include "tessera/ops/library/infer.h"
 #include "tessera/ops/library/node_builder.h"
@@ -218,25 +219,29 @@ std::vector<OpDef> generator_ops() {
       {.type = "Constant",
        .infer = infer_constant,
        .rule = constant_rule,
-       .no_gradient = "it reads no element that trains"},
+       .no_gradient = "it reads no element that trains",
+       .examples = constant_examples},
       {.type = "ConstantOfShape",
        .infer = infer_constant_of_shape,
        .rule = constant_of_shape_rule,
        .localize = localize_constant_of_shape,
        .no_gradient = "it reads no element that trains",
-       .values = {0}},
+       .values = {0},
+       .examples = constant_of_shape_examples},
       {.type = "Range",
        .infer = infer_range,
        .rule = range_rule,
        .localize = localize_range,
        .no_gradient = "it reads no element that trains",
-       .values = {0, 1, 2}},
+       .values = {0, 1, 2},
+       .examples = range_examples},
       {.type = "EyeLike",
        .infer = infer_eye_like,
        .rule = eye_like_rule,
        .localize = localize_eye_like,
        .no_gradient = "it reads no element that trains",
-       .elements_unread = {0}},
+       .elements_unread = {0},
+       .examples = eye_like_examples},
   };
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "tessera/ops/examples/examples.h"
 #include "tessera/ops/fold.h"
 #include "tessera/ops/gradients/gradients.h"
 #include "tessera/ops/library/dims.h"
@@ -453,7 +454,8 @@ std::vector<OpDef> indexing_ops() {
        .gradient = gather_gradient,
        .moves = Moves::part,
        .table = 0,
-       .indices = axis_indices},
+       .indices = axis_indices,
+       .examples = gather_examples},
       {.type = "GatherShard",
        .domain = "tessera",
        .infer = infer_gather,
@@ -466,7 +468,8 @@ std::vector<OpDef> indexing_ops() {
        .gradient = gather_nd_gradient,
        .moves = Moves::part,
        .table = 0,
-       .indices = point_indices},
+       .indices = point_indices,
+       .examples = gather_nd_examples},
       {.type = "GatherNDShard",
        .domain = "tessera",
        .infer = infer_gather_nd,
@@ -479,7 +482,8 @@ std::vector<OpDef> indexing_ops() {
        .gradient = gather_elements_gradient,
        .moves = Moves::part,
        .table = 0,
-       .indices = axis_indices},
+       .indices = axis_indices,
+       .examples = gather_elements_examples},
       {.type = "GatherElementsShard",
        .domain = "tessera",
        .infer = infer_gather_elements,
@@ -492,7 +496,8 @@ std::vector<OpDef> indexing_ops() {
        .gradient = scatter_nd_gradient,
        .wide_sums = true,
        .moves = Moves::some,
-       .indices = point_indices},
+       .indices = point_indices,
+       .examples = scatter_nd_examples},
       {.type = "ScatterNDShard",
        .domain = "tessera",
        .infer = infer_scatter,
@@ -505,7 +510,8 @@ std::vector<OpDef> indexing_ops() {
        .gradient = scatter_elements_gradient,
        .wide_sums = true,
        .moves = Moves::some,
-       .indices = axis_indices},
+       .indices = axis_indices,
+       .examples = scatter_elements_examples},
       {.type = "ScatterElementsShard",
        .domain = "tessera",
        .infer = infer_scatter,
@@ -519,13 +525,15 @@ std::vector<OpDef> indexing_ops() {
        .untrained = {2},
        .values = {1},
        .moves = Moves::some,
-       .indices = one_hot_indices},
+       .indices = one_hot_indices,
+       .examples = one_hot_examples},
       {.type = "TopK",
        .infer = infer_top_k,
        .rule = top_k_rule,
        .localize = localize_top_k,
        .gradient = top_k_gradient,
-       .values = {1}},
+       .values = {1},
+       .examples = top_k_examples},
   };
 }
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "tessera/ops/examples/examples.h"
 #include "tessera/ops/gradients/gradients.h"
 #include "tessera/ops/library/dims.h"
 #include "tessera/ops/library/infer.h"
@@ -144,14 +145,16 @@ std::vector<OpDef> matmul_ops() {
        .flops = matmul_flops,
        .gradient = matmul_gradient,
        .wide_sums = true,
-       .fixed_dims = kMatrix},
+       .fixed_dims = kMatrix,
+       .examples = matmul_examples},
       {.type = "MatMul",
        .domain = "tessera",
        .infer = infer_matmul,
        .rule = matmul_rule,
        .flops = matmul_flops,
        .no_gradient = kMadeByPartitioner,
-       .fixed_dims = kMatrix},
+       .fixed_dims = kMatrix,
+       .examples = wide_matmul_examples},
       {.type = "Gemm",
        .infer = infer_gemm,
        .rule = gemm_rule,
@@ -159,7 +162,8 @@ std::vector<OpDef> matmul_ops() {
        .localize = localize_gemm,
        .gradient = gemm_gradient,
        .wide_sums = true,
-       .broadcast_one_way = {2}},
+       .broadcast_one_way = {2},
+       .examples = gemm_examples},
       {.type = "Gemm",
        .domain = "tessera",
        .infer = infer_gemm,
@@ -167,7 +171,8 @@ std::vector<OpDef> matmul_ops() {
        .flops = gemm_flops,
        .localize = localize_gemm,
        .no_gradient = kMadeByPartitioner,
-       .broadcast_one_way = {2}},
+       .broadcast_one_way = {2},
+       .examples = wide_gemm_examples},
   };
 }
 

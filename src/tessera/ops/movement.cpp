@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "tessera/base/checked.h"
+#include "tessera/ops/examples/examples.h"
 #include "tessera/ops/gradients/gradients.h"
 #include "tessera/ops/library/infer.h"
 #include "tessera/ops/library/node_builder.h"
@@ -322,13 +323,15 @@ std::vector<OpDef> movement_ops() {
        .rule = transpose_rule,
        .gradient = transpose_gradient,
        .pass_through = true,
-       .moves = Moves::all},
+       .moves = Moves::all,
+       .examples = transpose_examples},
       {.type = "Concat",
        .infer = infer_concat,
        .rule = concat_rule,
        .localize = localize_concat,
        .gradient = concat_gradient,
-       .moves = Moves::some},
+       .moves = Moves::some,
+       .examples = concat_examples},
       {.type = "Split",
        .infer = infer_split,
        .rule = split_rule,
@@ -336,26 +339,30 @@ std::vector<OpDef> movement_ops() {
        .gradient = split_gradient,
        .pass_through = true,
        .values = {1},
-       .moves = Moves::part},
+       .moves = Moves::part,
+       .examples = split_examples},
       {.type = "DepthToSpace",
        .infer = infer_depth_to_space,
        .rule = depth_to_space_rule,
        .localize = localize_blocks,
        .gradient = blocks_gradient,
-       .moves = Moves::all},
+       .moves = Moves::all,
+       .examples = block_examples},
       {.type = "SpaceToDepth",
        .infer = infer_space_to_depth,
        .rule = space_to_depth_rule,
        .localize = localize_blocks,
        .gradient = blocks_gradient,
-       .moves = Moves::all},
+       .moves = Moves::all,
+       .examples = block_examples},
       {.type = "Trilu",
        .infer = infer_trilu,
        .rule = trilu_rule,
        .localize = localize_trilu,
        .gradient = trilu_gradient,
        .values = {1},
-       .moves = Moves::some},
+       .moves = Moves::some,
+       .examples = trilu_examples},
   };
 }
 

@@ -146,10 +146,6 @@ Rule mean_variance_rule(const Node& node) {
   return rule_along(node, mean_variance_axes(node), FactorKind::moment);
 }
 
-Attribute axis(int64_t at) {
-  return {"axis", at};
-}
-
 std::vector<Example> along_axis_examples(std::string_view type) {
   using namespace example;
   std::vector<Example> all = {

@@ -172,7 +172,7 @@ struct OpDef {
   /// Null: it has no indices.
   Indices (*indices)(const Node& node) = nullptr;
   /// Nodes of the operator `type` that tests and documentation try (example.h): a plain one first, then what may go
-  /// wrong. Null: tests/property/ has them.
+  /// wrong. Null: no node of it alone can be tried (tests/property/operators_test.cpp says why).
   std::vector<Example> (*examples)(std::string_view type) = nullptr;
 };
 

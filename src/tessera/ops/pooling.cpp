@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "tessera/ops/examples/examples.h"
 #include "tessera/ops/gradients/gradients.h"
 #include "tessera/ops/library/dims.h"
 #include "tessera/ops/library/infer.h"
@@ -245,7 +246,8 @@ std::vector<OpDef> pooling_ops() {
                    .localize = local_form_of(type),
                    .gradient = pooling_gradient(type),
                    .wide_sums = type == "GlobalAveragePool",
-                   .windows = !type.starts_with("Global")});
+                   .windows = !type.starts_with("Global"),
+                   .examples = pooling_examples});
   for (std::string_view type : {"MaxPool", "AveragePool"})
     ops.push_back({.type = type,
                    .domain = "tessera",

@@ -1,5 +1,6 @@
 #include <numeric>
 
+#include "tessera/ops/examples/examples.h"
 #include "tessera/ops/library/codes.h"
 #include "tessera/ops/library/dims.h"
 #include "tessera/ops/library/infer.h"
@@ -143,15 +144,18 @@ std::vector<OpDef> quantization_ops() {
        .flops = dynamic_flops,
        .localize = localize_dynamic_quantization,
        .no_gradient = "its results are codes",
-       .body = dynamic_body},
+       .body = dynamic_body,
+       .examples = dynamic_quantize_examples},
       {.type = "QuantizeLinear",
        .infer = infer_quantize,
        .rule = quantization_rule,
-       .no_gradient = "its results are codes"},
+       .no_gradient = "its results are codes",
+       .examples = quantize_examples},
       {.type = "DequantizeLinear",
        .infer = infer_dequantize,
        .rule = quantization_rule,
-       .no_gradient = "its operands are codes"},
+       .no_gradient = "its operands are codes",
+       .examples = dequantize_examples},
   };
 }
 

@@ -1,3 +1,4 @@
+#include "tessera/ops/examples/examples.h"
 #include "tessera/ops/library/codes.h"
 #include "tessera/ops/library/dims.h"
 #include "tessera/ops/library/infer.h"
@@ -256,19 +257,22 @@ std::vector<OpDef> quantized_ops() {
        .rule = matmul_nbits_rule,
        .flops = block_flops,
        .localize = localize_matmul_nbits,
-       .no_gradient = "its weights are codes"},
+       .no_gradient = "its weights are codes",
+       .examples = matmul_nbits_examples},
       {.type = "MatMulBlocks",
        .domain = "tessera",
        .infer = infer_matmul_blocks,
        .rule = matmul_blocks_rule,
        .flops = block_flops,
        .no_gradient = "its weights are codes",
-       .body = matmul_blocks_body},
+       .body = matmul_blocks_body,
+       .examples = matmul_blocks_examples},
       {.type = "MatMulInteger",
        .infer = infer_matmul_integer,
        .rule = matmul_integer_rule,
        .flops = matmul_flops,
-       .no_gradient = "its operands are integers"},
+       .no_gradient = "its operands are integers",
+       .examples = matmul_integer_examples},
   };
 }
 

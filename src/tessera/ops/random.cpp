@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tessera/ops/example.h"
 #include "tessera/ops/gradients/gradients.h"
 #include "tessera/ops/library/dims.h"
 #include "tessera/ops/library/infer.h"
@@ -136,6 +137,34 @@ std::vector<Value*> localize_filling(Localizer& local) {
   return placed(local, kFillingCounter + 1);
 }
 
+std::vector<Example> dropout_examples(std::string_view) {
+  using namespace example;
+  const auto key = [](int64_t value) { return Attribute{"key", value}; };
+  return {
+      {"with the usual ratio", {input("6 4")}, {key(3)}},
+      {"with its mask",
+       {input("6 5 4"), number(0.25F), left_out(), input("", small, DType::int64)},
+       {key(-7)},
+       none,
+       2},
+      {"of 16-bit floats, not training",
+       {input("6 4", reals, DType::bfloat16), number(0.3F), boolean(false)},
+       {key(3)},
+       none,
+       2},
+  };
+}
+
+std::vector<Example> filling_examples(std::string_view) {
+  using namespace example;
+  std::vector<Example> all;
+  for (const DType dtype : {DType::float32, DType::float64, DType::float16, DType::bfloat16})
+    all.push_back({std::string(name_of(dtype)),
+                   {ints({6, 5, 4}), input("", small, DType::int64)},
+                   {{"key", int64_t{11}}, {"dtype", static_cast<int64_t>(dtype)}}});
+  return all;
+}
+
 }  // namespace
 
 std::vector<OpDef> random_ops() {
@@ -147,7 +176,8 @@ std::vector<OpDef> random_ops() {
                              .gradient = keyed_dropout_gradient,
                              .pass_through = true,
                              .always_float32 = {1},
-                             .counter = kDropoutCounter}};
+                             .counter = kDropoutCounter,
+                             .examples = dropout_examples}};
   for (const std::string_view type : {"RandomUniform", "RandomNormal"})
     ops.push_back({.type = type,
                    .domain = kRandomDomain,
@@ -156,7 +186,8 @@ std::vector<OpDef> random_ops() {
                    .localize = localize_filling,
                    .no_gradient = "it reads no element that trains",
                    .values = {0},
-                   .counter = kFillingCounter});
+                   .counter = kFillingCounter,
+                   .examples = filling_examples});
   return ops;
 }
 

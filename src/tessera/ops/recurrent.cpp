@@ -1,3 +1,4 @@
+#include "tessera/ops/examples/examples.h"
 #include "tessera/ops/gradients/gradients.h"
 #include "tessera/ops/library/dims.h"
 #include "tessera/ops/library/infer.h"
@@ -123,7 +124,8 @@ std::vector<OpDef> recurrent_ops() {
                    .rule = recurrent_rule,
                    .flops = recurrent_flops,
                    .localize = localize_recurrent,
-                   .gradient = recurrent_gradient});
+                   .gradient = recurrent_gradient,
+                   .examples = recurrent_examples});
   return ops;
 }
 

@@ -238,7 +238,6 @@ std::vector<Example> wide_sum_examples(std::string_view type) {
 
 std::vector<Example> arg_examples(std::string_view) {
   using namespace example;
-  const auto axis = [](int64_t at) { return Attribute{"axis", at}; };
   std::vector<Example> all = {
       {"rows", {input("4 6")}, {axis(-1)}},
       {"symbolic", {input("s=5 4")}, {axis(0), kDrop}},

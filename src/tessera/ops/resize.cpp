@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 
+#include "tessera/ops/examples/examples.h"
 #include "tessera/ops/gradients/gradients.h"
 #include "tessera/ops/library/dims.h"
 #include "tessera/ops/library/infer.h"
@@ -242,7 +243,8 @@ std::vector<OpDef> resize_ops() {
            .localize = localize_resize,
            .gradient = resize_gradient,
            .values = {kRegion, kScales, kSizes},
-           .always_float32 = {kScales}},
+           .always_float32 = {kScales},
+           .examples = resize_examples},
           {.type = "Resize",
            .domain = kPartDomain,
            .infer = infer_part,
@@ -250,7 +252,8 @@ std::vector<OpDef> resize_ops() {
            .flops = resize_flops,
            .no_gradient = kMadeByPartitioner,
            .values = {kRegion, kScales, kSizes, kResizePlace},
-           .always_float32 = {kScales}}};
+           .always_float32 = {kScales},
+           .examples = resize_part_examples}};
 }
 
 }  // namespace tessera::ops

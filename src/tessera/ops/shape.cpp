@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "tessera/ops/examples/examples.h"
 #include "tessera/ops/gradients/gradients.h"
 #include "tessera/ops/library/infer.h"
 #include "tessera/ops/library/require.h"
@@ -229,7 +230,8 @@ std::vector<Value*> localize_to_expression(Localizer& local) {
   return {local.graph.add_expression(global.name, *global.content, global.rank() == 0)};
 }
 
-OpDef view(std::string_view type, void (*infer)(Node&), LocalizeFn localize = nullptr) {
+OpDef view(std::string_view type, void (*infer)(Node&), std::vector<Example> (*examples)(std::string_view),
+           LocalizeFn localize = nullptr) {
   return {.type = type,
           .infer = infer,
           .rule = same_elements_rule,
@@ -238,17 +240,18 @@ OpDef view(std::string_view type, void (*infer)(Node&), LocalizeFn localize = nu
           .pass_through = true,
           .values = {1},
           .moves = Moves::in_order,
-          .layout_step = type == "Reshape"};
+          .layout_step = type == "Reshape",
+          .examples = examples};
 }
 
 }  // namespace
 
 std::vector<OpDef> shape_ops() {
   return {
-      view("Reshape", infer_reshape, localize_reshape),
-      view("Flatten", infer_flatten),
-      view("Squeeze", infer_squeeze, localize_squeeze),
-      view("Unsqueeze", infer_unsqueeze),
+      view("Reshape", infer_reshape, reshape_examples, localize_reshape),
+      view("Flatten", infer_flatten, flatten_examples),
+      view("Squeeze", infer_squeeze, squeeze_examples, localize_squeeze),
+      view("Unsqueeze", infer_unsqueeze, unsqueeze_examples),
       {.type = "Expand",
        .infer = infer_expand,
        .rule = expand_rule,
@@ -256,19 +259,22 @@ std::vector<OpDef> shape_ops() {
        .gradient = expand_gradient,
        .pass_through = true,
        .values = {1},
-       .moves = Moves::part},
+       .moves = Moves::part,
+       .examples = expand_examples},
       {.type = "Shape",
        .infer = infer_shape,
        .rule = no_factors_rule,
        .localize = localize_to_expression,
        .no_gradient = "its results are integers",
-       .elements_unread = {0}},
+       .elements_unread = {0},
+       .examples = shape_examples},
       {.type = "Size",
        .infer = infer_size,
        .rule = no_factors_rule,
        .localize = localize_to_expression,
        .no_gradient = "its results are integers",
-       .elements_unread = {0}},
+       .elements_unread = {0},
+       .examples = size_examples},
   };
 }
 

@@ -15,8 +15,8 @@
 namespace tessera::parts {
 namespace {
 
-constexpr size_t kMostMade = 8;     // programs of a part, for unlike values
-constexpr size_t kMostAtSizes = 8;  // sizes of a program that it does not take
+constexpr size_t kMostMade = 8;     // programs of a part, for different values
+constexpr size_t kMostAtSizes = 8;  // sets of sizes that a program does not support
 
 // "axes = [0, -1], k = 3"; the first elements of each.
 std::string text_of(const Tensors& values) {
@@ -53,14 +53,15 @@ void copy_output(const std::string& name, Tensors& outputs, Tensor& memory) {
   Tensor& output = made->second;
   if (memory.dtype != output.dtype || memory.dims != output.dims)
     fail("outputs",
-         "the output '{}' is {} [{}], but the memory given for it is for {} [{}]; give a tensor of that type", name,
-         name_of(output.dtype), fmt::join(output.dims, ", "), name_of(memory.dtype), fmt::join(memory.dims, ", "));
+         "the output '{}' is {} [{}], but the memory given for it is for {} [{}]; give a tensor of the output's type",
+         name, name_of(output.dtype), fmt::join(output.dims, ", "), name_of(memory.dtype),
+         fmt::join(memory.dims, ", "));
   memory.require_whole(name);
   if (output.bytes > 0) std::memcpy(memory.mutable_data(), output.data, output.bytes);
   output = memory;
 }
 
-// Whether an annotation of these values means one of the graph's.
+// Whether an annotation matches one of these values of the graph.
 bool means(const compiler::AnnotationRequest& request, const Graph& graph, bool with_constants) {
   return std::any_of(graph.values().begin(), graph.values().end(), [&](const auto& value) {
     return (with_constants || value->kind != ValueKind::constant) && glob_matches(request.pattern, value->name);
@@ -83,19 +84,20 @@ Runner::Runner(std::shared_ptr<const SegmentedModel> model, compiler::ProgramOpt
       depth_(depth),
       states_(std::move(states)) {
   constexpr int kMostDepth = 100;
-  check(depth_ < kMostDepth, "a part that has parts has fewer than the whole");
+  check(depth_ < kMostDepth, "parts within parts end");
   if (model_->is_one_program()) {
     whole_.emplace(Made{.model = model_, .loaded = load(model_, options_)});
     return;
   }
   if (model_->runs_in_parts()) {
     if (over_processes_)
-      fail("run",
-           "'{}' has shapes that depend on computed data, so that it runs in parts, which processes cannot do yet; "
-           "run it on ranks of one process",
-           model_->path.string());
+      fail(
+          "run",
+          "'{}' has shapes that depend on computed data, so it runs in parts, which is not supported across processes; "
+          "run it on ranks of one process",
+          model_->path.string());
     if (!options_.places.empty())
-      fail("place", "'{}' runs in parts, whose nodes cannot be placed yet; leave out the places",
+      fail("place", "'{}' runs in parts, and placing nodes of parts is not supported; remove the places",
            model_->path.string());
   }
   for (const Segment& segment : model_->segments()) parts_.push_back({&segment});
@@ -116,7 +118,7 @@ Runner::Loaded Runner::load(const std::shared_ptr<const SegmentedModel>& model,
   return {program, std::move(ranks)};
 }
 
-// The options as far as they are about this part.
+// The options that concern this part.
 compiler::ProgramOptions Runner::options_for(const SegmentedModel& part) const {
   compiler::ProgramOptions own = options_;
   const std::set<std::string> symbols = compiler::symbols_of(part.model), all = compiler::symbols_of(model_->model);
@@ -147,7 +149,7 @@ Runner::Given Runner::given_for(const Part& part, const Tensors& known, const Ty
     if (const auto type = types.find(input->name); type != types.end()) given.types.insert(*type);
   }
   add_own_symbols(graph, given.inputs, given.types);
-  // What a value's shape is does not matter beside its elements.
+  // Only a value's elements are shown, not its shape.
   for (const auto& [name, tensor] : given.values)
     if (given.types.contains(name)) given.types[name] = exact_type(tensor);
   if (!segment.sizes.empty()) given.sizes = needed_sizes(segment.sizes, sizes_at(graph, known));
@@ -192,7 +194,8 @@ Runner::Made Runner::make(const Part& part, const Given& given) const {
   }
 }
 
-// Where a branch or loop takes two symbols for one size that differ: the parts that run there; null: there are none.
+// For sizes where two symbols differ that a branch or loop assumes to be equal: the parts to run; null if there are
+// none.
 Runner* Runner::parts_at(Made& made, const Tensors& inputs) const {
   if (over_processes_) return nullptr;
   if (!made.equal) made.equal.emplace(*made.model);
@@ -245,7 +248,7 @@ Tensors Runner::run(const Tensors& inputs, const runtime::RunLimits& limits, Ten
   if (whole_ && !parts_at(*whole_, inputs)) {
     ran_.push_back(latest_ = whole_->loaded);
     const std::shared_ptr<launch::LoadedProgram> ranks = whole_->loaded.ranks;
-    lock.unlock();  // they say how many runs go on at once
+    lock.unlock();  // a Session's options limit how many runs go on at once
     return ranks->recorded([&](runtime::Executor& executor) { return executor.run(inputs, limits, std::move(given)); });
   }
   require_inputs(inputs);
@@ -254,7 +257,7 @@ Tensors Runner::run(const Tensors& inputs, const runtime::RunLimits& limits, Ten
     try {
       outputs = run_in_parts(inputs);
       done = true;
-    } catch (const Error& error) {  // no state has stepped
+    } catch (const Error& error) {  // no state has changed
       ran_.clear();
       latest_ = {};
       if (over_processes_ || error.kind() != ErrorKind::user || error.stage() != "memory" || !drop_one()) throw;
@@ -264,7 +267,7 @@ Tensors Runner::run(const Tensors& inputs, const runtime::RunLimits& limits, Ten
   return outputs;
 }
 
-// Drops one of the programs that parts have not used last; false: there are none.
+// Drops a program that no part used last; false if there is none.
 bool Runner::drop_one() {
   return std::any_of(parts_.begin(), parts_.end(), [](Part& part) { return drop_one_of(part); });
 }
@@ -299,7 +302,7 @@ Runner::Loaded Runner::prepare(const Tensors& inputs) {
   const Loaded one = one_program_for(inputs, given);
   if (!one.ranks) return {};
   latest_ = one;
-  peaks_of(one, given);
+  one.ranks->recorded([&](runtime::Executor& executor) { executor.prepare(executor.bind_symbols(given)); });
   return one;
 }
 
@@ -309,12 +312,13 @@ std::vector<size_t> Runner::peak_bytes(const Tensors& inputs) {
   const Loaded one = one_program_for(inputs, given);
   if (!one.ranks)
     fail("session",
-         "'{}' runs in parts, which have no common peak; after a run, process_bytes() is that of the last part",
+         "'{}' runs in parts, which have no common peak; after a run, process_bytes() is the peak of the last part",
          model_->path.string());
   return peaks_of(one, given);
 }
 
-// The program that runs such inputs, and what it takes of them. Null members where the model runs in parts for them.
+// The program that runs such inputs, and the inputs that it takes. Members are null if the model runs in parts for
+// them.
 Runner::Loaded Runner::one_program_for(const Tensors& inputs, Tensors& given) {
   if (model_->runs_in_parts() || (whole_ && parts_at(*whole_, inputs))) return {};
   if (whole_) {
@@ -340,7 +344,7 @@ Runner::Loaded Runner::latest() const {
   return whole_ ? whole_->loaded : latest_;
 }
 
-// `types` gets those of what parts gave.
+// `types` gets the types of the parts' results.
 Tensors Runner::run_parts(const Tensors& inputs, Types& types) {
   Tensors known = inputs;
   for (Part& part : parts_) {
@@ -381,9 +385,9 @@ void Runner::run_nested(Runner& inner, const Tensors& given, Tensors& known, Typ
   latest_ = inner.latest_;
 }
 
-// An extent that is an expression becomes a symbol of its own, since a part need not have the symbols in it.
+// An extent that is an expression becomes a new symbol, since the part may lack the expression's symbols.
 TensorType Runner::bindable(const std::string& name, TensorType type) const {
-  std::set<std::string> taken;  // looked up only where there is an expression
+  std::set<std::string> taken;  // computed only if there is an expression
   for (size_t d = 0; d < type.shape->size(); ++d) {
     Expr& extent = (*type.shape)[d];
     if (extent.is_constant() || extent.as_symbol()) continue;
@@ -395,8 +399,8 @@ TensorType Runner::bindable(const std::string& name, TensorType type) const {
   return type;
 }
 
-// Extents of which this part's inputs do not say the symbols get symbols of their own: past + s, where others take
-// past and s. `types` are the other inputs'.
+// Extents whose symbols this part's inputs do not determine get new symbols: for example past + s, unless other inputs
+// have past and s. `types` are those of the other inputs.
 void Runner::add_own_symbols(const Graph& graph, const Tensors& given, Types& types) const {
   const auto is_open = [](const Value* input) {
     return input->has_shape() && std::any_of(input->shape().begin(), input->shape().end(), [](const Expr& extent) {
@@ -416,7 +420,7 @@ void Runner::add_own_symbols(const Graph& graph, const Tensors& given, Types& ty
   }
 }
 
-// As programs know it: extents that differ between runs are symbols.
+// The type as programs state it: extents that differ between runs are symbols.
 Shape Runner::shape_of(const std::string& name, const Tensor& tensor, const Types& types) const {
   if (const auto known = types.find(name); known != types.end()) return *known->second.shape;
   const Value* value = model_->model.graph->find(name);

@@ -17,22 +17,22 @@
 
 namespace tessera::parts {
 
-/// Runs any model: as one program where that is possible; else in parts, one after the other, each compiled for the
-/// values and sizes that decide its shapes: on its first run with these, and again once eight other sets came after, or
-/// their programs had to make room in memory.
-/// What a part hands to the next is whole, in memory of the host.
+/// Runs any model: as one program if possible, else in parts, one after the other. Each part is compiled for the values
+/// and sizes that decide its shapes when it first runs with them; its program is kept until eight other sets have
+/// followed or memory is short. Tensors between parts are whole, in host memory.
 class Runner {
  public:
-  /// Loads a program; where `states` is not null, its changing states are those.
+  /// Loads a program; if `states` is not null, with its changing states.
   using Load = std::function<std::shared_ptr<launch::LoadedProgram>(const compiler::CompiledProgram& program,
                                                                     std::shared_ptr<runtime::StateStore> states)>;
 
-  /// Compiles what can be compiled before a run. `over_processes`: the ranks are processes, which cannot run parts.
-  /// Throws as compile_program() and `load` do, and a user error for what a model in parts cannot have: ranks that are
-  /// processes, states that change, and nodes that are placed.
+  /// Compiles what can be compiled before a run. `over_processes`: ranks are processes, which cannot run parts. Throws
+  /// like compile_program() and `load`, and a user error for what is not supported in parts: ranks that are processes,
+  /// changing states, and placed nodes.
   Runner(std::shared_ptr<const SegmentedModel> model, compiler::ProgramOptions options, Load load, bool over_processes);
 
-  /// Whole inputs to whole outputs, as Executor::run; where the model runs in parts, `given` outputs are copied.
+  /// Computes whole outputs from whole inputs, like Executor::run; if the model runs in parts, outputs are copied into
+  /// `given`.
   Tensors run(const Tensors& inputs, const runtime::RunLimits& limits = {}, Tensors given = {});
 
   /// A program and where it is loaded.
@@ -40,18 +40,18 @@ class Runner {
     std::shared_ptr<const compiler::CompiledProgram> program;
     std::shared_ptr<launch::LoadedProgram> ranks;
   };
-  /// What the last run ran, in order: one for each iteration, where a loop's body is a part.
+  /// The programs of the last run, in order; a loop whose body is a part has one for each iteration.
   std::vector<Loaded> ran() const;
-  /// Compiles, loads and plans what runs with such inputs. Null members where the model runs in parts for them.
+  /// Compiles, loads and plans the program for such inputs. Members are null if the model runs in parts for them.
   Loaded prepare(const Tensors& inputs);
-  /// Bytes of each rank at its peak for such inputs. Throws a user error where the model runs in parts for them.
+  /// Bytes of each rank at its peak for such inputs. Throws a user error if the model runs in parts for them.
   std::vector<size_t> peak_bytes(const Tensors& inputs);
-  /// The latest program whose states, if it has any, are the model's: with the model as one program, that; else what
-  /// ran last. Null members before.
+  /// The latest program that holds the model's states, if it has any: the model's own program, or else the one that ran
+  /// last. Members are null before the first run.
   Loaded latest() const;
 
  private:
-  /// A model at sizes that its program does not take, in parts; null: it has none there, either.
+  /// A model in parts at sizes that its program does not support; null if parts do not help there.
   struct AtSizes {
     Symbols sizes;
     std::unique_ptr<Runner> parts;
@@ -65,29 +65,29 @@ class Runner {
     std::shared_ptr<const SegmentedModel> model;
     Loaded loaded = {};
     std::unique_ptr<Runner> parts = nullptr;
-    std::optional<EqualSizes> equal = std::nullopt;  ///< found when it first runs
-    std::list<AtSizes> at_sizes = {};                ///< the latest first
+    std::optional<EqualSizes> equal = std::nullopt;  ///< determined at its first run
+    std::list<AtSizes> at_sizes = {};                ///< latest first
   };
   struct Loop;
   struct Part {
     const Segment* segment;
-    std::list<Made> made = {};  ///< the last used first
+    std::list<Made> made = {};  ///< last used first
     std::map<const Between*, std::unique_ptr<Loop>> loops = {};
   };
   /// A loop that runs after a part.
   struct Loop {
     Part body;
-    Types found;  ///< as run_stepped() wants them
+    Types found;  ///< as run_stepped() expects them
   };
-  /// What a part takes from what is known before it.
+  /// What a part gets from the inputs and the parts before it.
   struct Given {
     Tensors values;  ///< for which it is compiled
     Tensors inputs;  ///< of its program
-    Types types;     ///< of its inputs, as far as they differ from those that it declares
+    Types types;     ///< of its inputs, where they differ from the declared ones
     Symbols sizes;   ///< for which it is compiled
   };
 
-  /// Whatever the values, the states that step are the same: those of the first program that has any.
+  /// Changing states are the same for all values: those of the first program that has any.
   using SharedStore = std::shared_ptr<std::shared_ptr<runtime::StateStore>>;
 
   Runner(std::shared_ptr<const SegmentedModel> model, compiler::ProgramOptions options, Load load, bool over_processes,
@@ -123,12 +123,12 @@ class Runner {
   const compiler::ProgramOptions options_;
   const Load load_;
   const bool over_processes_;
-  const int depth_;  ///< how many models it is a part of
+  const int depth_;  ///< number of models that this one is nested in
   const SharedStore states_;
   std::optional<Made> whole_;  ///< of a model that is compiled before it runs
   std::vector<Part> parts_;
   std::vector<Loaded> ran_;    ///< in the last run
-  Loaded latest_;              ///< that ran, also if a later run has failed before its first program
+  Loaded latest_;              ///< the last that ran, even if a later run failed before its first program
   runtime::RunLimits limits_;  ///< of the run
   mutable std::mutex running_;
 };

@@ -12,11 +12,11 @@ namespace {
 
 struct Parts {
   std::vector<Segment> segments;
-  std::string why;  // where only rewriting showed it
+  std::string why;  // set if only rewriting showed it
 };
 
-// A model's parts, by two looks at it: one at its nodes, and, if these are one part that needs no values, one at what
-// is left when it is rewritten.
+// Finds a model's parts in two steps: from its nodes and, if these form one part that needs no values, from the
+// rewritten model.
 Parts parts_of(const compiler::Source& source) {
   Parts parts{segments_of(source.model), ""};
   if (parts.segments.size() > 1 || !parts.segments.front().values.empty()) return parts;
@@ -27,7 +27,7 @@ Parts parts_of(const compiler::Source& source) {
   try {
     return {segments_of(source.model, obstacle->needs), std::move(obstacle->why)};
   } catch (const Error&) {
-    return parts;  // whoever compiles the model hears of the obstacle
+    return parts;  // compiling the model will report the obstacle
   }
 }
 
@@ -56,7 +56,7 @@ bool SegmentedModel::runs_in_parts(const Tensors& inputs) const {
   if (runs_in_parts()) return true;
   if (const std::set<std::string>& needed = size_symbols(); !needed.empty()) {
     const Symbols known = sizes_at(*model.graph, inputs);
-    // A run refuses inputs that do not say them.
+    // A run refuses inputs that do not determine them.
     const bool all =
         std::all_of(needed.begin(), needed.end(), [&](const auto& symbol) { return known.contains(symbol); });
     return all && with_sizes(needed_sizes(needed, known))->runs_in_parts(inputs);
@@ -74,6 +74,25 @@ std::vector<std::string> SegmentedModel::value_inputs() const {
         names.push_back(name);
     }
   return names;
+}
+
+Tensors SegmentedModel::needed_values(const Tensors& inputs) const {
+  Tensors values;
+  for (const std::string& name : value_inputs()) {
+    const auto given = inputs.find(name);
+    if (given == inputs.end())
+      fail("inputs", "the shapes of {} depend on the elements of its input '{}'; give it with `inputs`", path.string(),
+           name);
+    const Value* port = model.graph->find(name);
+    if (port->has_shape() && port->shape().size() != given->second.dims.size())
+      fail(
+          "inputs",
+          "the elements of input '{}' decide shapes, so that it must have {} dimensions and not {}; give one array for "
+          "all steps",
+          name, port->shape().size(), given->second.dims.size());
+    values.insert(*given);
+  }
+  return values;
 }
 
 bool SegmentedModel::is_one_program() const {

@@ -12,26 +12,28 @@
 
 namespace tessera::parts {
 
-/// A model and its parts: one where a program can hold it. Immutable.
+/// A model and its parts: one part if a single program can run it. Immutable.
 struct SegmentedModel : compiler::Source {
   using Source::Source;
 
-  /// Its parts, found once. Throws what segments_of() throws.
+  /// Its parts, computed once. Throws like segments_of().
   const std::vector<Segment>& segments() const;
-  /// What was found only when the model was rewritten and is the reason for more than one part; else empty.
+  /// The reason for more than one part, if only rewriting the model showed it; else empty.
   const std::string& why_in_parts() const;
 
   bool runs_in_parts() const { return segments().size() > 1; }
-  /// The same for inputs of these shapes: two symbols that a branch or loop takes for one size may differ there.
+  /// The same for inputs of these shapes, for which two symbols may differ that a branch or loop assumes to be equal.
   bool runs_in_parts(const Tensors& inputs) const;
   /// Inputs of the model whose elements must be known before it, or one of its parts, is compiled.
   std::vector<std::string> value_inputs() const;
+  /// What these inputs have for them. Throws a user error for one that is missing or has another rank.
+  Tensors needed_values(const Tensors& inputs) const;
   /// Symbols whose sizes must be known before it is compiled.
   const std::set<std::string>& size_symbols() const { return segments().front().sizes; }
-  /// Whether a program of it runs with any inputs.
+  /// Whether one program runs it for all inputs.
   bool is_one_program() const;
 
-  /// Another model in its place, read from the same files.
+  /// The same object for another model, read from the same files.
   std::shared_ptr<const SegmentedModel> with(OnnxModel changed) const;
   /// Throws as compiler::require_symbols() does.
   std::shared_ptr<const SegmentedModel> with_sizes(const Symbols& sizes) const;

@@ -22,7 +22,7 @@ bool holds_data_sized(const Node& node) {
   return false;
 }
 
-// Puts branches in the place of Ifs whose conditions are constants, since what is in them may run between parts.
+// Replaces Ifs with constant conditions by their branches, since nodes in these may run between parts.
 void take_known_branches(Graph& graph) {
   const auto is_known = [](const auto& node) {
     return node->is("If") && node->input(0) && node->input(0)->kind == ValueKind::constant;
@@ -35,8 +35,8 @@ void take_known_branches(Graph& graph) {
   }
 }
 
-// The values around a body or branch from which elements follow that its nodes must know before they are compiled.
-// True: some follow from nothing else, so that they do not differ between iterations.
+// The outer values of a body or branch from which follow elements that its nodes must know before they are compiled.
+// True: some follow from these alone, so they do not differ between iterations.
 std::map<const Value*, bool> values_around(const Node& node, const Graph& body) {
   std::map<const Value*, bool> wanted, around;
   for (const auto& inner : body.nodes()) {
@@ -68,8 +68,8 @@ std::map<const Value*, bool> values_around(const Node& node, const Graph& body) 
   return around;
 }
 
-// Leaves what computes `outputs`, from the values of these names, which become inputs, the graph's own inputs and its
-// parameters.
+// Keeps only the nodes that compute `outputs` from the graph's inputs, its parameters, and the values of these names,
+// which become inputs.
 void detach(Graph& graph, const std::set<std::string>& imported, std::vector<Value*> outputs) {
   graph.outputs = std::move(outputs);
   for (const std::string& name : imported) {
@@ -105,7 +105,7 @@ class Segmenter {
       for (const Value* state : graph_.values_of(ValueKind::state))
         if (state->next)
           fail("segments",
-               "the state '{}' changes, but the model's shapes depend on what it computes, so that it runs in parts; "
+               "the state '{}' changes, but the model's shapes depend on computed data, so it runs in parts; "
                "export it with fixed shapes",
                state->name);
     std::vector<Segment> parts;
@@ -119,7 +119,8 @@ class Segmenter {
     return holds_data_sized(node) ||
            std::find(regions.begin(), regions.end(), rewrite::first_result(node)) != regions.end();
   }
-  // An If in whose branches sizes depend on data: once its condition is known, the branch is a model of its own.
+  // An If with sizes in its branches that depend on data: once its condition is known, the branch is a model of its
+  // own.
   bool is_decided_between_parts(const Node& node) const { return node.is("If") && is_apart(node); }
   bool is_stepped(const Node& node) const { return (node.is("Loop") || node.is("Scan")) && is_apart(node); }
   bool runs_between(const Node& node) const { return ops::is_data_sized(node) || is_stepped(node); }
@@ -131,8 +132,8 @@ class Segmenter {
     return found == available_.end() ? 0 : found->second;
   }
 
-  // Whether the elements follow from constants, shapes, the elements of small inputs and, once `part` is reached, of
-  // what parts before it gave; adds these to `needed`.
+  // Whether the elements follow from constants, shapes, small inputs and, from `part` on, results of earlier parts;
+  // adds these inputs and results to `needed`.
   bool is_known(const Value* value, int part = 0, std::set<const Value*>* needed = nullptr, bool direct = true) const {
     if (part > 0 && comes_from_before(value, part)) {
       needed->insert(value);
@@ -140,7 +141,7 @@ class Segmenter {
     }
     if (must_be_computed(*value)) return false;
     if (value->kind == ValueKind::input) {
-      // What is computed from floats is not followed before a run.
+      // Values computed from floats are not evaluated before a run.
       if (!value->has_shape() || value->rank() > 1 || (!direct && is_float(value->dtype()))) return false;
       if (needed) needed->insert(value);
       return true;
@@ -157,7 +158,7 @@ class Segmenter {
     return true;
   }
 
-  // The same of a sequence's length, which does not depend on its tensors' elements.
+  // The same for a sequence's length, which does not depend on its tensors' elements.
   bool has_known_length(const Value* sequence, int part, std::set<const Value*>* needed) const {
     const Node* node = sequence->producer;
     if (!node) return false;
@@ -167,7 +168,8 @@ class Segmenter {
     return hands_on && has_known_length(node->inputs[0], part, needed);
   }
 
-  // Whether a loop gives rows for each iteration, so that the number of iterations decides a shape; or a sequence.
+  // Whether a loop's result is a sequence, or has rows for each iteration, so that the number of iterations decides a
+  // shape.
   static bool counts_rows(const Node& node) {
     return node.is("Loop") && (node.outputs.size() + 2 > node.operand_count() ||
                                std::any_of(node.outputs.begin(), node.outputs.end(), [](const Value* result) {
@@ -185,7 +187,7 @@ class Segmenter {
         visit(node.inputs[i]);
     if (!is_decided_between_parts(node))
       for (const Graph* region : node.regions())
-        // Others turn out to be missing when the loop is rewritten; it then runs between parts.
+        // If others turn out to be unknown when the loop is rewritten, the loop runs between parts.
         for (const auto& [value, alone] : values_around(node, *region))
           if ((value->producer && alone) || is_known(value)) visit(value);
   }
@@ -215,20 +217,21 @@ class Segmenter {
     });
   }
 
-  // A result that part `part` takes from parts before it. (Each part has constants of its own.)
+  // A result that part `part` takes from earlier parts. (Each part has its own constants.)
   bool comes_from_before(const Value* value, int part) const {
     return value->producer && !constant_.contains(value) && !rewrite::is_put_together(*value) &&
            (runs_between(*value->producer) || part_.at(value->producer) < part);
   }
 
-  // The value, or what a sequence is put together of. Calls visit(node) for each node that does this.
+  // The value itself or, for a sequence, the values that it consists of. Calls visit(node) for each node that builds
+  // the sequence.
   template <typename Visit>
   static void collect_leaves(const Value* value, std::set<const Value*>& into, Visit visit) {
     if (!rewrite::is_put_together(*value)) {
       into.insert(value);
       return;
     }
-    // A sequence is filled one by one: a chain as long as it is.
+    // A sequence is built element by element, by a chain of nodes as long as it is.
     std::vector<const Value*> queue{value};
     while (!queue.empty()) {
       const Node& maker = *queue.back()->producer;
@@ -245,8 +248,8 @@ class Segmenter {
   static void refuse_sequence(const Value& value) {
     if (rewrite::is_sequence(value))
       fail("segments",
-           "the sequence '{}' is read by a later part of the model, which runs in parts since its shapes depend on "
-           "what it computes; only tensors go from part to part, so join those of the sequence by a ConcatFromSequence "
+           "the sequence '{}' is read by a later part of the model, which runs in parts because its shapes depend on "
+           "computed data; only tensors can pass between parts, so join those of the sequence by a ConcatFromSequence "
            "where it is computed",
            value.name);
   }
@@ -301,7 +304,7 @@ class Segmenter {
       const Value* operand = node.inputs[i];
       if (operand && rewrite::is_sequence(*operand))
         fail("segments",
-             "{}: it runs between parts of the model, since what its body does depends on data, and cannot carry the "
+             "{}: it runs between parts of the model, because shapes in its body depend on data, and cannot carry the "
              "sequence '{}' there; let it stack its tensors as a scan output, or append them to one by a Concat",
              node.label(), operand->name);
       between.operands.push_back(operand ? operand->name : "");
@@ -311,7 +314,7 @@ class Segmenter {
     if (is_stepped(node)) between.loop = std::make_shared<SteppedLoop>(step(node));
   }
 
-  // What computes `exported` from `imported`, the model's inputs and its parameters.
+  // The nodes that compute `exported` from `imported`, the model's inputs and its parameters.
   OnnxModel cut(const std::set<const Value*>& imported, const std::set<const Value*>& exported) const {
     OnnxModel model = model_.clone();
     std::set<std::string> names;
@@ -333,7 +336,7 @@ class Segmenter {
                                                                                     : prefix;
   }
 
-  // The body as a model. It computes anew what follows from constants alone.
+  // The body as a model. It recomputes values that follow from constants alone.
   SteppedLoop step(const Node& node) const {
     const auto damaged = [&] {
       fail("flow", "{}: its body does not take or return as many values as the node; the file is damaged",
@@ -412,7 +415,7 @@ class Segmenter {
     return loop;
   }
 
-  // A model that is a part; if it has parts of its own, whoever compiles it finds them.
+  // A model that is a part; if it has parts of its own, they are found when it is compiled.
   static Segment as_segment(OnnxModel model) {
     std::vector<Segment> parts = segments_of(model);
     if (parts.size() == 1) return std::move(parts.front());
@@ -425,7 +428,7 @@ class Segmenter {
   int parts_ = 1;
   std::map<const Node*, int> part_;
   std::set<const Value*> deciding_;        ///< conditions that decide between parts
-  std::set<const Value*> constant_;        ///< results that follow from constants alone, and each part computes anew
+  std::set<const Value*> constant_;        ///< results that follow from constants alone; each part recomputes them
   std::map<const Value*, int> available_;  ///< the first part that can use a value, if not 0
 };
 

@@ -9,24 +9,24 @@
 #include "tessera/ir/solve_extents.h"
 #include "tessera/spmd/program.h"
 
-/// The sizes that inputs have, as far as a model must know them before it is compiled.
+/// The sizes of inputs that must be known before a model is compiled.
 namespace tessera::parts {
 
-/// The extents of a graph's inputs as declared, with what these tensors have.
+/// The declared extents of a graph's inputs, with their sizes in these tensors.
 std::vector<KnownExtent> known_extents(const Graph& graph, const std::map<std::string, Tensor>& inputs);
 
-/// The sizes of a graph's symbols for inputs of these shapes, as far as these determine them.
+/// The sizes of a graph's symbols that inputs of these shapes determine.
 Symbols sizes_at(const Graph& graph, const std::map<std::string, Tensor>& inputs);
 
-/// The sizes of `symbols`. Throws a user error for one that `sizes` lacks.
+/// The sizes of `symbols`. Throws a user error if `sizes` lacks one.
 Symbols needed_sizes(const std::set<std::string>& symbols, const Symbols& sizes);
 
-/// What branches and loops of a model assume to be equal of its symbols.
+/// The equalities between a model's symbols that its branches and loops assume.
 class EqualSizes {
  public:
   EqualSizes() = default;
   explicit EqualSizes(const compiler::Source& model);
-  /// The symbols for which `sizes` contradict that, with their sizes.
+  /// The symbols, with their sizes, for which `sizes` contradicts these.
   Symbols contradicted_by(const Symbols& sizes) const;
 
  private:

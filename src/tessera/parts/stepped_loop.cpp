@@ -10,20 +10,20 @@
 namespace tessera::parts {
 namespace {
 
-// A tensor as rows along one dimension: `lines` times, each index has `bytes` bytes.
+// A tensor as rows along one dimension: `lines` rows of elements, each element of the dimension with `bytes` bytes.
 struct Rows {
   size_t lines = 1, bytes = 0;
 
   Rows(const Node& node, const Tensor& one, int64_t axis) {
     if (bits_of(one.dtype) < 8)
-      fail("flow", "{}: it splits or joins {}, whose elements share bytes; cast it to int8 or uint8", node.label(),
-           name_of(one.dtype));
+      fail("flow", "{}: it splits or joins {}, whose elements are smaller than a byte; cast it to int8 or uint8",
+           node.label(), name_of(one.dtype));
     for (int64_t d = 0; d < axis; ++d) lines *= static_cast<size_t>(one.dims[static_cast<size_t>(d)]);
     bytes = lines == 0 ? 0 : one.bytes / lines;
   }
 };
 
-// Element `index` along dimension `axis`, which is gone in the result.
+// Element `index` along dimension `axis`, which the result lacks.
 Tensor item_of(const Node& node, const Tensor& whole, size_t axis, int64_t index) {
   Dims dims = whole.dims;
   dims.erase(dims.begin() + static_cast<long>(axis));
@@ -114,7 +114,7 @@ class Stepping {
     return condition.to_int64().front() != 0;
   }
 
-  // What the iteration is given; a type that holds for all iterations so far.
+  // An operand of the iteration; its type fits all iterations so far.
   void carry(size_t index, Tensor value, const TensorType& type, Tensors& known, Types& types) {
     const std::string& name = loop_.carried[index];
     const auto before = found_.find(name);
@@ -133,7 +133,7 @@ class Stepping {
       return trips.to_int64().front();
     }
     if (loop_.items.empty())
-      fail("flow", "{}: it has no scan input, so that its number of iterations is unknown", node_.label());
+      fail("flow", "{}: it has no scan input, so its number of iterations is unknown", node_.label());
     const auto length = [&](size_t s) { return sequence(s).dims[item_axis(s)]; };
     for (size_t s = 1; s < loop_.items.size(); ++s)
       if (length(s) != length(0))
@@ -165,7 +165,7 @@ class Stepping {
     const std::string& name = loop_.rows[r];
     if (!rows_[r].empty() && rows_[r].front().dims != row.dims)
       fail("flow",
-           "{}: iteration {} gives a row [{}] after rows [{}]; rows must have equal extents, or else be joined "
+           "{}: iteration {} gives a row [{}] after rows [{}]; give rows of equal extents, or join them "
            "in a carried value",
            node_.label(), rows_[r].size(), fmt::join(row.dims, ", "), fmt::join(rows_[r].front().dims, ", "));
     const auto before = found_.find(name);
@@ -179,7 +179,7 @@ class Stepping {
       if (loop_.row_reversed[r]) std::reverse(rows.begin(), rows.end());
       return stacked(node_, rows, row_axis(r, rows.front().dims.size() + 1));
     }
-    // No iteration has told what a row is.
+    // No iteration ran that would show a row's shape.
     TensorType type = found_.contains(loop_.rows[r]) ? found_.at(loop_.rows[r]) : loop_.row_types[r];
     if (!type.shape)
       fail("flow", "{}: it has no iterations, and its body does not declare how many dimensions a row has",

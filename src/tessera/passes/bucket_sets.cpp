@@ -17,7 +17,7 @@ namespace {
 
 using spmd::Program;
 
-/// A set of communications, by their numbers.
+/// A set of communications, by number.
 class Bits {
  public:
   explicit Bits(size_t size = 0) : words_((size + 63) / 64) {}
@@ -47,7 +47,7 @@ struct Candidate {
   int key = -1;      // equal for those that may share a bucket; -1: it joins none
   double bytes = 0;  // of the whole tensor
   double most = 0;   // of its bucket
-  Bits later;        // communications that depend on it, or on one of its bucket
+  Bits later;        // communications that depend on it, or on a member of its bucket
   bool taken = false;
 };
 
@@ -95,8 +95,8 @@ class Sets {
     candidate.key = keys_.emplace(std::move(key), static_cast<int>(keys_.size())).first->second;
   }
 
-  // Which communications depend on which, from the last node to the first. A node's set is dropped when the first node
-  // that it waits for has seen it.
+  // The dependences between communications, from the last node to the first. A node's set is dropped when the first
+  // node that it waits for has read it.
   void find_later() {
     std::vector<int> number_of(before_.size(), -1);
     for (size_t s = 0; s < candidates_.size(); ++s) number_of[candidates_[s].node] = static_cast<int>(s);
@@ -113,7 +113,7 @@ class Sets {
     }
   }
 
-  // The bucket that begins with this communication; it alone if no other joins.
+  // The bucket that begins with this communication; only the communication itself if no other joins.
   BucketSet from(size_t first) {
     Candidate& opening = candidates_[first];
     BucketSet set{{opening.node}, opening.node, {}};
@@ -152,8 +152,8 @@ class Sets {
     return set;
   }
 
-  // Whether little has to run before the place for the operand of this collective; adds that to `early`, and its bytes
-  // to `run_early`.
+  // Whether little must run before the place to compute the operand of this collective; adds these nodes to `early`,
+  // and their bytes to `run_early`.
   bool comes_forward(const Candidate& candidate, int place, double most, std::set<int>& early,
                      double& run_early) const {
     constexpr size_t kMostNodes = 32;
@@ -177,7 +177,7 @@ class Sets {
     return true;
   }
 
-  // What depends on one member depends on all from now on.
+  // From now on, what depends on one member depends on all.
   void join(const std::vector<size_t>& members, const Bits& in_bucket) {
     Bits later(candidates_.size());
     for (size_t member : members) later.add(candidates_[member].later);
@@ -206,8 +206,8 @@ std::vector<BucketSet> bucket_sets(const Program& program, const Dependences& de
 }
 
 std::vector<Node*> in_buckets(const Dependences& dependences, const std::vector<BucketSet>& buckets) {
-  // A unit is a node or a bucket. Next comes, among the units that wait for none, the one whose turn is first; before a
-  // bucket come the nodes that it wants early.
+  // A unit is a node or a bucket. The next unit is the first in order among those that wait for none; the nodes that a
+  // bucket needs early come before it.
   struct Turn {
     int at = 0;
     bool bucket = false;

@@ -13,15 +13,15 @@ namespace tessera::passes {
 struct BucketSet {
   std::vector<int> members;  ///< ascending; two or more
   int place = 0;             ///< the node at whose position they start
-  std::vector<int> early;    ///< nodes behind `place` that make operands, and so run before it
+  std::vector<int> early;    ///< nodes after `place` that make operands, and so must run before it
 };
 
 /// The most bytes of a bucket over these axes.
 using BucketBytes = std::function<double(const std::vector<std::string>& axes)>;
 
 /// Chooses the buckets of a program. Collectives of one kind, group, reduction, type and place may share one if none
-/// depends on another. The first member takes those that come next while their bytes (of the whole tensors) stay within
-/// the limit, and passes over as many bytes that do not fit. One that comes later joins in one of two ways:
+/// depends on another. The first member takes the following ones while their bytes (of the whole tensors) stay within
+/// the limit, and skips up to as many bytes that do not fit. A later member joins in one of two ways:
 ///
 ///   - It moves forward, if the nodes that compute its operand read and write no more bytes than a bucket has. Gathers
 ///   of stored parameters do. - The others wait for it, if every communication that depends on one of them depends on

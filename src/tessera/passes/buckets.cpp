@@ -13,7 +13,7 @@
 namespace tessera::passes {
 namespace {
 
-constexpr double kUnknownLinks = 256 << 10;  // bytes of a bucket over links of which nothing is known
+constexpr double kUnknownLinks = 256 << 10;  // bytes of a bucket over unknown links
 constexpr double kMost = 64 << 20;           // bytes of a bucket over any links
 constexpr double kLatencies = 4;
 

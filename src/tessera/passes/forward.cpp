@@ -31,7 +31,7 @@ Forward::Forward(const Program& program, const LiveBytes& live) {
 void Forward::find_dependences(const Graph& graph) {
   of_inputs_.insert(graph.inputs.begin(), graph.inputs.end());
   for (const Value* state : graph.values_of(ValueKind::state)) of_states_.insert(state);
-  // What messages of a value bring depends on what they send of it.
+  // A value's received messages depend on its sent ones.
   for (auto* values : {&of_inputs_, &of_states_}) {
     std::set<std::string> sent;
     for (const auto& node : graph.nodes()) {
@@ -45,7 +45,8 @@ void Forward::find_dependences(const Graph& graph) {
 }
 
 void Forward::find_segments(const Program& program, const LiveBytes& live) {
-  // Uses by the forward pass alone, of homes with more than one element: losses of earlier micro-batches do not count.
+  // Uses by the forward pass alone, of homes with more than one element, so that losses of earlier micro-batches do not
+  // count.
   std::map<const Value*, int> uses;
   const auto counts = [&](const Value* home) {
     return is_activation(home) && spmd::hinted(product(home->shape()), program.hints) > 1;
@@ -76,8 +77,9 @@ void Forward::find_segments(const Program& program, const LiveBytes& live) {
     least.reset();
     most = bytes;
   };
-  // Nodes of the forward pass without a break, and others since the last of them. A backward pass, of one part of the
-  // batch, is what is longer than half the run before it; steps made elsewhere mix in single nodes.
+  // Consecutive nodes of the forward pass, and other nodes since the last of them. Other nodes form a backward pass (of
+  // a micro-batch) if they are more than half as many as the forward nodes before them; training steps of other tools
+  // have single other nodes in between.
   size_t run = 0, others = 0;
   for (const auto& node : program.graph->nodes()) {
     if (!contains(node.get())) {

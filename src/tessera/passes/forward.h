@@ -17,7 +17,7 @@ class Forward {
  public:
   struct Segment {
     std::vector<Node*> nodes;
-    bool last = false;  ///< the backward pass follows at once, and begins with these nodes
+    bool last = false;  ///< the backward pass follows directly, and begins with these nodes
   };
 
   Forward(const spmd::Program& program, const LiveBytes& live);

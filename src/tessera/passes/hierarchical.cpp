@@ -81,12 +81,12 @@ class Rewriter {
     site.step.before = program_.placement(site.in).sharding;
     site.step.after = program_.placement(site.out).sharding;
     site.step.reduction = collective.reduction;
-    if (site.step.reduction == Reduction::mean) return std::nullopt;  // a mean of means is no mean
+    if (site.step.reduction == Reduction::mean) return std::nullopt;  // a mean of means is not the mean of all
     if (site.step.kind != ReshardKind::all_reduce && !find_part(site.step)) return std::nullopt;
     return site;
   }
 
-  // The part that gains or loses axes, with both sides in the same parts; false if there is none.
+  // Finds the part that gains or loses axes, with both sides cut into the same parts; false if there is none.
   bool find_part(ReshardStep& step) const {
     for (size_t d = 0; d < step.before.dims.size(); ++d) {
       auto before = refine(step.before.dims[d], boundaries(step.after.dims[d]));

@@ -109,7 +109,7 @@ class InitMaker {
     }
   }
 
-  // What stands for no tensor of the model, or is a term of a sum, is no state. Takes what it needs from its
+  // Values that do not stand for a tensor of the model, and terms of sums, cannot be states. Takes the bytes from the
   // sources' growth and from the room.
   bool is_worth_keeping(const Value* result) {
     const auto placed = program_.placements.find(result);
@@ -130,9 +130,9 @@ class InitMaker {
 
   Program& program_;
   std::map<const Node*, std::set<const Value*>> sources_;  ///< of nodes that can run once: the states they depend on
-  std::set<const Value*> wanted_;                          ///< that the step reads, or leaves behind
-  std::map<const Value*, double> growth_;                  ///< by state: bytes that results made from it may still take
-  double room_ = 0;                                        ///< bytes that all results may take beside
+  std::set<const Value*> wanted_;          ///< values that the step reads, or leaves as next values or outputs
+  std::map<const Value*, double> growth_;  ///< by state: bytes that results made from it may still take
+  double room_ = 0;                        ///< further bytes that all results together may take
 };
 
 }  // namespace

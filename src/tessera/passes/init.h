@@ -4,7 +4,7 @@
 
 namespace tessera::passes {
 
-/// Moves what depends only on states that never change, on constants and on axis indices to the program's init
+/// Moves nodes that depend only on constant states, constants and axis indices to the program's init
 /// (spmd/partition/init.h), which each rank runs once: casts and products of weights, tables. Nodes that communicate,
 /// that draw random numbers or whose extents depend on symbols stay in the step, with all that depends on them.
 ///
@@ -18,8 +18,8 @@ namespace tessera::passes {
 /// A node whose result is refused runs in the step, and its operands are considered next.
 void init(spmd::Program& program, Context& context);
 
-/// Moves the nodes that compute these values of the step to init, as far as they can run once: for a program that has
-/// been read, for which the bytes were considered when it was written.
+/// Moves the nodes that compute these values of the step to init, as far as they can run once: for a program that was
+/// read, whose bytes were considered when it was written.
 void move_to_init(spmd::Program& program, const std::vector<std::string>& results);
 
 }  // namespace tessera::passes

@@ -92,9 +92,9 @@ std::optional<LevelSteps> all_reduce(const ReshardStep& step, const std::vector<
   return LevelSteps{steps.take(), least};
 }
 
-// A part that is split over `major`, then over the levels' axes, as one part per level, the major first; with the
-// levels' axes only if `split`. Requires equal shards: otherwise the larger ones are in the first units, and not first
-// in each level.
+// A part that is split over `major`, then over the levels' axes, as one part per level, major first; has the levels'
+// axes only if `split`. Requires equal shards: otherwise the larger shards are in the first units instead of first in
+// each level.
 std::optional<DimSharding> part_by_levels(const DimSharding& dim, int part, const std::vector<AxisRef>& major,
                                           const std::vector<cost::GroupLevel>& levels, bool split) {
   int64_t units = 1;  // of all but the nearest level

@@ -8,7 +8,7 @@
 
 namespace tessera::passes {
 
-/// A layout change in steps over links of one kind each, and how much more the fullest rank moves than its even share.
+/// A layout change in steps over one kind of link each, and how much more the busiest rank moves than an even share.
 struct LevelSteps {
   std::vector<spmd::ReshardStep> steps;
   double imbalance = 1;

@@ -14,7 +14,7 @@ class LiveBytes {
  public:
   explicit LiveBytes(const spmd::Program& program);
 
-  /// The value whose memory this one is in; null for values outside of a step's own memory: inputs, states, constants
+  /// The value whose memory this one is in; null for values outside the step's own memory: inputs, states, constants
   /// and expressions.
   const Value* home(const Value* value) const;
   /// The bytes of a home.

@@ -46,7 +46,7 @@ class Order {
     for (const Value* home : live_.kept()) ++uses_[home];
   }
 
-  // Whether a node that is ready should run before its turn.
+  // Whether a ready node should run before its turn.
   bool gains(int node) const {
     if (live_.made_by(*nodes_[node]).empty()) return true;
     double freed = 0, needed = 0;
@@ -78,7 +78,7 @@ class Order {
   const std::vector<Node*>& nodes_ = dependences_.nodes;
   std::vector<int> missing_;  // by node: how many it waits for
   std::unordered_map<const Value*, std::vector<int>> readers_;
-  std::unordered_map<const Value*, int> uses_;  // of a home, that are still to come
+  std::unordered_map<const Value*, int> uses_;  // remaining uses of a home
   std::vector<bool> done_;
   std::set<int> early_;  // nodes that gain by running now
   std::vector<Node*> order_;

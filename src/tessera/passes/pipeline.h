@@ -14,12 +14,12 @@
 namespace tessera::passes {
 
 struct Context {
-  const Topology& topology;         ///< of the program's mesh; empty if nothing is known
+  const Topology& topology;         ///< of the program's mesh; empty if unknown
   std::vector<std::string>& notes;  ///< receives a line about each change
   Recompute recompute = {};
   std::optional<int64_t> bucket_bytes = {};  ///< of collectives that start as one (buckets.h); 0: each starts alone
   RingAttention ring_attention = RingAttention::by_cost;
-  int64_t visited = 0;  ///< receives how many values recomputation has looked at to choose
+  int64_t visited = 0;  ///< receives the number of values that recomputation visited for its choice
 };
 
 struct Pass {

@@ -26,8 +26,8 @@ using Kind = Recompute::Kind;
 
 constexpr std::string_view kStage = "recompute";
 
-/// What a choice costs, in bytes of memory traffic: on today's devices one takes as long as some ten FLOPs, and a
-/// tenth of one that comes over a link.
+/// The cost of a choice in bytes of memory traffic: on today's devices, a byte takes as long as about ten FLOPs, and a
+/// tenth of a byte over a link.
 constexpr double kFlopsPerByte = 10, kBytesPerLinkByte = 10;
 
 bool is_same(const Value* a, const Value* b);
@@ -58,8 +58,8 @@ bool is_same(const Value* a, const Value* b) {
          std::equal(first.inputs.begin(), first.inputs.end(), second.inputs.begin(), second.inputs.end(), is_same);
 }
 
-// One class, since what to compute again is chosen by what copying it would take: both follow the same marks of the
-// forward and the backward pass, and copies change these marks.
+// One class, because the choice of what to recompute depends on what copying it would take: both use the same marks of
+// the forward and the backward pass, and copies change these marks.
 class Recomputation {
  public:
   Recomputation(Program& program, const Recompute& which)
@@ -74,7 +74,7 @@ class Recomputation {
 
   std::string run() {
     if (!has_backward_pass())
-      fail(kStage, "the program has no backward pass, for which tensors would be held; leave out `recompute`");
+      fail(kStage, "the program has no backward pass that tensors would be held for; remove `recompute`");
     kinds_.assign(forward_.segments().size(), which_.kind);
     if (which_.kind == Kind::by_cost) choose();
     if (which_.kind == Kind::selective || which_.kind == Kind::full) leave_what_frees_nothing();
@@ -82,17 +82,17 @@ class Recomputation {
     copy_late_uses();
     require_matches();
     spmd::erase_dead(program_);
-    if (all.nodes == 0) return "recomputation: no operator runs again, since that would free nothing";
+    if (all.nodes == 0) return "recomputation: no operator runs again, because that would free nothing";
     if (all.freed <= 0)
       return fmt::format(
           "recomputation: {} operators run again, which frees nothing: what they read is held instead, and is {} "
           "larger",
           all.nodes, text_of(-all.freed));
-    return fmt::format("recomputation: {} operators run again, so that {} less are held for the backward pass",
-                       all.nodes, text_of(all.freed));
+    return fmt::format("recomputation: {} operators run again, so {} less are held for the backward pass", all.nodes,
+                       text_of(all.freed));
   }
 
-  /// How many values it has looked at to find what choices free.
+  /// The number of values that it visited to find what choices free.
   int64_t visited() const { return visited_; }
 
  private:
@@ -121,8 +121,8 @@ class Recomputation {
            (forward_.is_activation(operand) || !forward_.depends_on_input(operand));
   }
 
-  // Communicated states: what each rank gathers of its stored parts. It stays gathered where the forward and backward
-  // pass share it, and where that is asked for.
+  // States that ranks gather from their stored parts. They stay gathered if the forward and backward pass share them,
+  // or if that is requested.
   void note_gathered() {
     std::unordered_set<const Value*> communicated;
     std::set<const Value*> kept;
@@ -155,8 +155,8 @@ class Recomputation {
     for (const auto& region : flow::flow_of(graph_).region_of) in_regions_.insert(region.first);
   }
 
-  // Equal for values that are the same (is_same), and hardly ever for others. Of results that no input reaches, whose
-  // operands are known.
+  // A hash that is equal for values that are the same (is_same): for results that do not depend on inputs, and whose
+  // operands have one.
   size_t form_of(const Node& node) const {
     size_t form = std::hash<std::string>()(node.op_type);
     for (const Value* operand : node.inputs) {
@@ -192,7 +192,7 @@ class Recomputation {
     return named;
   }
 
-  // Whether the value is what a costly operator made, with the bias that is added to it at once.
+  // Whether the value is the result of a costly operator, including a bias that is added directly to it.
   bool is_settled(const Value& value) const {
     if (is_costly(*value.producer)) return true;
     if (value.producer->inputs.size() != 2 || !ops::op_of(*value.producer).elementwise) return false;
@@ -205,7 +205,8 @@ class Recomputation {
     return false;
   }
 
-  // Communications, and what has many FLOPs for each element, but for a product of two activations: scores.
+  // Communication, and operators with many FLOPs for each element, except products of two activations (scores of
+  // attention).
   bool is_costly(const Node& node) const {
     constexpr double kMany = 16;
     if (node.domain == spmd::kCommDomain) return true;
@@ -249,17 +250,17 @@ class Recomputation {
     }
   }
 
-  // The figures if these segments' late values are computed again as `kinds` say; all others are held in any case. It
-  // walks no more than what the values are computed of again, so that asking for each segment alone is linear in all.
+  // The figures if these segments' late values are recomputed according to `kinds`; all others are held in any case. It
+  // visits only what the values are recomputed from, so querying every segment alone is linear in total.
   Figures figures(const std::vector<const Value*>& late, const std::vector<Kind>& kinds) const {
     std::vector<const Value*> open;
-    std::unordered_map<const Value*, int> left;  // by home: its late values that are not held for themselves
+    std::unordered_map<const Value*, int> left;  // by home: its late values that need not be held themselves
     for (const Value* value : late) {
       if (is_held(value, kinds)) continue;
       open.push_back(value);
       if (const Value* home = live_.home(value)) ++left[home];
     }
-    std::unordered_set<const Value*> held;  // homes of what is computed of again
+    std::unordered_set<const Value*> held;  // homes of values that recomputation reads
     std::unordered_set<const Node*> again;
     while (!open.empty()) {
       const Value* value = open.back();
@@ -278,7 +279,7 @@ class Recomputation {
       if (count == late_in_.at(home) && !held.contains(home)) result.freed += live_.of(home);
     for (const Value* home : held)
       if (!late_in_.contains(home)) result.freed -= live_.of(home);
-    // In the program's order: sums that are rounded in another one could choose otherwise on another rank.
+    // In the program's order: sums rounded in another order could lead to another choice on another rank.
     std::vector<const Node*> order(again.begin(), again.end());
     std::sort(order.begin(), order.end(),
               [&](const Node* a, const Node* b) { return position_.at(a) < position_.at(b); });
@@ -293,7 +294,7 @@ class Recomputation {
       if (figures_of(s, which_.kind, alone).freed <= 0) kinds_[s] = Kind::none;
   }
 
-  // The figures if only this segment is computed again; `alone` holds none for each, before and afterwards.
+  // The figures if only this segment is recomputed; `alone` is "none" for all segments before and after the call.
   Figures figures_of(size_t segment, Kind kind, std::vector<Kind>& alone) const {
     alone[segment] = kind;
     const Figures result = figures(late_of_segment_[segment], alone);
@@ -301,7 +302,7 @@ class Recomputation {
     return result;
   }
 
-  // The choices of segments that free enough for the least cost; those that free most, if nothing frees enough.
+  // The choices for segments that free enough at the least cost; if none free enough, those that free most.
   void choose() {
     const size_t count = kinds_.size();
     kinds_.assign(count, Kind::none);
@@ -329,10 +330,10 @@ class Recomputation {
     if (which_.bytes_to_free >= sum) return free_most();
     constexpr size_t kUnits = 4096;
     const double unit = sum / kUnits;
-    // Freed bytes are rounded down, and those to free up: the choice frees enough.
+    // Freed bytes are rounded down and bytes to free up, so the choice frees enough.
     const size_t wanted = std::min(kUnits, static_cast<size_t>(std::ceil(which_.bytes_to_free / unit)));
     constexpr double kNever = std::numeric_limits<double>::infinity();
-    // By units freed, `wanted` standing for all from there: the least cost so far, and the choice that gave it.
+    // By units freed (`wanted` stands for that many or more): the least cost so far, and the choice that gives it.
     std::vector<double> least(wanted + 1, kNever);
     least[0] = 0;
     std::vector<std::vector<std::pair<int, size_t>>> from(count);  // choice, units before
@@ -354,7 +355,7 @@ class Recomputation {
       least = std::move(next);
     }
     size_t at = wanted;
-    if (least[at] == kNever) return free_most();  // rounded down, nothing is enough
+    if (least[at] == kNever) return free_most();  // after rounding down, nothing is enough
     for (size_t s = count; s-- > 0;) {
       const auto [choice, before] = from[s][at];
       if (choice >= 0) kinds_[s] = choices[s][static_cast<size_t>(choice)].kind;
@@ -373,7 +374,7 @@ class Recomputation {
     }
   }
 
-  // The value, computed again before `before`, unless it was already.
+  // The value, recomputed before `before` unless that was done already.
   Value* again(Value* value, const Node* before) {
     if (is_held(value, kinds_)) return value;
     if (const auto known = copies_.find(value); known != copies_.end()) return known->second;
@@ -397,15 +398,15 @@ class Recomputation {
     return copies_.at(value);
   }
 
-  // What the backward pass gathers that may be the same as the value, of which copies are; null: nothing.
+  // The backward pass' gathered values that may equal this one; null if there are none.
   std::vector<std::pair<Value*, size_t>>* gathered_like(const Value* value) {
     const auto form = form_.find(value);
-    if (form == form_.end()) return nullptr;  // it is no state's
+    if (form == form_.end()) return nullptr;  // it is not computed from states alone
     const auto found = gathered_later_.find(form->second);
     return found == gathered_later_.end() ? nullptr : &found->second;
   }
 
-  // What the backward pass has gathered of the same state by then.
+  // What the backward pass has gathered of the same state by that point.
   Value* gathered_before(const Value* value, const Node* before) {
     if (const auto* all = gathered_like(value))
       for (const auto& [other, at] : *all)
@@ -413,7 +414,7 @@ class Recomputation {
     return nullptr;
   }
 
-  // What the backward pass gathers of the same state as `value` afterwards is there now: `made`.
+  // Later gathers of the same state as `value` in the backward pass are replaced by `made`.
   void replace_gathered(const Value* value, Value* made, const Node* before) {
     auto* all = gathered_like(value);
     if (!all) return;
@@ -442,18 +443,18 @@ class Recomputation {
   const Recompute& which_;
   const LiveBytes live_;
   const Forward forward_;
-  std::unordered_map<const Node*, size_t> position_;  // in the program as it came
+  std::unordered_map<const Node*, size_t> position_;  // in the original program
   std::set<const Value*> kept_gathered_;              // by the forward pass, for the backward pass, too
-  std::unordered_map<const Value*, size_t> form_;     // of results that no input reaches
+  std::unordered_map<const Value*, size_t> form_;     // of results that do not depend on inputs
   std::unordered_map<size_t, std::vector<std::pair<Value*, size_t>>>
-      gathered_later_;                // in the backward pass, by form, and from where on
+      gathered_later_;                // in the backward pass, by form, with their positions
   std::set<const Node*> in_regions_;  // of loops and branches
   std::unordered_map<const Node*, size_t> segment_of_;
   std::vector<const Value*> late_;                          // values of the forward pass that later nodes read
-  std::vector<std::vector<const Value*>> late_of_segment_;  // those that a segment makes
-  std::unordered_map<const Value*, int> late_in_;           // how many have this home
+  std::vector<std::vector<const Value*>> late_of_segment_;  // those that each segment makes
+  std::unordered_map<const Value*, int> late_in_;           // number of late values with this home
   std::vector<Kind> kinds_;                                 // by segment
-  mutable int64_t visited_ = 0;                             // values, to find figures
+  mutable int64_t visited_ = 0;                             // values, to compute figures
   mutable std::vector<bool> matched_;
   std::unordered_map<const Value*, Value*> copies_;
 };

@@ -27,13 +27,13 @@ using ops::Interval;
 using spmd::Messages;
 using spmd::Program;
 
-// The dimension of keys in the form with heads apart, the only one whose keys ranks split.
+// The dimension of keys in the form with separate heads, the only form whose keys are split over ranks.
 constexpr size_t kAlong = 2;
 
-// The largest ring that is chosen by cost: programs, and the time that they take to compile, grow with it.
+// The largest ring that is chosen by cost: programs and compile time grow with it.
 constexpr int64_t kMostMembers = 64;
 
-// What a few cores of a server compute in a second, and read or write of their own memory.
+// FLOPs of a few cores of a server in a second, and bytes of memory that they read or write.
 constexpr double kFlopsPerSecond = 1e11, kBytesPerSecond = 1e10;
 
 // Keys or values of which each member of a group has a block, and which the group gathers.
@@ -44,7 +44,7 @@ struct Gathered {
   std::string name;           // of the global value
 
   int64_t members() const { return ranks_of(axes); }
-  // What all members but the last have, and so the last receives: no other receives more.
+  // What all members but the last have, which is what the last receives: no member receives more.
   Expr received() const { return size - spmd::shard_of(size, axes, members() - 1).count(); }
 };
 
@@ -94,7 +94,7 @@ class Rings {
       return std::nullopt;
     Gathered result{gather.inputs[0], parse_axes(collective.axes, program_.mesh), whole->shape()[kAlong],
                     piece->second.name};
-    // What ranks split further than the group does is a part of that.
+    // A dimension that is split beyond the group has parts of the group's parts.
     std::vector<AxisRef> nested = after.dims[kAlong].parts[0].axes;
     nested.insert(nested.end(), result.axes.begin(), result.axes.end());
     if (join_axes(nested) != join_axes(before.dims[kAlong].parts[0].axes)) return std::nullopt;
@@ -129,8 +129,8 @@ class Rings {
     return site;
   }
 
-  // Whether no two members of a group have the same part of the queries. Each begins with a block of its own, so that
-  // the same queries would give them results of different roundings.
+  // Whether no two members of a group have the same part of the queries. Each begins with its own block, so equal
+  // queries would get differently rounded results.
   bool differs_on(const Value* queries, const std::vector<AxisRef>& axes) const {
     const auto placed = program_.placements.find(queries);
     if (placed == program_.placements.end()) return false;
@@ -173,7 +173,7 @@ class Rings {
 
   Expr me(const Site& site) const { return spmd::member_along(site.keys.axes, program_.mesh); }
 
-  // The member whose block a member has after so many steps; nobody: it has none.
+  // The member whose block a member has after this many steps; nullopt if it has none.
   static int64_t holder(const Site& site, int64_t member, int64_t step) {
     if (member >= step) return member - step;
     return site.descends ? Messages::nobody : member - step + site.members();
@@ -192,9 +192,9 @@ class Rings {
     return spmd::hinted(product(value->shape()), program_.hints) * bits_of(value->dtype()) / 8;
   }
 
-  // A message hides behind the products of the block before it; what remains of it, and joining results, is what a
-  // ring costs. Where nothing is known of links, ranks are taken to share a memory: a gather is a copy there, which no
-  // product hides.
+  // A message overlaps with the products of the block before it; the cost of a ring is the rest of its messages, and
+  // joining results. Without a topology, ranks are assumed to share memory, where a gather is a copy that does not
+  // overlap with products.
   bool pays(const Site& site) const {
     if (context_.ring_attention != RingAttention::by_cost) return context_.ring_attention == RingAttention::always;
     if (context_.topology.empty() || site.members() > kMostMembers) return false;
@@ -204,7 +204,7 @@ class Rings {
     if (levels.empty()) return false;
     const double members = static_cast<double>(site.members());
     const double result = spmd::hinted(product(site.node->outputs[0]->shape()), program_.hints) * sizeof(float);
-    double gathers = 0, messages = 0;  // seconds, as all that follow
+    double gathers = 0, messages = 0;  // seconds, like all that follow
     for (const Value* block : {site.keys.block, site.values.block}) {
       gathers += cost::flat_time(Collective::all_gather, levels, members * bytes_of(block));
       messages += cost::flat_time(Collective::permute, levels, bytes_of(block));
@@ -214,7 +214,7 @@ class Rings {
     return (members - 1) * (std::max(0.0, messages - products) + joining) < gathers;
   }
 
-  // The attention of all queries here over a block.
+  // The attention of all of this rank's queries over a block.
   ops::AttentionPart part(const Site& site, Value* keys, Value* values, const Expr& begin) {
     auto shard = std::make_unique<Node>(*site.node);
     ops::NodeBuilder b(graph_, site.node->outputs[0]->name, site.node);

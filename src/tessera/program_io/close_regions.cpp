@@ -11,7 +11,7 @@
 namespace tessera::program_io {
 namespace {
 
-// A graph that a node will hold, and what it calls the values around it.
+// A graph that a node will own, and its names for the values around it.
 struct Body {
   std::unique_ptr<Graph> graph = std::make_unique<Graph>();
   std::map<const Value*, Value*> known;
@@ -21,7 +21,7 @@ class RegionCloser {
  public:
   explicit RegionCloser(Graph& graph) : graph_(graph) {}
 
-  // The innermost construct first: what holds it then has it as a node.
+  // The innermost construct first, so that outer ones contain it as a node.
   void run() {
     spell_out();
     for (flow_ = flow::flow_of(graph_); !flow_.empty(); flow_ = flow::flow_of(graph_)) {
@@ -44,7 +44,7 @@ class RegionCloser {
     return made;
   }
 
-  // ONNX's own operators for those that have no place in a Loop: rows are gathered, and reversed results turned round.
+  // Uses ONNX's operators for what a Loop lacks: gathers rows, and reverses results of reversed scans.
   void spell_out() {
     std::vector<Node*> nodes;
     for (const auto& node : graph_.nodes()) nodes.push_back(node.get());
@@ -89,7 +89,7 @@ class RegionCloser {
     return nodes;
   }
 
-  // A value in a body: its own, or one from outside, by its name there.
+  // A value in a body: one of its own, or an outer one by its inner name.
   static Value* inside(Body& body, Value* value, Node& holder) {
     if (!value) return nullptr;
     if (const auto found = body.known.find(value); found != body.known.end()) return found->second;
@@ -114,8 +114,8 @@ class RegionCloser {
     body.graph->adopt_node(std::move(twin));
   }
 
-  // A branch uses the outer value; graphs inside the branch that use the value need its name, and so do
-  // communications and the functions that they may have become, which say what they move.
+  // A branch uses the outer value itself, with its name: graphs in the branch refer to the value by name, and so does
+  // communication (or the functions that it has become), which names the value that it moves.
   static void bring(Body& body, const Node& node, Node& holder) {
     Value *outer = inside(body, node.input(0), holder), *inner = node.outputs[0];
     const bool needs_name = std::any_of(inner->uses.begin(), inner->uses.end(), [](const Use& use) {
@@ -131,7 +131,7 @@ class RegionCloser {
     body.known[inner] = copied;
   }
 
-  // An output of a body is a result of one of its nodes, and of no other output.
+  // Each output of a body must be a separate result of one of its nodes.
   void put_out(Body& body, Value* value, Node& holder, const std::string& name) {
     Value* given = inside(body, value, holder);
     if (!given->producer || body.graph->is_output(given)) {
@@ -142,14 +142,14 @@ class RegionCloser {
     body.graph->outputs.push_back(given);
   }
 
-  // Names in a body differ from all around it.
+  // Names in a body must differ from all names around it.
   std::string fresh(const std::string& wanted) {
     std::string name = wanted;
     for (int n = 1; graph_.find(name) || !given_.insert(name).second; ++n) name = wanted + "_" + std::to_string(n);
     return name;
   }
 
-  // The holder's result in place of a value that leaves the region.
+  // Replaces a value that leaves the region by the owning node's result.
   void leave(Value* value, Node& holder) {
     if (!value) return holder.outputs.push_back(nullptr);
     const std::string name = value->name;

@@ -37,8 +37,8 @@ class Encloser {
     return found == enclosure_.places.end() ? Place() : found->second;
   }
 
-  // Whether a node that runs everywhere must come after the run, because it depends on the run, or because its order
-  // counts.
+  // Whether a node that runs everywhere must come after this sequence of placed nodes, because it depends on it, or
+  // because its order matters.
   bool closes(const Node& node) {
     const bool depends = std::any_of(node.inputs.begin(), node.inputs.end(), [&](const Value* operand) {
       return operand && in_run_.contains(operand->producer);
@@ -46,7 +46,7 @@ class Encloser {
     return depends || node.domain == spmd::kCommDomain;
   }
 
-  // The branch needs a name of its own for its result, since the If's result has the value's name.
+  // The branch's result needs its own name, since the If's result has the value's name.
   std::string fresh(const std::string& name, std::string_view suffix) const {
     std::string wanted = name + std::string(suffix);
     while (graph_.find(wanted)) wanted += "_";
@@ -63,7 +63,7 @@ class Encloser {
     std::map<const Value*, Value*> known;
   };
 
-  // A value from outside, by its name in the branch.
+  // An outer value, by its name in the branch.
   Value* inside(Branch& branch, Value* outside, Node& node) {
     auto found = branch.known.find(outside);
     if (found != branch.known.end()) return found->second;
@@ -84,7 +84,7 @@ class Encloser {
     for (const Node* node : run_)
       for (Value* result : node->outputs)
         if (result && is_used_outside(result)) results.push_back(result);
-    // Names must differ from those around.
+    // Names must differ from those outside.
     std::map<Value*, Value*> given;
     for (Value* result : results) {
       const std::string name = result->name;

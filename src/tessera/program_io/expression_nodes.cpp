@@ -59,7 +59,7 @@ Value* ExpressionNodes::atom(const Expr::Atom& atom) {
     Value* b = element(atom.arguments[1]);
     switch (atom.kind) {
       case Expr::AtomKind::floordiv:
-        // ONNX's Mod takes the divisor's sign, so that a - mod(a, b) is the multiple of b below a.
+        // ONNX's Mod has the divisor's sign, so a - mod(a, b) is the multiple of b at or below a.
         if (!divides_downwards(atom.arguments[0], atom.arguments[1])) a = apply("Sub", {a, apply("Mod", {a, b})});
         result = apply("Div", {a, b});
         break;

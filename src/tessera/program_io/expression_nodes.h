@@ -25,8 +25,8 @@ class ExpressionNodes {
   using AxisIndex = std::function<Value*(const std::string& axis)>;
   ExpressionNodes(Graph& graph, AxisIndex axis_index) : graph_(graph), axis_index_(std::move(axis_index)) {}
 
-  /// A value of that integer or bool type with these elements: of rank 0 if `scalar`, else of rank 1. A constant if all
-  /// elements are constant.
+  /// A value of that integer or bool type with these elements: of rank 0 if `scalar`, else of rank 1. It is a constant
+  /// if all elements are constant.
   Value* value_of(const std::string& name, const std::vector<Expr>& elements, bool scalar, DType dtype);
 
  private:
@@ -45,17 +45,16 @@ class ExpressionNodes {
 /// indices or, if `rank` is given, for that rank.
 void take_position_inputs(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank);
 
-/// What a file states of the types of nodes' results, by the results' names.
+/// The types that a file states for nodes' results, by the results' names.
 using StatedTypes = std::map<std::string, TensorType>;
 
 /// The inverse of ExpressionNodes, on a graph that was read. Inputs that are symbols or the rank's number, RankId,
 /// AxisIndex and Neighbor nodes, and all values computed from these and from shapes become values of kind expression,
-/// over axis indices or, if `rank` is given, for that rank. Leaves values that it cannot follow as they are.
+/// over axis indices or, if `rank` is given, for that rank. Values that it cannot derive stay as they are.
 ///
-/// Derives the types of all results from the nodes; returns the extents that the file states in words that are not
-/// known to mean the same. Throws user errors that name the node if it cannot have its operands, or if the file states
-/// another element type, rank or number.
-/// `ranks`: those that run it, if not all do.
+/// Infers the types of all results from the nodes; returns the extents that the file states in a form whose equality is
+/// not known. Throws user errors that name the node if its operands are invalid, or if the file states a different
+/// element type, rank or number. `ranks`: those that run it, if not all.
 StatedTypes fold_expression_nodes(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank = std::nullopt,
                                   const std::vector<int>& ranks = {});
 

@@ -16,7 +16,7 @@ struct FileStamp {
   bool operator==(const FileStamp&) const = default;
 };
 
-/// The stamp of a file as it is now. Throws user errors of stage "program" if it cannot be read.
+/// The current stamp of a file. Throws a user error (stage "program") if it cannot be read.
 FileStamp stamp_of(const std::filesystem::path& folder, const std::string& file);
 
 /// Throws a user error that names the file if it is missing or its size differs from its stamp; `fix` says what to do.

@@ -20,8 +20,8 @@
 namespace tessera::program_io {
 namespace {
 
-// The quotient of Div(x, y) if Div rounds as floordiv does: if neither operand is negative, or if x = a - mod(a, y),
-// which is how ExpressionNodes writes other quotients.
+// The quotient of Div(x, y) if Div rounds like floordiv: if neither operand is negative, or if x = a - mod(a, y), the
+// form in which ExpressionNodes writes other quotients.
 std::optional<Expr> quotient_of(const Expr& x, const Expr& y) {
   if (auto exact = Expr::exact_divide(x, y)) return exact;
   auto low = x.lower_bound(), divisor_low = y.lower_bound();
@@ -104,7 +104,7 @@ class ExpressionFolder {
 
   StatedTypes run() {
     take_position_inputs(graph_, mesh_, rank_);
-    // Over axis indices, the sizes of axes simplify quotients and remainders.
+    // The sizes of axes simplify quotients and remainders of axis indices.
     if (!rank_) replace_all([this](const Expr& expr) { return with_axis_bounds(expr, mesh_); });
     std::vector<Node*> nodes;
     for (const auto& node : graph_.nodes()) nodes.push_back(node.get());
@@ -132,7 +132,7 @@ class ExpressionFolder {
     }
   }
 
-  // Whoever has edited the file may have broken anything about the node.
+  // An edited file may have any fault in the node.
   void visit(Node* node) {
     const std::string label = node->label();
     try {
@@ -154,7 +154,7 @@ class ExpressionFolder {
       if (!known && !untyped)
         for (Value* result : node->outputs)
           if (result) result->content.reset();
-      // What the model computes of constants is left to it. Without types, int64 is taken for a size.
+      // Values computed from constants alone are left to the model. Without types, int64 values count as sizes.
       if (known && !of_types && is_of_constants(*node) && !(untyped && gives_size(*node))) return;
     }
     for (Value* result : node->outputs) {
@@ -165,7 +165,7 @@ class ExpressionFolder {
     }
   }
 
-  // Extents that ranks compute from their indices may be equal on all ranks, as operators may need them to be.
+  // Extents that ranks compute from their indices may turn out equal on all ranks, which operators may require.
   void settle(Value& result) {
     if (!result.has_shape()) return;
     for (Expr& extent : *result.type.shape) {
@@ -176,7 +176,7 @@ class ExpressionFolder {
     }
   }
 
-  // The results' types, whatever the file states of them.
+  // Infers the results' types, whatever the file states.
   void infer(Node* node) {
     std::vector<TensorType> stated;
     for (const Value* result : node->outputs) stated.push_back(result ? result->type : TensorType{});
@@ -190,8 +190,8 @@ class ExpressionFolder {
       if (auto quotients = quotients_of(*node)) node->output()->content = quotients;
   }
 
-  // Whether the result takes the extents in the file's words, which mean the same at all sizes. If it is not known that
-  // they do, they are left to the caller.
+  // Whether the result gets the extents in the file's form, because they are equal at all sizes. If that is not known,
+  // they are left to the caller.
   bool takes(Value& result, const TensorType& stated) {
     if (!agrees(stated, result.type))
       throw Misfit(proof::misstated(result, stated, rank_.value_or(ranks_.empty() ? 0 : ranks_.front())));
@@ -230,7 +230,7 @@ void take_position_inputs(Graph& graph, const Mesh& mesh, std::optional<int64_t>
   std::erase_if(graph.inputs, [&](Value* input) {
     if (input->name == kRankInput) {
       input->content = {rank ? Expr(*rank) : dialect::rank_expression(mesh)};
-      input->type = {DType::int64, Shape{}};  // a handle, too, is a number here
+      input->type = {DType::int64, Shape{}};  // a handle is also treated as a number
     } else if (input->name.starts_with(kSymbolPrefix)) {
       if (input->name.substr(kSymbolPrefix.size()).starts_with('@'))
         fail("program", "the input '{}' stands for the size of a symbol, and {} is an index; write the program again",

@@ -23,7 +23,7 @@ FunctionName name_of(const Function& function) {
   return {function.domain, function.name, function.overload};
 }
 
-// Also in its graphs, or in the function that it calls.
+// Also looks in its graphs and in the function that it calls.
 bool communicates(const OnnxModel& model, const Node& node) {
   if (dialect::communicates(node) || dialect::is_foreign(node)) return true;
   const auto any = [&](const Graph& graph) {
@@ -59,7 +59,7 @@ void collect_calls(const OnnxModel& model, const Graph& graph, std::set<Function
   }
 }
 
-// Without those of its functions that nobody calls.
+// Without functions that are not called.
 void drop_uncalled(OnnxModel& model) {
   std::set<FunctionName> called;
   collect_calls(model, *model.graph, called);
@@ -76,7 +76,7 @@ std::string text_of(const Node& node) {
   return text + print_text(alone, {.elide_above = std::numeric_limits<int64_t>::max()});
 }
 
-// Whether the nodes do the same, and these are all results of the first.
+// Whether the nodes compute the same, and these are all results of the first.
 bool is_same(const Node& own, const Node& other, const std::vector<Value*>& results) {
   const bool as_here = std::all_of(own.outputs.begin(), own.outputs.end(), [&](const Value* result) {
     return !result || std::find(results.begin(), results.end(), result) != results.end();
@@ -116,7 +116,7 @@ std::optional<OnnxModel> take_init(OnnxModel& model, const std::vector<std::stri
       made.push_back(result ? init.graph->add_value(result->name, ValueKind::result, result->type) : nullptr);
       if (result) made.back()->extra = result->extra;
     }
-    check(transplant.copy(*node, std::move(made)), "the new graph has nothing else");
+    check(transplant.copy(*node, std::move(made)), "the new graph is empty");
   }
   for (Value* result : results) {
     init.graph->outputs.push_back(transplant.at(result));
@@ -177,7 +177,7 @@ void put_back_init(OnnxModel& model, const OnnxModel& init, const std::string& s
         if (result && result->producer) result->producer = nullptr;
       own->outputs.clear();
       step.erase(own);
-    } else if (own) {  // a tool has changed one of the two; each model keeps its own
+    } else if (own) {  // a tool has changed one of the two, so each model keeps its own
       for (Value*& result : results)
         if (result && result->producer) result = step.add_value(result->name, ValueKind::result, result->type);
     }

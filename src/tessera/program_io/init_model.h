@@ -6,15 +6,15 @@
 
 #include "tessera/ir/graph.h"
 
-/// A rank's model in two: what it computes once, and what it computes in every step.
+/// Divides a rank's model in two: what it computes once, and what it computes in every step.
 namespace tessera::program_io {
 
-/// Moves the nodes that compute these results into a model of their own, whose outputs they are, and returns it; in
-/// `model` they become inputs. Both models contain the nodes and initializers that both need. Results that are not in
-/// the model, or that depend on communication or on the model's inputs, stay; nullopt if no other is left.
+/// Moves the nodes that compute these results into a separate model and returns it. The results are its outputs, and
+/// become inputs of `model`. Nodes and initializers that both models need are in both. Results that are not in the
+/// model, or that depend on communication or on the model's inputs, stay; nullopt if no others are left.
 std::optional<OnnxModel> take_init(OnnxModel& model, const std::vector<std::string>& results);
 
-/// The inverse. Throws a user error (stage "program") that names `source`, the file of `init`, if it does not fit the
+/// The inverse. Throws a user error (stage "program") that names `source`, the file of `init`, if it does not match the
 /// model.
 void put_back_init(OnnxModel& model, const OnnxModel& init, const std::string& source);
 

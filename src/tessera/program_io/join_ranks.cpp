@@ -16,7 +16,7 @@
 namespace tessera::program_io {
 namespace {
 
-// A model's input or output, as the first rank that has it states it.
+// A model's input or output, as stated by the first rank that has it.
 struct JoinedPort {
   std::string name;
   TensorType type;
@@ -69,7 +69,7 @@ class Joiner {
     model = unwrap_parallel_for(std::move(model), mesh_, name);
   }
 
-  // The nodes' mesh, if it has one axis only.
+  // The mesh that the nodes imply, if it has only one axis.
   std::string the_only_axis() const {
     std::set<std::string> names;
     for (const OnnxModel& model : sources_)
@@ -96,7 +96,7 @@ class Joiner {
     return model;
   }
 
-  // The name of a rank's own port says which rank it belongs to.
+  // The name of a port that differs between ranks contains its rank.
   void rename_own(Graph& graph, Value* port, int rank) {
     if (std::find(options_.own.begin(), options_.own.end(), port->name) == options_.own.end()) return;
     own_.insert(port->name);
@@ -136,8 +136,8 @@ class Joiner {
     }
   }
 
-  // Every rank has every port. Inputs that are not in its model are not read. Outputs that its model does not give live
-  // elsewhere; rank 0 gets them from the first rank that gives them.
+  // Every rank has every port. Inputs that are not in its model are not read. Outputs that its model lacks are on other
+  // ranks; rank 0 gets them from the first rank that has them.
   spmd::Program program_of(OnnxModel model, int64_t rank) const {
     spmd::Program program;
     program.mesh = mesh_;
@@ -215,8 +215,8 @@ std::vector<std::string> unnamed_results(const spmd::Program& program) {
   return names;
 }
 
-// If all ranks' collectives give results of the same names, the names tell which collectives belong together. Otherwise
-// two collectives of one type that are swapped on one rank would go unseen.
+// If the results of all ranks' collectives have the same names, the names show which collectives belong together.
+// Otherwise, two collectives of one type that are swapped on a rank would not be noticed.
 void name_what_moves(const runtime::RankPrograms& programs) {
   std::multiset<std::string> common;
   for (size_t p = 0; p < programs.programs.size(); ++p) {

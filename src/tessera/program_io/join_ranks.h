@@ -13,9 +13,9 @@ namespace tessera::program_io {
 
 /// One model of a program that arrives split.
 struct SplitModel {
-  std::string name;                  ///< of its file, for messages
+  std::string name;                  ///< its file's name, for messages
   const OnnxModel* model = nullptr;  ///< as read
-  std::vector<uint64_t> files;       ///< that it was read from (MappedFile::identity)
+  std::vector<uint64_t> files;       ///< files that it was read from (MappedFile::identity)
 };
 
 /// The programs that join() of join.h makes from its models.

@@ -34,7 +34,7 @@ class LocalBody {
   Graph& graph_;
 };
 
-// Indices along a dimension of a shard that begins at `offset` of `rows` indices, and which of them are in the shard.
+// Indices along a dimension relative to a shard that begins at `offset` of `rows`, and a mask of those in the shard.
 struct InShard {
   Value *local, *inside;
 };
@@ -77,7 +77,7 @@ Value* gather_shard(LocalBody& body) {
   return body.op("Where", {mask, gathered, body.op("CastLike", {body.nothing(), table})});
 }
 
-// The same for GatherElements. Indices of other shards take from a line of nothing that is added behind the shard.
+// The same for GatherElements. Indices of other shards read a line of zeros that is appended to the shard.
 Value* gather_elements_shard(LocalBody& body) {
   Value *table = body.operand("table"), *indices = body.operand("indices"), *offset = body.operand("offset"),
         *rows = body.operand("rows");
@@ -89,7 +89,7 @@ Value* gather_elements_shard(LocalBody& body) {
                  {{"axis", integer("axis"), ""}});
 }
 
-// Updates for other shards go to a line that is added behind the shard and cut off again.
+// Updates for other shards go to a line that is appended to the shard and cut off again.
 Value* scatter_elements_shard(LocalBody& body) {
   Value *data = body.operand("data"), *indices = body.operand("indices"), *updates = body.operand("updates"),
         *offset = body.operand("offset"), *rows = body.operand("rows");
@@ -101,8 +101,8 @@ Value* scatter_elements_shard(LocalBody& body) {
   return body.op("Slice", {written, body.number(0), body.op("Reshape", {along.extent, body.number(1)}), along.axis});
 }
 
-// Points in a shard whose indexed dimensions, from number `first` [1] on, begin at `offsets` of `whole` indices. One
-// that is in another shard along some of them is at the corner behind the shard, which Pad adds.
+// Points relative to a shard whose indexed dimensions, from number `first` [1] on, begin at `offsets` of `whole`. A
+// point in another shard becomes the corner after the shard, which Pad adds.
 struct PointsInShard {
   Value *places, *dims, *extents, *zeros, *pads;
 

@@ -10,7 +10,7 @@
 namespace tessera::program_io {
 namespace {
 
-// The whole tensor of which the value states to be a share.
+// The whole tensor that the value states to be a share of.
 std::optional<TensorType> global_type(const Value& value) {
   return read_global_type(get_metadata(value, kGlobalKey).value_or(""));
 }
@@ -38,7 +38,7 @@ bool is_share_of(const Value& state, const std::string& sharding, const Mesh& me
   });
 }
 
-// The sharding that a value states, if it divides.
+// The sharding that a value states, if it splits the tensor.
 std::optional<std::string> share_of(const Value& value) {
   auto sharding = get_metadata(value, kShardingKey);
   return sharding && divides(*sharding, value) ? sharding : std::nullopt;

@@ -33,7 +33,7 @@ class CallReader {
     ports_[tensor.value] = {tensor.name, tensor.global, tensor.sharding};
   }
 
-  // A graph within another may use the values around it, by name.
+  // A graph within another may use outer values by name.
   std::optional<spmd::Placement> placement_of(const Value* value, const Names& around) const {
     if (!value) return std::nullopt;
     if (auto port = ports_.find(value->name); port != ports_.end()) return port->second;
@@ -67,7 +67,7 @@ class CallReader {
     }
   }
 
-  // Whether a value is the number of the rank that runs the model, in any way of learning it.
+  // Whether a value is the number of the rank that runs the model, in any form.
   bool is_own_rank(const Value* value, const Names& around) const {
     if (!value) return false;
     const Node* maker = value->producer;

@@ -10,9 +10,9 @@
 
 namespace tessera::program_io {
 
-/// The calls of communicating functions in a model of a written program, in branches too, as the collectives that they
-/// stand for; before calls are inlined. `file`: the ranks that run the model. Throws user errors that name `source` for
-/// placements that cannot be read.
+/// Finds the calls of communicating functions in a model of a written program, before calls are inlined and also in
+/// branches, and returns the collectives that they stand for. `file`: the ranks that run the model. Throws user errors
+/// that name `source` for placements that cannot be read.
 std::vector<spmd::LoweredCollective> lowered_collectives(const OnnxModel& model, const Manifest& manifest,
                                                          const Manifest::RankFile& file, const std::string& source,
                                                          dialect::FunctionCheck& functions);

@@ -81,8 +81,8 @@ Value* Lowering::axis_index(const std::string& axis) {
   return known;
 }
 
-// The ends of all members' blocks along a dimension, from 0. One formula writes those of a balanced split, from which a
-// reader finds any of them by the member's index.
+// The ends of all members' blocks along a dimension, from 0. Those of a balanced split are one formula, from which a
+// reader derives each by the member's index.
 Value* Lowering::bounds(const spmd::CollectiveAttributes& collective, const Expr& extent, const Expr& total) {
   const auto extents = dialect::on_members(extent, collective.axes, mesh_);
   const auto members = static_cast<int64_t>(extents.size());

@@ -82,7 +82,7 @@ Json json_list(const List& list, const Args&... args) {
   return all;
 }
 
-// An entry of the manifest, and its place for messages: "models[1].ranks".
+// An entry of the manifest, with its place for messages: "models[1].ranks".
 class Entry {
  public:
   Entry(const Json& json, std::string path, std::string place)
@@ -256,7 +256,7 @@ StateOrigin read_origin(const Entry& entry, const TensorType& piece) {
   return origin;
 }
 
-// Every rank must have one `what`, or none may have one.
+// Either every rank has one `what`, or none has.
 template <typename Read>
 auto read_by_rank(const Entry& entry, int64_t ranks, std::string_view what, Read read) {
   std::vector<decltype(read(entry, ranks))> all;
@@ -382,7 +382,7 @@ Manifest Manifest::from_json(std::string_view text, const std::filesystem::path&
 
 namespace {
 
-// Stamps identify a folder's files; a link that leads out of the folder names a file that somebody else may change.
+// Stamps identify a folder's files; a link out of the folder leads to a file that others may change.
 void require_within(const std::filesystem::path& folder, const std::string& file) {
   std::optional<std::filesystem::path> found;
   try {

@@ -34,7 +34,7 @@ struct Manifest {
   struct RankFile {
     FileStamp stamp;
     std::vector<int> ranks;         ///< ascending
-    std::optional<FileStamp> init;  ///< of a model: the one that makes some of its inputs once (init_model.h)
+    std::optional<FileStamp> init;  ///< of a model: the model that computes some of its inputs once (init_model.h)
     /// For a weights file: the hash of each state's shard, by the state's value (weights_file.h).
     std::map<std::string, uint64_t, std::less<>> hashes;
   };
@@ -57,22 +57,22 @@ struct Manifest {
   std::vector<State> states;
   std::vector<std::string> init;      ///< values of the models that ranks compute once (spmd/partition/init.h)
   std::vector<RankFile> models;       ///< every rank has one
-  std::vector<RankFile> weights;      ///< every rank has one, or there are none: without states
+  std::vector<RankFile> weights;      ///< every rank has one; empty without states
   std::vector<RankMeaning> meanings;  ///< every rank has one
 
   /// The stamps of the files that hold the models, those of their init included.
   std::vector<FileStamp*> model_stamps();
 
   std::string to_json() const;
-  /// Throws user errors that name `path`, the entry and the fix: not JSON, another format version, unknown or missing
-  /// entries, impossible values, ranks without files.
+  /// Throws user errors that name `path`, the entry and the fix: for text that is not JSON, another format version,
+  /// unknown or missing entries, invalid values, and ranks without files.
   static Manifest from_json(std::string_view text, const std::filesystem::path& path);
 };
 
 /// The manifest of a written program's folder. Throws a user error if the folder is not a written program.
 Manifest read_manifest(const std::filesystem::path& folder);
 
-/// The meanings of a folder's models, for a manifest that does not hold them yet. An error if they are not proved.
+/// The meanings of a folder's models, for a manifest that lacks them. Throws an error if the models are not proved.
 std::vector<Manifest::RankMeaning> proved_meanings(const std::filesystem::path& folder, const Manifest& manifest);
 
 /// Ascending ranks as "0-3,8", and back; nullopt for text of another form.

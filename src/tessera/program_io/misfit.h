@@ -5,7 +5,7 @@
 
 namespace tessera::program_io {
 
-/// A rule that a program breaks while it is being read; the rest of it cannot be read.
+/// Thrown if a program breaks a rule while it is read, so that the rest cannot be read.
 class Misfit : public Error {
  public:
   explicit Misfit(proof::Finding found)

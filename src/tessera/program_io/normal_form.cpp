@@ -17,7 +17,7 @@
 namespace tessera::program_io {
 namespace {
 
-// In this domain local operators are functions, so that they are inlined although we know them.
+// In this domain, local operators are functions, so they are inlined although the operators are known.
 constexpr std::string_view kExpandedDomain = "tessera.expanded";
 
 bool is_source(const Value& value) {
@@ -45,7 +45,7 @@ bool has_body(const Node& node) {
     local_function(node);
     return true;
   } catch (const Error&) {
-    return false;  // it is compared as a node
+    return false;  // it is then compared as a node
   }
 }
 
@@ -60,7 +60,7 @@ void expand_local_operators(OnnxModel& model) {
     model.functions.push_back(std::move(function));
   }
   rewrite::inline_functions(model);
-  for (Node* node : rewrite::nodes_of(*model.graph)) node->remove_attribute(rewrite::kOpsetStamp);
+  rewrite::drop_stamps(*model.graph);
 }
 
 // Sizes of axes simplify quotients and remainders of indices.
@@ -73,14 +73,14 @@ void bound_indices(Graph& graph, const Mesh& mesh) {
   }
 }
 
-// Some tools leave computations to nodes that others fold; here all numbers become constants.
+// Some tools fold computations that others leave to nodes; here, all numbers become constants.
 void settle_numbers(Graph& graph) {
   for (Value* value : graph.values_of(ValueKind::expression))
     if (constants_of(*value->content))
       if (Value* known = rewrite::known_value(graph, *value)) graph.replace_uses(value, known);
 }
 
-// A shape may leave an extent open, which follows from the operand.
+// Fills in the extent that a shape leaves open, which follows from the operand.
 void close_shapes(Graph& graph) {
   for (Node* node : rewrite::nodes_of(graph)) {
     if (!node->is("Reshape") || !ops::content_of(node->input(1))) continue;
@@ -89,7 +89,7 @@ void close_shapes(Graph& graph) {
   }
 }
 
-// The only extent that is no number follows from the operand, in any spelling.
+// Opens the only symbolic extent of a shape, which follows from the operand, so that its spelling does not matter.
 void open_shapes(Graph& graph) {
   for (Node* node : rewrite::nodes_of(graph)) {
     auto shape = node->is("Reshape") ? ops::content_of(node->input(1)) : std::nullopt;
@@ -103,8 +103,8 @@ void open_shapes(Graph& graph) {
   }
 }
 
-/// The placements of what every pass leaves: inputs and states, and the ports of outputs. Other values come and go, and
-/// a new one may have the address of an old one, whose layout is not its own.
+/// The placements that survive all passes: those of inputs, states and output ports. Other values are replaced, and a
+/// new one may have the address of an erased one with another layout.
 class Lasting {
  public:
   explicit Lasting(spmd::Program& program) {

@@ -57,7 +57,7 @@ OnnxModel wrap_parallel_for(OnnxModel model, const Mesh& mesh) {
     if (input != rank) capture(input, outer.add_input(input->name, input->type));
   for (Value* state : body->values_of(ValueKind::state)) capture(state, outer.add_state(state->name, state->data));
   body->inputs = {rank};
-  std::map<const Value*, std::string> called;  // outputs by their names in the model; one may be given twice
+  std::map<const Value*, std::string> called;  // outputs by their names in the model; a value may be several outputs
   for (Value* output : body->outputs) {
     auto [known, first] = called.emplace(output, output->name);
     const std::string& name = known->second;
@@ -133,7 +133,7 @@ OnnxModel unwrap_parallel_for(OnnxModel model, const Mesh& mesh, const std::stri
     }
   for (size_t k = 0; k < body->outputs.size(); ++k)
     if (loop.outputs[k]) require_alike(*body->outputs[k], *loop.outputs[k]);
-  // First give all values distinct names, then their outer names.
+  // First gives all values distinct names, then their outer names.
   std::map<Value*, std::string> named;
   for (size_t k = 0; k < body->outputs.size(); ++k)
     if (loop.outputs[k] && named.emplace(body->outputs[k], loop.outputs[k]->name).second)

@@ -13,16 +13,16 @@ namespace tessera::program_io {
 /// everything else from the graph around it. Result k is output k of the body on rank `from`[k].
 inline constexpr std::string_view kParallelFor = "ParallelFor";
 
-/// Puts a model that every rank can run, whose inputs, states and outputs are whole, into the body of one node. The
-/// result has the same inputs, initializers and outputs, except the rank's number.
+/// Puts a model that every rank can run, with whole inputs, states and outputs, into the body of one node. The result
+/// has the same inputs, initializers and outputs, except the rank's number.
 OnnxModel wrap_parallel_for(OnnxModel model, const Mesh& mesh);
 
 /// The mesh of a model that is one such node; nullopt for other models. Throws user errors (stage "program") that name
-/// `source` for axes and sizes that are no mesh.
+/// `source` if axes and sizes are not a mesh.
 std::optional<Mesh> parallel_for_mesh(const OnnxModel& model, const std::string& source);
 
-/// The inverse. Throws user errors (stage "program") that name `source` if the model is not one such node, or has
-/// another mesh than `mesh`.
+/// The inverse. Throws user errors (stage "program") that name `source` if the model is not one such node, or its mesh
+/// is not `mesh`.
 OnnxModel unwrap_parallel_for(OnnxModel model, const Mesh& mesh, const std::string& source);
 
 }  // namespace tessera::program_io

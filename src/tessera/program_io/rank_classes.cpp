@@ -16,7 +16,7 @@ std::set<std::string> symbols_of(const Expr& expr) {
   return symbols;
 }
 
-// How one expression distinguishes ranks: the coordinates along some axes, with an outcome for each setting.
+// How an expression distinguishes ranks: an outcome for each setting of the coordinates along some axes.
 struct Split {
   std::vector<size_t> axes;
   std::vector<int> outcome;  // row-major over `axes`
@@ -32,7 +32,7 @@ Split split_by(const Expr& expr, const Mesh& mesh) {
   return split;
 }
 
-// Every expression in a rank's model: extents, and elements of shape operands.
+// All expressions in a rank's model: extents, and elements of shape operands.
 std::set<Expr> expressions_of(const Graph& graph) {
   std::set<Expr> all;
   for (const auto& value : graph.values()) {
@@ -86,7 +86,7 @@ RankClasses model_classes(const spmd::Program& program, const std::vector<std::s
   std::vector<Expr> bound;
   auto hide = [&](std::string_view name) -> std::optional<Expr> {
     bool open = name.starts_with('@') && std::find(unbound.begin(), unbound.end(), name.substr(1)) != unbound.end();
-    // A name that is no axis index: the expression keeps its form, and does not distinguish ranks.
+    // A name that is not an axis index: the expression keeps its form and does not distinguish ranks.
     return open ? std::optional(Expr::symbol("index of " + std::string(name.substr(1)))) : std::nullopt;
   };
   for (const Expr& expr : expressions_of(*program.graph)) bound.push_back(expr.substitute(hide));

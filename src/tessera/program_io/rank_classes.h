@@ -16,13 +16,13 @@ struct RankClasses {
   size_t count() const { return first_rank.size(); }
 };
 
-/// Ranks are in one class if every expression, with its axis indices bound, is the same on them. Costs one substitution
-/// per expression and setting of the axes that it uses, not per rank.
+/// Ranks are in one class if every expression, with axis indices bound, is the same on them. The cost is one
+/// substitution for each expression and setting of the axes that it uses, not for each rank.
 RankClasses classes_by(const Mesh& mesh, const std::vector<Expr>& expressions);
 
 /// Axes whose index a written model reads at run time, from an AxisIndex node: those that occur only together with
-/// symbols, as in the extent floordiv(batch - @dp + 1, 2). Binding such an axis would make one model per index, and the
-/// extent would still be symbolic.
+/// symbols, as in the extent floordiv(batch - @dp + 1, 2). Binding such an axis would make one model per index although
+/// the extent stays symbolic.
 std::vector<std::string> unbound_axes(const spmd::Program& program);
 
 /// Ranks of one class run the same model: all extents and shape operands agree once the other axes are bound, and the

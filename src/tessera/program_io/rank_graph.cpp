@@ -35,7 +35,7 @@ bool any_node(const OnnxModel& model, bool (*is)(const Node&)) {
                                           [&](const Function& function) { return any(*function.body); });
 }
 
-// The file's statements about the nodes' results, by name.
+// The types that the file states for nodes' results, by name.
 std::map<std::string, TensorType> declared_results(const Graph& graph) {
   std::map<std::string, TensorType> declared;
   for (const auto& node : graph.nodes())

@@ -47,7 +47,7 @@ class RankModel {
       if (is_of_others(*node)) model_.opset_imports.try_emplace(node->domain, 1);
     graph().name = program_.graph->name.empty() ? "program" : program_.graph->name;
     add_values(shards);
-    // Nodes for expressions come before the nodes that use them.
+    // Puts nodes for expressions before the nodes that use them.
     for (const Value* value : program_.graph->values_of(ValueKind::expression))
       if (!value->uses.empty())
         known_[value] = expressions_.value_of(value->name, bind(*value->content), value->rank() == 0, value->dtype());
@@ -95,7 +95,7 @@ class RankModel {
     return result;
   }
 
-  // All but the expressions; so every value keeps its name.
+  // Adds all values except expressions first, so that every value keeps its name.
   void add_values(const std::vector<StoredShard>& shards) {
     std::map<const Value*, const StoredShard*> shard_of;
     for (const StoredShard& shard : shards) shard_of[shard.state] = &shard;
@@ -137,7 +137,7 @@ class RankModel {
       fail("write", "{}: operators that contain graphs cannot be written as a program yet; run the model itself",
            node.label());
     auto added = std::make_unique<Node>(node);
-    added->extra.clear();  // about the whole model's node
+    added->extra.clear();  // it describes the whole model's node
     for (Value*& operand : added->inputs)
       if (operand) operand = known_.at(operand);
     for (Value*& result : added->outputs)
@@ -152,7 +152,7 @@ class RankModel {
       lowering_.add(std::move(added));
   }
 
-  // In a model of ranks at several places, nodes that run at some places only are in Ifs.
+  // In a model for ranks at several places, nodes that run at only some places are in Ifs.
   void enclose() {
     const auto axes = spmd::placed_axes(program_);
     if (std::all_of(axes.begin(), axes.end(), [&](const AxisRef& axis) { return bound_.contains("@" + axis.axis); }))
@@ -164,8 +164,8 @@ class RankModel {
     enclose_placed(graph(), enclosure);
   }
 
-  // A node whose results stand for no global value runs where its operands are: without a place of its own, it has the
-  // place of an operand that is made at one.
+  // A node whose results do not stand for global values runs where its operands are: without a place of its own, it has
+  // the place of an operand that is made at one.
   std::map<const Node*, std::vector<PlacedAxis>> places() const {
     std::map<const Node*, std::vector<PlacedAxis>> places;
     std::map<const Value*, std::vector<PlacedAxis>> of_value;
@@ -212,7 +212,7 @@ class RankModel {
     return result;
   }
 
-  // Zeros in place of an operand that this rank lacks and that nobody reads from it.
+  // Zeros instead of an operand that this rank lacks, and that no other rank reads from it.
   Value* absent_operand(const Node& node) {
     Shape shape = bind(node.output()->shape());
     if (dialect::kind_of(node) == comm::Kind::scatter) {
@@ -232,7 +232,7 @@ class RankModel {
     return zeros->outputs[0];
   }
 
-  // States the extents that follow from the operands' shapes in the program, where shapes are those of any rank.
+  // States the extents that, in the program, follow from the operands' shapes, which there hold for any rank.
   void state_extents(const Node& node, Node& added) const {
     if (!dialect::communicates(node)) return;
     spmd::CollectiveAttributes collective = spmd::read_collective(node, program_.mesh);

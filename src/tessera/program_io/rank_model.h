@@ -32,9 +32,9 @@ class SymbolNames {
   std::map<std::string, std::string, std::less<>> renamed_;
 };
 
-/// The model of the ranks that are like the one at `coordinates`. It has local types, axis indices only of the
-/// `unbound` axes, symbolic shape operands as int64 nodes, and collectives that state their members' extents. Inputs
-/// are the program's, then symbols; outputs are the program's, then the states' next values.
+/// The model of the rank at `coordinates` and of those in its class. It has local types, axis indices of the `unbound`
+/// axes only, symbolic shape operands as int64 nodes, and collectives that state their members' extents. Inputs are the
+/// program's, then symbols; outputs are the program's, then the states' next values.
 ///
 /// States have type and size (as in `shards`), but no data. The options determine how communication is lowered and
 /// learns its rank; it is in the order of the nodes, without tokens.
@@ -47,23 +47,22 @@ WrittenModel rank_model(const spmd::Program& program, const std::vector<int64_t>
                         const std::vector<std::string>& unbound, const std::vector<StoredShard>& shards,
                         const SymbolNames& names, const WriteOptions& options);
 
-/// Reads a whole tensor's type in the form of kGlobalKey, "float32[batch, min(512, s)]"; nullopt for anything else.
+/// Reads a whole tensor's type in the form of kGlobalKey, "float32[batch, min(512, s)]"; nullopt for other text.
 std::optional<TensorType> read_global_type(std::string_view text);
 
-/// The placement that a value's metadata state, if they do. Throws user errors that name `source` for metadata that
-/// cannot be read.
+/// The placement that a value's metadata state, if any. Throws user errors that name `source` for invalid metadata.
 std::optional<spmd::Placement> stated_placement(const Value& value, const Mesh& mesh, const std::string& source);
 
-/// A program, and the types that its file states in other words than those which follow from its nodes.
+/// A program, and the types that its file states in another form than the one inferred from its nodes.
 struct ReadProgram {
   spmd::Program program;
   StatedTypes stated;
 };
 
 /// The inverse: turns a model that a class of `ranks` runs into a program; with `bound`, into the first rank's program.
-/// Its types are those that follow from the nodes. Inlines functions, checks and drops tokens, and drops operands of
-/// communication that none of the ranks gives. States have no data; ranks' shards are kept apart. Throws user errors
-/// that name `source` for anything that does not fit the manifest.
+/// Types are inferred from the nodes. Inlines functions, checks and drops tokens, and drops operands of communication
+/// that none of the ranks sends. States have no data; ranks' shards are kept separately. Throws user errors that name
+/// `source` if anything contradicts the manifest.
 ReadProgram program_of(OnnxModel model, const Manifest& manifest, const std::string& source,
                        const std::vector<int>& ranks, bool bound);
 

@@ -19,7 +19,7 @@ namespace tessera::program_io {
 namespace {
 
 [[noreturn]] void misfit(const std::string& source, const std::string& what) {
-  fail("program", "'{}' does not fit its manifest: {}; write the program again", source, what);
+  fail("program", "'{}' does not match its manifest: {}; write the program again", source, what);
 }
 
 // Extents between commas that are not inside parentheses.
@@ -67,7 +67,7 @@ class RankModelReader {
       if (std::erase(listed, value) == 0) wrong("'{}' is not an input", input.value);
     }
     if (!listed.empty()) wrong("the input '{}' is not in the manifest", listed[0]->name);
-    // A state's next value stays alive as such.
+    // A state's next value counts as used.
     graph().outputs.clear();
     for (const Manifest::Tensor& output : manifest_.outputs)
       if (output.sharding.lives_on(manifest_.mesh, coordinates_))
@@ -93,7 +93,7 @@ class RankModelReader {
     return *value;
   }
 
-  // ONNX has initializers only: the manifest says which of them are states.
+  // ONNX knows only initializers; the manifest says which of them are states.
   void settle_kinds() {
     for (const auto& value : graph().values())
       if (value->kind == ValueKind::state) value->kind = ValueKind::constant;
@@ -110,7 +110,7 @@ class RankModelReader {
     for (Value* constant : graph().values_of(ValueKind::constant)) constant->data = aligned(constant->data);
   }
 
-  // A tool may copy a constant, also one whose elements must be known before the run.
+  // A tool may copy a constant, even one whose elements must be known before the run.
   void pass_copies_of_constants() {
     std::vector<Node*> copies;
     for (const auto& node : graph().nodes())
@@ -136,7 +136,7 @@ class RankModelReader {
                           static_cast<size_t>(std::find(members.begin(), members.end(), rank) - members.begin()));
   }
 
-  // Tools give names to sizes that they cannot follow. The nodes and the manifest alone determine such a size.
+  // Tools give names to sizes that they cannot derive. Only the nodes and the manifest determine such a size.
   void forget_foreign_sizes() {
     std::set<std::string> known;
     for (const Manifest::Tensor& input : manifest_.inputs)
@@ -150,7 +150,7 @@ class RankModelReader {
     }
   }
 
-  // Inputs are as the manifest says, whatever the file states of them.
+  // Inputs have the types of the manifest, whatever the file states.
   void settle_inputs() {
     for (const Manifest::Tensor& input : manifest_.inputs) {
       Value& value = find(input.value);
@@ -164,7 +164,7 @@ class RankModelReader {
     }
   }
 
-  // Files hold zeros in place of these, which a tool may have folded or copied.
+  // Files contain zeros instead of these, which a tool may have folded or copied.
   void drop_unread_operands() {
     std::set<Value*> unread;
     for (const auto& node : graph().nodes()) {
@@ -245,7 +245,7 @@ ReadProgram program_of(OnnxModel model, const Manifest& manifest, const std::str
   const std::optional<int64_t> rank = bound ? std::optional<int64_t>(ranks.front()) : std::nullopt;
   take_position_inputs(*model.graph, manifest.mesh, rank);
   dialect::inline_calls(model);
-  // What receives may depend on nothing else in its branch or body, and stays there by taking its token.
+  // A receive may not depend on anything else in its branch or body; its token operand keeps it there.
   std::map<Node*, Value*> around;
   rewrite::open_regions(*model.graph, [&](Node* node, Value* token) {
     if (dialect::communicates(*node)) around[node] = token;

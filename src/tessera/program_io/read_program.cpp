@@ -32,14 +32,13 @@ namespace tessera::program_io {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::string_view kMend = "write the program again, or copy its folder whole";
+constexpr std::string_view kFix = "write the program again, or copy its folder whole";
 
-// Where a model states that its states are: at the same place in every weights file of its class, or in the model
-// itself or a file of its own.
+// The place of a model's states: the same in every weights file of its class, or the model itself or a file of its own.
 struct ShardLayout {
   struct Piece {
     std::string name;
-    Tensor own;  ///< its type and extents count, and its elements where it is in no weights file
+    Tensor own;  ///< its type and extents; also its elements if it is not in a weights file
     std::optional<uint64_t> offset;
   };
   std::string model;
@@ -56,10 +55,10 @@ class ProgramReader {
 
   std::shared_ptr<const runtime::RankPrograms> run(bool changed_models) {
     const std::string accept =
-        fmt::format("{}; or, if the change is intended, accept it with `changed_models` '{}'", kMend, folder_.string());
+        fmt::format("{}; or, if the change is intended, accept it with `changed_models` '{}'", kFix, folder_.string());
     for (const FileStamp* stamp : manifest_.model_stamps())
       if (!changed_models) check_stamp(folder_, *stamp, accept);
-    for (const Manifest::RankFile& file : manifest_.weights) check_size(folder_, file.stamp, kMend);
+    for (const Manifest::RankFile& file : manifest_.weights) check_size(folder_, file.stamp, kFix);
     auto programs = std::make_shared<runtime::RankPrograms>();
     read_models(*programs);
     if (is_cut() && !manifest_.states.empty()) read_weights(*programs);
@@ -75,7 +74,7 @@ class ProgramReader {
   }
 
  private:
-  // Whether ranks' weights come as shards. If not, each rank cuts its own from whole weights.
+  // Whether weights are stored as ranks' shards; if not, each rank cuts its own from whole weights.
   bool is_cut() const { return manifest_.form.form == Form::mpmd; }
 
   void read_models(runtime::RankPrograms& programs) {
@@ -123,11 +122,11 @@ class ProgramReader {
         continue;
       }
       dialect::choose_branches(*own.graph, manifest_.mesh, alike.front());
-      read_class(std::move(own), alike, bound, path, programs);  // by the contents of the branches
+      read_class(std::move(own), alike, bound, path, programs);  // one class for each outcome of the branches
     }
   }
 
-  // The axes along which states and outputs live at some ranks only.
+  // The axes along which states and outputs live on only some ranks.
   std::set<AxisRef> placed_axes() const {
     std::set<AxisRef> axes;
     for (const Manifest::State& state : manifest_.states)
@@ -155,7 +154,7 @@ class ProgramReader {
     programs.programs.push_back(std::move(program));
   }
 
-  // Before slices are taken from whole tensors, since what is taken is then an input, which no node makes.
+  // Before slices are taken from whole tensors, since slices then become inputs, which no node makes.
   static void require_types(const ReadProgram& read, const std::vector<int>& ranks) {
     proof::Report report;
     for (int rank : std::set<int>{ranks.front(), ranks.back()})
@@ -182,7 +181,7 @@ class ProgramReader {
 
   void add_meaning(const proof::Number& found, const spmd::Program& program, const std::vector<int>& ranks,
                    bool bound) {
-    // In a program over axis indices, each class of ranks may know more than others do.
+    // In a program over axis indices, more may be known for one class of ranks than for others.
     std::optional<proof::Meaning> normal;
     if (!bound) normal = proof::meaning_of(normal_form(program), ranks);
     auto known = std::find_if(meanings_.begin(), meanings_.end(), [&](const Manifest::RankMeaning& other) {
@@ -201,8 +200,8 @@ class ProgramReader {
                        [&](const Manifest::RankFile& weights) { return weights.stamp.file == file; });
   }
 
-  // In the form mpmd, weights are in the weights files of the model's class, or, if there is one set of them, wherever
-  // the model says.
+  // In the form mpmd, weights are in the weights files of the model's class or, if there is only one set of weights,
+  // wherever the model says.
   ShardLayout layout_of(const OnnxModel& model, const std::string& path,
                         const std::vector<int64_t>& coordinates) const {
     ShardLayout layout{path, {}};
@@ -223,7 +222,7 @@ class ProgramReader {
     for (const Manifest::RankFile& file : manifest_.weights) {
       auto mapped = MappedFile::open(folder_ / file.stamp.file, "program");
       programs.files.push_back(mapped->identity());
-      std::map<int, int> known;  // by the rank's model
+      std::map<int, int> known;  // by the model's index
       for (int rank : file.ranks) {
         int model = programs.program_of[rank];
         auto [found, fresh] = known.emplace(model, static_cast<int>(programs.shards.size()));
@@ -250,7 +249,7 @@ class ProgramReader {
     return shards;
   }
 
-  // The data that a model takes as a state's shard must be those written for it, wherever they lie.
+  // The data that a model uses as a state's shard must be the data written for it, wherever they are stored.
   void require_as_written(const ShardLayout::Piece& piece, const Tensor& shard, const Manifest::RankFile& file,
                           const std::string& model, int rank) const {
     const uint64_t hash = hash_of_shard(shard);
@@ -265,7 +264,7 @@ class ProgramReader {
         piece.offset ? fmt::format("in '{}' from byte {} on", (folder_ / file.stamp.file).string(), *piece.offset)
                      : fmt::format("with '{}'", model);
     fail("program", "the shard of '{}' that rank {} finds {} has changed since it was written{}: {}{}", piece.name,
-         rank, where, whose, piece.offset ? "" : "save the model without loading its external data, or ", kMend);
+         rank, where, whose, piece.offset ? "" : "save the model without loading its external data, or ", kFix);
   }
 
   const fs::path folder_;
@@ -273,7 +272,7 @@ class ProgramReader {
   dialect::FunctionCheck functions_;
   std::shared_ptr<const std::vector<spmd::LoweredCollective>> lowered_;  ///< of the model that is being read
   std::vector<ShardLayout> layouts_;                                     ///< by model
-  std::vector<Manifest::RankMeaning> meanings_;                          ///< if the manifest does not hold any yet
+  std::vector<Manifest::RankMeaning> meanings_;                          ///< if the manifest has none yet
 };
 
 }  // namespace

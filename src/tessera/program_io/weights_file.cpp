@@ -94,7 +94,7 @@ FileStamp write_shards(const spmd::Program& program, const std::vector<StoredSha
   std::vector<std::byte> buffer;
   for (const StoredShard& shard : shards) {
     const Tensor whole = made_whole(program.initial.at(shard.state));
-    if (!whole.data && whole.bytes > 0) fail("write", "the data of '{}' is not there", shard.state->name);
+    if (!whole.data && whole.bytes > 0) fail("write", "the data of '{}' are missing", shard.state->name);
     out.pad_to(shard.offset);
     if (shard.whole) {
       out.write(whole.data, whole.bytes);

@@ -13,7 +13,7 @@ namespace tessera::program_io {
 /// One rank's shard of a state, and its place in the rank's weights file.
 struct StoredShard {
   const Value* state = nullptr;
-  Box box;  ///< of the whole data; unused if `whole`
+  Box box;  ///< region of the whole data; unused if `whole`
   bool whole = false;
   Dims dims;  ///< of the shard
   uint64_t offset = 0;
@@ -21,7 +21,7 @@ struct StoredShard {
 };
 
 /// The shards of the rank at `coordinates`, in the states' order, each at a multiple of 64 bytes. Ranks whose shards
-/// have equal extents get equal layouts.
+/// have equal extents have equal layouts.
 std::vector<StoredShard> lay_out_shards(const spmd::Program& program, const std::vector<int64_t>& coordinates);
 
 /// A 64-bit hash that identifies a shard by its type, its extents and its elements.

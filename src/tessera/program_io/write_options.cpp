@@ -32,7 +32,7 @@ std::string word(const std::array<std::string_view, count>& known, Option option
   return std::string(known.at(static_cast<size_t>(option)));
 }
 
-// Programs of other engines have one order, and one way to know the rank; the user must not ask for another.
+// Programs for other engines have only one order, and one way to know the rank; requests for others are errors.
 void require_only(const std::map<std::string, std::string>& words, const std::string& name, std::string_view only) {
   auto said = words.find(name);
   if (said == words.end() || said->second == only) return;

@@ -8,8 +8,8 @@ namespace {
 
 void require_form(const Graph& graph, const WriteOptions& form, const std::string& source) {
   auto wrong = [&](const Node& node, std::string_view what, const std::string& option) {
-    fail("program", "'{}' does not fit its manifest, whose form is {}: {} {}; write the program again", source, option,
-         node.label(), what);
+    fail("program", "'{}' does not match its manifest, whose form is {}: {} {}; write the program again", source,
+         option, node.label(), what);
   };
   const std::map<std::string, std::string> words = form.words();
   for (const auto& node : graph.nodes()) {

@@ -29,7 +29,7 @@ namespace {
 
 constexpr const char* kWeightsFolder = "weights";
 
-/// What one model of a program is called: "rank_0.onnx" of a class of ranks, "model.onnx" of all.
+/// The file name of a model: "rank_0.onnx" for a class of ranks, "model.onnx" for all.
 constexpr std::string_view kInit = "init", kOneForAll = "model", kOfRank = "rank", kModelEnding = ".onnx";
 
 std::string model_file(std::string_view what, std::optional<int> rank) {
@@ -65,7 +65,7 @@ std::optional<std::string> objection_to_replacing(const fs::path& folder) {
   return std::nullopt;
 }
 
-// Only our dialect has operators that give the rank.
+// Only Tessera's dialect has operators that return the rank.
 WriteOptions settled(WriteOptions options) {
   if (options.dialect == Dialect::tessera) return options;
   if (options.lower == Lower::primitives)
@@ -79,8 +79,8 @@ WriteOptions settled(WriteOptions options) {
   return options;
 }
 
-// Operators of our own give way to others, whose results take over the names. Places and outputs go by name meanwhile:
-// new values may have the addresses of old ones.
+// Replaces Tessera's own operators by others, whose results take over the names. Meanwhile, places and outputs are kept
+// by name, since new values may have the addresses of old ones.
 void spell_out(spmd::Program& program) {
   std::map<std::string, spmd::Placement> placed;
   for (const auto& [value, placement] : program.placements) placed.emplace(value->name, placement);
@@ -95,7 +95,7 @@ void spell_out(spmd::Program& program) {
     if (program.outputs[i].value) program.outputs[i].value = program.graph->find(outputs[i]);
 }
 
-// The program as one graph, in operators that the reader knows.
+// The program as one graph, with operators that the reader knows.
 spmd::Program readable(const spmd::Program& program, const WriteOptions& options) {
   spmd::Program one = spmd::in_one_graph(program);
   if (for_others(options)) spell_out(one);
@@ -184,7 +184,7 @@ class ProgramWriter {
 
   void write_models() {
     const bool constant = options_.rank_id == RankIdentity::constant;
-    if (options_.form != Form::mpmd) {  // no axis index is bound, and ranks differ by what they compute
+    if (options_.form != Form::mpmd) {  // no axis index is bound; ranks differ in what they compute from indices
       std::vector<std::string> all;
       std::vector<int> ranks(static_cast<size_t>(program_.mesh.size()));
       std::iota(ranks.begin(), ranks.end(), 0);
@@ -237,7 +237,7 @@ class ProgramWriter {
     const bool one_for_all = options_.form != Form::mpmd;
     const std::optional<int> named = one_for_all ? std::nullopt : std::optional(rank);
     std::optional<FileStamp> init;
-    if (options_.form == Form::parallel_for)  // has the results of one rank
+    if (options_.form == Form::parallel_for)  // it has the results of one rank
       model = wrap_parallel_for(std::move(model), program_.mesh);
     else if (const auto once = take_init(model, manifest_.init))
       init = write_model_file(*once, model_file(kInit, named), options);
@@ -277,7 +277,7 @@ void write_program(const spmd::Program& program, const std::string& source, cons
          "leave out `rank_id=constant`");
   const bool ports = options.form == Form::parallel_for;
   WriteOptions one = options;
-  if (ports) one.rank_id = RankIdentity::input;  // the body's
+  if (ports) one.rank_id = RankIdentity::input;  // the body's input
   ProgramWriter(spmd::with_whole_edge(program, {.states = true, .ports = ports}), source, folder, one).run();
 }
 

@@ -30,7 +30,7 @@ struct Standing {
     return found == members.end() ? kOutside : found - members.begin();
   }
 
-  // The member that a message names by its rank; -1 is nobody.
+  // The member that a message names by its rank; -1: none.
   int64_t peer(const Expr& named) const {
     auto rank = bind_rank(named, mesh, coordinates).constant();
     if (!rank)
@@ -48,14 +48,14 @@ struct Standing {
     return found == communication.targets.end() ? -1 : found - communication.targets.begin();
   }
 
-  static constexpr int64_t kOutside = -2;  // of the group
+  static constexpr int64_t kOutside = -2;  // not in the group
   const Communication& communication;
   const Mesh& mesh;
   const std::vector<int64_t>& coordinates;
   std::vector<int> members;
 };
 
-// Statements that must be equal on all members, whatever their shapes. Returns the first difference, in words.
+// Compares what must be equal on all members regardless of shapes. Returns the first difference, in words.
 std::optional<std::string> difference(const Communication& a, const Communication& b) {
   const CollectiveTraits& traits = traits_of(a.kind);
   if (a.kind != b.kind) return "they are of different kinds";
@@ -97,7 +97,7 @@ class GroupCheck {
       if (auto why = difference(first, *members_[m]->communication)) return Clash{0, m, "order", *why};
     for (size_t m = 0; m < members_.size(); ++m)
       if (dialect::gives(*members_[m]->communication, m) && !members_[m]->communication->has_operand)
-        return Clash{m, m, "shape", "it has no operand, but must give one"};
+        return Clash{m, m, "shape", "it has no operand, but needs one"};
     const CollectiveTraits& traits = traits_of(first.kind);
     switch (traits.block) {
       case BlockSide::operand:
@@ -113,8 +113,8 @@ class GroupCheck {
     return traits.reduces || traits.root != RootRole::none ? same_shapes() : std::nullopt;
   }
 
-  // A member without an operand cannot derive the layout of its result from its own model, so the others' models must
-  // state it too.
+  // A member without an operand cannot derive the layout of its result from its own model, so the other members' models
+  // must state it, too.
   std::optional<Clash> same_layouts() const {
     for (size_t m = 1; m < members_.size(); ++m) {
       const Communication &one = *members_[0]->communication, &another = *members_[m]->communication;
@@ -169,7 +169,7 @@ class GroupCheck {
     return std::nullopt;
   }
 
-  // Whether the extent that each member states for member `m` is that member's own.
+  // Whether the extent that each member states for member `m` equals that member's own extent.
   std::optional<Clash> every_member_knows(size_t m, int64_t dim, const Shape& shape,
                                           Expr spmd::MemberExtents::*extent) const {
     std::set<const Communication*> asked;
@@ -179,7 +179,7 @@ class GroupCheck {
       Expr stated = of_member(communication.extents.*extent, m);
       if (!equal_as_extents(stated, shape[dim]))
         return Clash{other, m, "shape",
-                     fmt::format("the first takes the other's extent in dimension {} to be {}, but it is {}", dim,
+                     fmt::format("the first expects the other's extent in dimension {} to be {}, but it is {}", dim,
                                  stated.str(), shape[dim].str())};
     }
     return std::nullopt;
@@ -305,11 +305,11 @@ const Shape& Statements::bound(BoundShape& shape, const std::vector<int64_t>& co
   return *known;
 }
 
-// Whether the peer is the same member, or nobody, for all coordinates along axes that are not the group's: the peer's
-// rank then moves with them as this one does. On dp=64,tp=8, at tp=3, 8*@dp + 4 does so; 8*@dp and half of @dp do not.
+// Whether the peer is the same member (or none) for all coordinates along axes outside the group: the peer's rank then
+// changes with them as this rank does. On dp=64,tp=8, at tp=3, 8*@dp + 4 does so; 8*@dp and half of @dp do not.
 bool Statements::is_alike(const Site& site, const std::vector<int64_t>& coordinates) const {
   const bool sends = site.communication->kind == comm::Kind::send;
-  Expr own = 0;  // the rank's number, with coordinates along the group's axes bound
+  Expr own = 0;  // the rank's number, with its coordinates along the group's axes substituted
   std::map<std::string, Expr, std::less<>> bound;
   for (size_t axis = 0; axis < coordinates.size(); ++axis) {
     const MeshAxis& each = mesh_.axes()[axis];

@@ -10,16 +10,16 @@
 
 namespace tessera::proof {
 
-/// The statement of one rank that reaches a communication: its node with the bound shapes.
+/// What one rank states at a communication: its node, with shapes bound to the rank.
 struct Statement {
   const Communication* communication = nullptr;
   Shape in, out;
   int64_t to = -1, from = -1;
 };
 
-/// Statements of the ranks of a mesh, each kept once: ranks share a statement if it does not depend on the coordinates
-/// in which they differ. Peers are members of the group, and so the same in all groups over the same axes, unless the
-/// program says otherwise.
+/// The statements of a mesh's ranks, each kept once: ranks share a statement if it does not depend on the coordinates
+/// in which they differ. Peers are given as members of the group, so they are the same in all groups over the same axes
+/// unless the program makes them differ.
 class Statements {
  public:
   Statements(const Mesh& mesh, const std::vector<std::vector<Communication>>& communications);
@@ -29,7 +29,7 @@ class Statements {
   const Statement& operator[](int index) const { return all_[index]; }
 
  private:
-  // Values that are computed once per setting of the coordinates along some axes.
+  // Values that are computed once for each setting of the coordinates along some axes.
   template <typename Value>
   class ByCoordinates {
    public:
@@ -40,7 +40,7 @@ class Statements {
     bool counts(size_t axis) const;
 
    private:
-    std::vector<std::pair<size_t, size_t>> axes_;  // and their sizes
+    std::vector<std::pair<size_t, size_t>> axes_;  // axes of the mesh, and their sizes
     std::vector<std::optional<Value>> known_;      // row-major
   };
   struct Peers {
@@ -71,18 +71,19 @@ class Statements {
   std::vector<Statement> all_;
 };
 
-/// Two members whose statements do not fit together, and the reason.
+/// Two members whose statements contradict each other, and the reason.
 struct Clash {
   size_t a = 0, b = 0;  ///< members
   std::string rule;     ///< "order", "shape", "message" or "layout"
   std::string why;      ///< "one reduces by sum, the other by max"
 };
 
-/// Whether the members of a group, in member order, may run these statements together as one collective.
+/// The first contradiction between the statements of a group's members (in member order) that would run together as one
+/// collective; nullopt if there is none.
 std::optional<Clash> disagreement(const std::vector<const Statement*>& members,
                                   const std::vector<std::vector<int64_t>>& coordinates, const Mesh& mesh);
 
-/// Why a receive may not take the sent message; nullopt if it may.
+/// Why a receive does not accept the message that is sent; nullopt if it does.
 std::optional<std::string> mismatch(const Statement& sent, const Statement& received);
 
 }  // namespace tessera::proof

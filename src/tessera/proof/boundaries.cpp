@@ -9,7 +9,7 @@
 namespace tessera::proof {
 namespace {
 
-// By region: the axes of the mesh along which it communicates.
+// For each region, the axes of the mesh along which it communicates.
 std::map<int, std::set<std::string>> axes_by_region(const spmd::Program& program, const flow::Flow& flow,
                                                     const std::vector<Communication>& communications) {
   std::map<int, std::set<std::string>> axes;

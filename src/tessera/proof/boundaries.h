@@ -11,19 +11,19 @@ namespace tessera::proof {
 /// A branch or body of a program in which ranks communicate.
 struct Meeting {
   const flow::FlowRegion* region = nullptr;
-  std::vector<std::string> axes;  ///< along these its communications have their groups
+  std::vector<std::string> axes;  ///< axes of the groups of its communications
 };
 
-/// The meetings of a program, in order of their first nodes.
+/// The meetings of a program, in the order of their first nodes.
 ///
 /// All ranks that a region's communications connect, along all axes that these name, must take the same branch and run
-/// the same number of iterations. Then a proof for one iteration is one for any number: if what comes before a region,
-/// the region, and what comes after it each begin and end with no message under way and no rank waiting, so does any
-/// sequence of them.
+/// the same number of iterations. Then a proof for one iteration holds for any number of them: if the nodes before a
+/// region, the region, and the nodes after it each begin and end with no message under way and no rank waiting, so does
+/// any sequence of them.
 std::vector<Meeting> meetings_of(const spmd::Program& program, const flow::Flow& flow,
                                  const std::vector<Communication>& communications);
 
-/// The communications, and a barrier of the ranks of each meeting where it begins and where it ends.
+/// The communications, with a barrier of its ranks where each meeting begins and where it ends.
 std::vector<Communication> with_boundaries(const spmd::Program& program,
                                            const std::vector<Communication>& communications);
 

@@ -20,22 +20,22 @@
 namespace tessera::proof {
 namespace {
 
-// Stands for values that a rank lacks: absent ones, and those that live elsewhere.
+// Stands for values that a rank lacks: absent ones, and those on other ranks.
 const Number kNothing;
 
 }  // namespace
 
-// One class, since all ranks go on together: what a rank's next line gives depends on what the others have reached.
-// Collectives (exchange.h), pieces (rope.h) and lines (script.h) are apart.
+// One class, because all ranks advance together: the result of a rank's next line depends on how far the others are.
+// Collectives (exchange.h), pieces (rope.h) and lines (script.h) are separate.
 class Derivation::Walk {
  public:
   Walk(const runtime::RankPrograms& programs, const std::vector<std::vector<Communication>>& communications)
       : programs_(programs), mesh_(programs.mesh()), seats_(mesh_) {
     for (size_t p = 0; p < programs.programs.size(); ++p)
       scripts_.emplace_back(*programs.programs[p], communications[p]);
-    // The first pass knows how a carried value begins. Each further pass knows what the pass before has found
-    // that an iteration makes of it, and tells at least the same ranks apart, so that a pass which tells no more apart
-    // is the last.
+    // The first pass knows the initial number of a carried value. Each further pass starts with the number that an
+    // iteration gave it in the pass before. It distinguishes at least the same ranks, so a pass that distinguishes no
+    // more of them is the last.
     for (size_t told_apart = 0;;) {
       pass_once();
       const size_t now = note_carried();
@@ -56,12 +56,12 @@ class Derivation::Walk {
       }
     }
     for (int rank = 0; rank < mesh_.size(); ++rank)
-      check(ranks_[rank].at == script(rank).lines.size(), "ranks that fit together get to their ends");
+      check(ranks_[rank].at == script(rank).lines.size(), "ranks whose order was checked reach their ends");
   }
 
-  // Keeps what iterations make of carried values. Returns how many different ones there are, over all values.
+  // Keeps the numbers that iterations give carried values. Returns how many different ones there are in total.
   size_t note_carried() {
-    std::map<size_t, std::set<Number>> different;  // by a value's place among the carried ones of its rank
+    std::map<size_t, std::set<Number>> different;  // by a value's index among the carried ones of its rank
     carried_.resize(ranks_.size());
     for (int rank = 0; rank < mesh_.size(); ++rank) {
       size_t place = 0;
@@ -85,7 +85,7 @@ class Derivation::Walk {
   Expr extent(int rank, const Value* value, size_t dim) const { return extent(ranks_[rank], value, dim); }
 
  private:
-  // The ranks of a group that have reached its next collective, and the messages that they have sent each other.
+  // The ranks of a group that have reached its next collective, and the messages under way between them.
   struct Meeting {
     std::vector<char> here;
     size_t here_count = 0;
@@ -118,7 +118,7 @@ class Derivation::Walk {
   Number source(const spmd::Program& program, const Value& value, const Rank& rank) {
     if (const auto elements = ops::content_of(&value)) return elements_number(value, *elements, rank);
     if (!value.has_data()) return kNothing;
-    // If nothing says which part data are, they count as they are; one program's data are those of all its ranks.
+    // Data without a stated part are compared as a whole; all ranks of a program have the same data.
     const bool by_name = value.kind == ValueKind::state && (programs_.placed || scripts_.size() == 1);
     return by_name ? part(program, &value, rank).add(value.name).number() : hashed(value.data);
   }
@@ -151,7 +151,7 @@ class Derivation::Walk {
     return Mixer().add("data").add(type.value()).add(known->second).number();
   }
 
-  // The part of a value's global tensor that a rank has.
+  // The part of a value's global tensor that a rank holds.
   Mixer part(const spmd::Program& program, const Value* value, const Rank& rank) const {
     Mixer mixer;
     auto placed = program.placements.find(value);
@@ -199,7 +199,7 @@ class Derivation::Walk {
     if (!line.results.empty() && line.results[0] >= 0) rank.held[line.results[0]] = std::move(made);
   }
 
-  // A result other than the first, which may be computed from some operands only.
+  // A result other than the first; it may depend on only some operands.
   static Number result_of(const Rank& rank, const Script::Line& line, const Number& made, size_t result) {
     if (result >= line.made_of.size() || line.made_of[result].empty()) return result_number(made, result);
     Mixer mixer = line.step.begun();
@@ -241,7 +241,7 @@ class Derivation::Walk {
     const size_t dim = ops::normalize_axis(node, *axis, node.input(0)->rank());
     const Expr all = extent(rank, node.input(0), dim);
     for (const Expr& bound : {*begin, *end})
-      if (!bound.is_constant() && !never_negative(bound)) return std::nullopt;  // it may count from the end
+      if (!bound.is_constant() && !never_negative(bound)) return std::nullopt;  // negative values count from the end
     const ops::SliceRange range = ops::slice_range(*begin, *end, 1, all);
     return rope_of(rank, line, 0, dim).cut(range.start, range.start + range.count);
   }
@@ -274,7 +274,7 @@ class Derivation::Walk {
 
   // --- choices by a rank's own position
 
-  // The operand that a Where takes on this rank; null if that is not known.
+  // The operand that a Where selects on this rank; null if that is unknown.
   const Value* choice(const Rank& rank, const Node& node) const {
     if (!node.is("Where")) return nullptr;
     const auto condition = truth(rank, node.input(0));
@@ -294,7 +294,7 @@ class Derivation::Walk {
       return denied ? std::optional(!*denied) : std::nullopt;
     }
     if (node->is("And") || node->is("Or")) {
-      const bool decides = node->is("Or");  // one operand alone decides, whatever the other one is
+      const bool decides = node->is("Or");  // this value of one operand decides, whatever the other one is
       const auto one = truth(rank, node->input(0), depth + 1), other = truth(rank, node->input(1), depth + 1);
       if (one == decides || other == decides) return decides;
       return one && other ? std::optional(!decides) : std::nullopt;
@@ -388,7 +388,7 @@ class Derivation::Walk {
     return true;
   }
 
-  // The value of a member that receives from nobody; nothing for a node without a result.
+  // The value of a member that receives nothing; nullopt for a node without a result.
   Held zeros(int rank) const {
     const Value* result = line_of(rank).node->output();
     if (!result || !result->has_shape()) return {};
@@ -404,8 +404,9 @@ class Derivation::Walk {
   std::vector<Rank> ranks_;
   std::deque<int> runnable_;
   Seats seats_;
-  std::vector<Meeting> meetings_;               // by group
-  std::vector<std::map<int, Number>> carried_;  // by rank and value: what the pass before found an iteration to make
+  std::vector<Meeting> meetings_;  // by group
+  std::vector<std::map<int, Number>>
+      carried_;  // by rank and value: the number that an iteration gave in the pass before
   std::map<std::pair<const std::byte*, size_t>, uint64_t> hashes_;
   std::map<const Value*, std::vector<size_t>> mentioned_;  // axes of the mesh, by the value whose elements mention them
   std::map<std::pair<const Value*, std::vector<int64_t>>, Number> elements_;

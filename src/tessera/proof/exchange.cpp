@@ -29,7 +29,7 @@ Number reduced(const Communication& communication, const Members& members) {
   return mixer.number();
 }
 
-// What a member gives, along a dimension.
+// A member's operand, as a rope along a dimension.
 Rope piece(const Members& members, size_t member, int64_t along) {
   const auto dim = static_cast<size_t>(along);
   const Held held = members.given(member);

@@ -55,7 +55,7 @@ class FactorCheck {
     return found == program_.placements.end() ? nullptr : &found->second;
   }
 
-  // A node with an operand or result that stands for no global value is a step of an operator's local form.
+  // A node with an operand or result that does not stand for a global value is a step of an operator's local form.
   bool is_placed(const Node& node) const {
     auto stands = [&](const Value* value) { return !value || placement(value); };
     return std::all_of(node.inputs.begin(), node.inputs.end(), stands) &&
@@ -80,7 +80,7 @@ class FactorCheck {
     try {
       rule = op->rule(global);
     } catch (const Error& error) {
-      // The attributes of a local form may not fit whole values.
+      // The attributes of a local form may not be valid for whole values.
       if (!op->localize)
         report(node, fmt::format("{} does not fit the whole values that its operands stand for: {}", node.label(),
                                  error.what()));
@@ -110,7 +110,7 @@ class FactorCheck {
     return all;
   }
 
-  // The node on the whole values (kept in `values`) whose parts its operands and results are.
+  // The node on whole values (kept in `values`), of which its operands and results are parts.
   Node of_whole_values(const Node& node, std::deque<Value>& values) const {
     Node global = node;
     for (auto* list : {&global.inputs, &global.outputs})
@@ -140,7 +140,7 @@ class FactorCheck {
     return true;
   }
 
-  // Broadcast: a rank that holds the one element has what all have; others hold none.
+  // Broadcast: a rank holds either the only element, and so all of the dimension, or no element.
   static bool is_one(const DimSharding& dim) { return dim.size().is(1); }
 
   bool check_factor(const Node& node, const ops::Factor& factor, const std::vector<Slot>& slots) {
@@ -152,19 +152,18 @@ class FactorCheck {
     return true;
   }
 
-  // By this operator; what splits it may have another in its place.
+  // Whether this operator cannot compute along a split factor; its local form may be another operator, which can.
   static bool must_be_whole(const ops::Factor& factor) {
     return !factor.can_be_split() || ops::traits_of(factor.kind).own_form;
   }
 
-  // Sizes may have different names (Program::equal_extents); then only the axes count.
+  // Equal sizes may have different names (Program::equal_extents), so only the axes are compared.
   static bool split_alike(const DimSharding& a, const DimSharding& b) {
     if (a.size() == b.size()) return same_layout({{a}, {}}, {{b}, {}});
     return join_axes(axes_of(a)) == join_axes(axes_of(b));
   }
 
-  // Whether every rank's results read nothing but its own part: all of it, or one that begins where the first of them
-  // begins to read.
+  // Whether every rank's results read only its own part: all of it, or from where its first result begins to read.
   static bool reads_own_part(const ops::Factor& factor, const std::vector<Slot>& slots) {
     const auto result = std::find_if(slots.begin(), slots.end(), [](const Slot& slot) { return slot.in_result; });
     if (result == slots.end()) return false;
@@ -205,7 +204,7 @@ class FactorCheck {
     return true;
   }
 
-  // Every rank reduces its own elements: the result is partial over the axes that split the dimension.
+  // Every rank reduces its own elements, so the result is partial over the axes that split the dimension.
   bool check_reduced(const Node& node, const ops::Factor& factor, const std::vector<Slot>& slots) {
     if (slots.empty()) return true;
     for (const AxisRef& axis : axes_of(*slots.front().split))

@@ -43,7 +43,7 @@ class LayoutCheck {
           std::any_of(ranks_.begin(), ranks_.end(), [&](int rank) { return gives(communication, rank); });
       if (has_part && !collective.operand.empty() && program_.graph->find(collective.operand))
         report("layout", node,
-               fmt::format("{} takes '{}' and gives a result, both of unknown layout, since they lost their metadata; "
+               fmt::format("{} takes '{}' and gives a result, both of unknown layout because their metadata was lost; "
                            "keep tessera.value, tessera.global and tessera.sharding",
                            node.label(), collective.operand));
     }
@@ -64,7 +64,7 @@ class LayoutCheck {
   }
 
  private:
-  // A next value lies as its state does.
+  // A next value has its state's layout.
   void step(const Value& state) {
     const spmd::Placement *stored = placement(&state), *next = placement(state.next);
     const bool alike = state.next->dtype() == state.dtype() && state.next->has_shape() &&
@@ -73,7 +73,7 @@ class LayoutCheck {
     if (alike && partials(state.next).empty()) return;
     report_.findings.push_back(
         {"layout",
-         fmt::format("the state '{}' is {}, but its next value '{}' is {}; lay the next value out as the state is",
+         fmt::format("the state '{}' is {}, but its next value '{}' is {}; give the next value the state's layout",
                      state.name, stored ? stored->sharding.str(mesh_) : "whole", state.next->name,
                      next ? next->sharding.str(mesh_) : "of another type"),
          {{rank_, state.name}}});
@@ -107,14 +107,14 @@ class LayoutCheck {
     return found == places_.end() ? Places() : found->second;
   }
 
-  // Whether this rank has a value only as zeros, in place of one that lives elsewhere.
+  // Whether this rank has zeros instead of the value, which lives on other ranks.
   bool is_absent(const Value* value) const {
     if (const spmd::Placement* placed = placement(value))
       return !placed->sharding.lives_on(mesh_, mesh_.coordinates(rank_));
     return absent_.contains(value);
   }
 
-  // Whether others read a rank's operand of a communication.
+  // Whether other ranks read this rank's operand of a communication.
   bool gives(const Communication& communication, int rank) const {
     if (communication.kind == comm::Kind::send) {
       const auto to = bind_rank(communication.to, mesh_, mesh_.coordinates(rank)).constant();
@@ -125,7 +125,7 @@ class LayoutCheck {
                           static_cast<size_t>(std::find(members.begin(), members.end(), rank) - members.begin()));
   }
 
-  // A rank computes its values from values that it has, and gives no others; a Where may choose messages' data instead.
+  // A rank computes and sends only values computed from ones that it has; a Where may select received data instead.
   bool operands_live_here(const Node& node) {
     const auto absent = std::find_if(node.inputs.begin(), node.inputs.end(),
                                      [&](const Value* operand) { return operand && is_absent(operand); });
@@ -150,7 +150,7 @@ class LayoutCheck {
     const spmd::Placement* placed = placement(*absent);
     report_.findings.push_back(
         {"layout",
-         fmt::format("{} uses '{}' on rank {}, but that {}; bring it there first", node.label(),
+         fmt::format("{} uses '{}' on rank {}, but that {}; move it to the rank first", node.label(),
                      placed ? placed->name : (*absent)->name, user,
                      placed ? "is " + placed->sharding.str(mesh_) : "is computed from a value at another place"),
          {{user, node.label()}}});
@@ -191,7 +191,7 @@ class LayoutCheck {
     check_move(communication, *before, *after);
   }
 
-  // Whether the communication turns the one into the other.
+  // Whether the communication turns one layout into the other.
   void check_move(const Communication& communication, const spmd::Placement& before, const spmd::Placement& after) {
     const Node& node = *communication.node;
     for (const spmd::Placement* placed : {&before, &after})
@@ -203,7 +203,7 @@ class LayoutCheck {
       report(misfit->rule, node, std::move(misfit->message));
   }
 
-  // For an operand without a placement: the partial axes after the communication.
+  // For an operand without a placement, the partial axes after the communication.
   Partials remaining(const Communication& communication, const Value* operand) {
     Partials result = partials(operand);
     if (traits_of(communication.kind).reduces)
@@ -239,7 +239,7 @@ class LayoutCheck {
     for (const PartialAxis& axis : seen) {
       if (!keeps(node, sets, axis)) {
         report("partial", node,
-               fmt::format("{} takes {} as if it were whole, but it is {}: reduce it first", node.label(),
+               fmt::format("{} uses {} as if it were whole, but it is {}; reduce it first", node.label(),
                            partial_operand(node, axis), shown(axis)));
         return;
       }
@@ -266,7 +266,7 @@ class LayoutCheck {
     return std::find(list.begin(), list.end(), axis) != list.end();
   }
 
-  // Whether some set of operands that may be partial together contains all partial ones, and none that is whole on
+  // Whether a set of operands that may be partial together contains all partial ones, and no operand that is whole on
   // every rank.
   bool keeps(const Node& node, const std::vector<ops::PartialSet>& sets, const PartialAxis& axis) const {
     return std::any_of(sets.begin(), sets.end(), [&](const ops::PartialSet& set) {
@@ -302,8 +302,8 @@ class LayoutCheck {
   std::map<const Node*, const Communication*> communications_;
   std::map<const Value*, Partials> kept_;  // of values without placements
   std::map<const Value*, Places> places_;  // of values without placements
-  std::set<const Value*> absent_;          // without placements, computed from values that live elsewhere
-  std::set<const Value*> received_;        // computed from messages, without placements
+  std::set<const Value*> absent_;          // without placements, computed from values on other ranks
+  std::set<const Value*> received_;        // without placements, computed from messages
 };
 
 }  // namespace

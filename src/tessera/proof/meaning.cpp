@@ -52,7 +52,7 @@ class Numbers {
     return known->second;
   }
 
-  // The numbers of values that no node makes.
+  // The number of a value that no node makes.
   Number source(const Value& value) {
     Mixer mixer;
     if (const auto elements = ops::content_of(&value)) {
@@ -70,7 +70,8 @@ class Numbers {
     return mixer.number();
   }
 
-  // An expression by its values on all ranks that differ in the indices it depends on; if these are many, by its text.
+  // An expression counts by its values on all ranks that differ in the indices that it depends on; if these are many,
+  // by its text.
   Number number_of(const Expr& expr) {
     auto [known, fresh] = of_expressions_.try_emplace(expr);
     if (fresh) known->second = fresh_number_of(expr);
@@ -112,7 +113,7 @@ class Numbers {
       if (node.outputs[r]) of_[node.outputs[r]] = result_number(step, r);
   }
 
-  // A node's operand is not part of its statement; its peer and the shape that it expects are.
+  // The number of a node's statement covers its peer and the shape that it expects, but not its operand.
   Number communication(const Node& node) {
     const bool receives = dialect::kind_of(node) == comm::Kind::recv;
     Mixer stated = Step(node).begun();
@@ -136,7 +137,7 @@ class Numbers {
   std::unordered_map<const Value*, Number> of_;
   std::vector<std::pair<Number, const Node*>> steps_;
   std::vector<Number> communications_;
-  std::map<Number, uint64_t> alike_;  // how many communications have stated the same so far
+  std::map<Number, uint64_t> alike_;  // number of communications with the same statement so far
 };
 
 }  // namespace
@@ -157,8 +158,8 @@ std::optional<spmd::Departure> departure(const spmd::Program& program, const Mea
   for (const auto& [number, node] : numbers.steps())
     if (!std::binary_search(was.steps.begin(), was.steps.end(), shortened(number)))
       return spmd::Departure{node->label(),
-                             fmt::format("not proved from here on: {} does what no node of the program did when it was "
-                                         "written, or with other operands",
+                             fmt::format("not proved from here on: {} does not match any node of the program as it was "
+                                         "written",
                                          node->label())};
   return spmd::Departure{"", "not proved: the program's outputs or communications differ from those that were written"};
 }

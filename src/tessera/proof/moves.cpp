@@ -20,7 +20,7 @@ bool overlaps(const Places& place, const AxisRef& axis) {
   return std::any_of(place.begin(), place.end(), [&](const PlacedAxis& entry) { return entry.axis.overlaps(axis); });
 }
 
-// Where the result of a communication lives; false if its operand is not at the place from which it is taken.
+// Computes the place of a communication's result; false if its operand is not at the place that it is taken from.
 bool move_place(const Communication& communication, const std::vector<AxisRef>& axes, Places& at) {
   const comm::Kind kind = communication.kind;
   auto along = [&](const AxisRef& axis) {
@@ -41,7 +41,7 @@ bool move_place(const Communication& communication, const std::vector<AxisRef>& 
       if (axes.size() > 1 || from >= communication.targets.size() || communication.targets[from] < 0) return false;
       entry->index = communication.targets[from];
     } else if (kind == comm::Kind::permute || entry != at.end() || overlaps(at, axes[a])) {
-      return false;  // a permutation of what is everywhere is none; one of pieces reorders them
+      return false;  // values that are everywhere are not permuted; a permutation of pieces reorders them
     }
   }
   return true;
@@ -60,7 +60,7 @@ bool reorders(const std::vector<int64_t>& targets, const std::vector<AxisRef>& g
     return std::any_of(group.begin(), group.end(),
                        [&](const AxisRef& of_group) { return without(of_group, axis).has_value(); });
   };
-  // Axes beside the group come first, and stay.
+  // Axes outside the group come first, and stay.
   const auto first = std::find_if(before.axes.begin(), before.axes.end(), is_whole_digit);
   const auto keep = first - before.axes.begin();
   if (std::ssize(after) < keep || !std::equal(before.axes.begin(), first, after.begin())) return false;
@@ -79,8 +79,8 @@ bool reorders(const std::vector<int64_t>& targets, const std::vector<AxisRef>& g
   return true;
 }
 
-// Whether a permutation gives every member the piece that it has under other axes of a part, or under the same ones
-// in another order; the rest of the layout stays.
+// Whether a permutation gives every member the piece that it has if other axes, or the same axes in another order,
+// split a part; the rest of the layout stays.
 bool reorders(const Communication& communication, const Sharding& before, const Sharding& after, const Mesh& mesh) {
   const std::vector<AxisRef> group = axes_of(communication, mesh);
   std::vector<int64_t> receivers = communication.targets;
@@ -92,7 +92,7 @@ bool reorders(const Communication& communication, const Sharding& before, const 
   };
   for (const PartialAxis& partial : before.partial)
     if (in_group(partial.axis)) return false;
-  // Ranks elsewhere may let go of theirs.
+  // Ranks outside the place may drop their copies.
   for (const PlacedAxis& place : after.at)
     if (in_group(place.axis)) return false;
   for (const PlacedAxis& place : before.at)
@@ -101,7 +101,7 @@ bool reorders(const Communication& communication, const Sharding& before, const 
   if (static_cast<int64_t>(receivers.size()) != ranks_of(group) || before.dims.size() != after.dims.size())
     return false;
   for (size_t d = 0; d < before.dims.size(); ++d) {
-    // In parts that both have.
+    // With the parts that both have.
     auto cuts = boundaries(before.dims[d]);
     for (const Expr& cut : boundaries(after.dims[d])) cuts.push_back(cut);
     auto from = refine(before.dims[d], cuts), to = refine(after.dims[d], cuts);
@@ -118,7 +118,7 @@ bool partials_overlap(const Partials& partials, const AxisRef& axis) {
   return std::any_of(partials.begin(), partials.end(), [&](const PartialAxis& p) { return p.axis.overlaps(axis); });
 }
 
-// For a dimension that is one part, or whole.
+// For a dimension that has one part.
 Part* only_part(Sharding& sharding, int64_t dim) {
   if (dim < 0 || dim >= static_cast<int64_t>(sharding.dims.size())) return nullptr;
   DimSharding& split = sharding.dims[dim];
@@ -171,9 +171,9 @@ Moved moved(const Communication& communication, const Sharding& before, const Me
         return {
             .misfit = {
                 "layout",
-                fmt::format("{} reduces by {} over {}, but its operand is {}: replicas would be counted more than once",
-                            communication.node->label(), name_of(communication.reduction), axis.str(mesh),
-                            before.str(mesh))}};
+                fmt::format(
+                    "{} reduces by {} over {}, but its operand is {}, so replicas would be counted more than once",
+                    communication.node->label(), name_of(communication.reduction), axis.str(mesh), before.str(mesh))}};
   } else {
     for (const AxisRef& axis : axes)
       if (partials_overlap(result.partial, axis))

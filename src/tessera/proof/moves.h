@@ -7,23 +7,23 @@
 #include "tessera/mesh/sharding.h"
 #include "tessera/proof/statement.h"
 
-/// What communications do to layouts.
+/// The effect of communication on layouts.
 namespace tessera::proof {
 
 using Partials = std::vector<PartialAxis>;
 
-/// Removes an axis from the partial ones; several of them may be its digits together. False if it is not there under
-/// that reduction; then some of its digits may be removed already.
+/// Removes an axis from the partial ones, possibly as several entries that are its digits. Returns false if the axis is
+/// not partial under that reduction; some of its digits may then be removed already.
 bool take(Partials& partials, const AxisRef& axis, Reduction reduction);
-/// The same axes under the same reductions, in any order.
+/// Whether both have the same axes with the same reductions, in any order.
 bool same_partials(Partials a, const Partials& b);
 
 /// The axes of a communication's group.
 std::vector<AxisRef> axes_of(const Communication& communication, const Mesh& mesh);
 
-/// Why a communication does not fit layouts.
+/// Why a communication does not match the layouts.
 struct Misfit {
-  std::string rule;     ///< "layout", or "partial" if it moves what must be reduced first
+  std::string rule;     ///< "layout", or "partial" if it moves a value that must be reduced first
   std::string message;  ///< names the node
 };
 

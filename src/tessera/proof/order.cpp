@@ -14,12 +14,12 @@
 namespace tessera::proof {
 namespace {
 
-// The ranks of one group, and their common progress.
+// The progress of one group's ranks.
 struct Group {
   std::vector<std::string> axes;
   std::vector<int> members;
   int64_t done = 0;        // collectives that all members have finished
-  std::vector<char> here;  // members that wait at the next one
+  std::vector<char> here;  // members that wait at the next collective
   size_t here_count = 0;
   std::map<std::pair<int, int>, std::deque<int>> messages;  // by sender and receiver (members): statements
 
@@ -66,7 +66,7 @@ class Walk {
   Place place(int rank) const {
     return {rank, at_[rank] < trace(rank).size() ? next(rank).node->label() : std::string()};
   }
-  // For a rank that has not ended.
+  // The rank must not have ended.
   const Seats::Seat& seat(int rank) const { return (*seats_of_[program_of(rank)][at_[rank]])[rank]; }
 
   void seat_ranks() {
@@ -83,14 +83,14 @@ class Walk {
     }
   }
 
-  // Whether the rank gets past its next communication; if not, it waits.
+  // Whether the rank passes its next communication; if not, it waits.
   bool step(int rank) {
     const Communication& communication = next(rank);
     const Seats::Seat& at = seat(rank);
     Group& group = groups_[at.group];
     if (communication.kind == comm::Kind::send) return send(rank, group, at.member);
     if (communication.kind == comm::Kind::recv) return receive(rank, group, at.member);
-    if (group.here[at.member]) return false;  // it waits already, and an earlier event woke it
+    if (group.here[at.member]) return false;  // it is waiting already; another event woke it
     group.here[at.member] = 1;
     if (++group.here_count < group.members.size()) return false;
     if (!agree(group)) return false;
@@ -105,7 +105,7 @@ class Walk {
     return true;
   }
 
-  // A branch or an iteration ends with every message received that its ranks have sent each other.
+  // When a branch or an iteration ends, every message between its ranks has been received.
   bool nothing_under_way(int rank, const Group& meeting) {
     const auto meets = [&](int member) {
       return std::find(meeting.members.begin(), meeting.members.end(), member) != meeting.members.end();
@@ -156,9 +156,10 @@ class Walk {
         int sender = group.members[wanted.from];
         report_.findings.push_back(
             {"message",
-             fmt::format("rank {} expects from rank {} another message of group {} than that sends next: {}: {} at the "
-                         "receiver, {} at the sender",
-                         rank, sender, group.str(), *why, described(wanted), described(sent)),
+             fmt::format(
+                 "rank {} expects a different message from rank {} in group {} than the one sent next: {}: {} at the "
+                 "receiver, {} at the sender",
+                 rank, sender, group.str(), *why, described(wanted), described(sent)),
              {{rank, wanted.communication->node->label()}, {sender, sent.communication->node->label()}}});
         return false;
       }
@@ -213,7 +214,7 @@ class Walk {
     for (const Group& group : groups_)
       for (const auto& [pair, queue] : group.messages) {
         int sender = group.members[pair.first], receiver = group.members[pair.second];
-        if (at_[receiver] < trace(receiver).size()) continue;  // it never got that far
+        if (at_[receiver] < trace(receiver).size()) continue;  // the receiver did not get that far
         const Statement& sent = statements_[queue.front()];
         report_.findings.push_back({"message",
                                     fmt::format("rank {} sends {} to rank {}, which ends without receiving it", sender,
@@ -277,8 +278,8 @@ class Walk {
     return next(rank).kind == comm::Kind::recv ? "a message" : fmt::format("collective #{}", group.done + 1);
   }
 
-  // Searches breadth first from every stuck rank: each waits for another stuck one, so there is a cycle. All members of
-  // a group wait for the same ranks, so a search follows a group's edges once.
+  // Searches breadth-first from every stuck rank. Each waits for another stuck rank, so there is a cycle. All members
+  // of a group wait for the same ranks, so a search follows each group's edges only once.
   std::vector<int> shortest_cycle(const std::vector<int>& stuck) {
     std::vector<int> best;
     for (int start : stuck) {
@@ -325,7 +326,7 @@ class Walk {
   Seats seats_;
   std::vector<std::vector<const std::vector<Seats::Seat>*>> seats_of_;  // by program and communication, then rank
   std::vector<Group> groups_;
-  std::set<std::pair<int, std::vector<int>>> agreed_;  // statements that members made together and that were compared
+  std::set<std::pair<int, std::vector<int>>> agreed_;  // sets of statements that were compared as one collective
   std::set<std::pair<int, int>> matched_;              // the same for sent and received messages
 };
 

@@ -32,7 +32,7 @@ std::vector<std::vector<int>> ranks_by_place(const runtime::RankPrograms& progra
   return all;
 }
 
-// If ranks run different programs: says whose program is wrong.
+// If ranks run different programs, adds which ranks run the wrong one.
 void say_whose(Report& report, const runtime::RankPrograms& programs, const std::vector<int>& ranks) {
   if (report.good() || programs.programs.size() == 1) return;
   const int first = ranks.front(), last = ranks.back();
@@ -52,7 +52,7 @@ int first_rank_of(const runtime::RankPrograms& programs, size_t program) {
   return static_cast<int>(std::find(of_ranks.begin(), of_ranks.end(), static_cast<int>(program)) - of_ranks.begin());
 }
 
-// All communications, by program. What no reader understands is a finding, as is what may not start as one.
+// All communications, by program. Nodes that cannot be read, and buckets that cannot start as one, become findings.
 std::vector<std::vector<Communication>> all_communications(const runtime::RankPrograms& programs, Report& report) {
   std::vector<std::vector<Communication>> all;
   for (size_t program = 0; program < programs.programs.size() && report.good(); ++program) {
@@ -67,8 +67,9 @@ std::vector<std::vector<Communication>> all_communications(const runtime::RankPr
   return all;
 }
 
-// A program that was read, and is what was proved and written, needs no further proof. Nor does a program with lowered
-// collectives: it was proved before lowering, and its functions are compared with the collectives that they stand for.
+// A program that was read and equals the one that was proved and written needs no further proof. Nor does a program
+// with lowered collectives: it was proved before lowering, and its functions are compared with the collectives that
+// they stand for.
 bool tells_by_replicas(const runtime::RankPrograms& programs) {
   return std::none_of(programs.programs.begin(), programs.programs.end(),
                       [](const auto& program) { return program->as_written || program->lowered; });
@@ -87,7 +88,7 @@ void check_program(const runtime::RankPrograms& programs, size_t program, const 
     // have the largest and the smallest shards.
     for (int rank : std::set<int>{ranks.front(), ranks.back()})
       if (report.good()) check_types(own, rank, report);
-    // For a model that is compiled here, the session checks this.
+    // For a model that is compiled in this process, the session checks this.
     const bool was_read = !programs.placed || own.as_written;
     if (was_read && report.good()) check_values(own, ranks.front(), report);
     if (programs.placed && report.good()) check_layouts(own, its, ranks, report);
@@ -113,7 +114,7 @@ void check_all(const runtime::RankPrograms& programs, Report& report) {
   if (report.good() && tells_by_replicas(programs)) check_replicas(programs, communications, report);
 }
 
-// The first program that differs from what was written: it is wrong, whatever else can be said of it.
+// The first program that differs from what was written is wrong, whatever the other checks find.
 void report_departure(const runtime::RankPrograms& programs, Report& report) {
   for (size_t p = 0; p < programs.programs.size(); ++p)
     for (const std::vector<int>& ranks : ranks_by_place(programs, static_cast<int>(p))) {
@@ -134,7 +135,7 @@ Report prove(const runtime::RankPrograms& all) {
   try {
     check_all(programs, report);
   } catch (const std::exception&) {
-    // The rules say better than a departure what is wrong, but may not be able to follow what anybody made of a file.
+    // Findings of the rules are more precise than a departure, but the rules may not be able to follow an edited file.
     report.findings.clear();
     report_departure(programs, report);
     if (report.good()) throw;

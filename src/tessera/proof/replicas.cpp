@@ -33,7 +33,7 @@ class Replicas {
   Number number(int rank, const Value* value) const { return derivation_.number(rank, value); }
 
   void compare_output(size_t port) {
-    std::map<Number, int> first;  // by part, a rank that gives it
+    std::map<Number, int> first;  // for each part, a rank that has it
     for (int rank = 0; rank < mesh_.size() && report_.good(); ++rank) {
       const Value* value = output(rank, port);
       if (!value) continue;
@@ -66,11 +66,11 @@ class Replicas {
   const Value* output(int rank, size_t port) const { return programs_.of(rank).outputs[port].value; }
 
   void compare_states() {
-    std::map<std::pair<std::string, Number>, int> first;  // by name and part, a rank that holds it
+    std::map<std::pair<std::string, Number>, int> first;  // for each name and part, a rank that holds it
     for (int rank = 0; rank < mesh_.size(); ++rank)
       for (const Value* state : programs_.of(rank).graph->values_of(ValueKind::state)) {
         if (!state->next || !report_.good()) continue;
-        // Unless a layout says otherwise, states with equal initial data are one.
+        // Without stated layouts, states with equal initial data count as one.
         const Number began = programs_.placed ? derivation_.part(rank, state) : number(rank, state);
         const auto [other, fresh] = first.emplace(std::pair(state->name, began), rank);
         const Value* known = fresh ? state : programs_.of(other->second).graph->find(state->name);
@@ -80,7 +80,7 @@ class Replicas {
       }
   }
 
-  // Ranks that communicate in a branch or body decide alike whether they run it.
+  // Ranks that communicate in a branch or body must all decide to run it, or none.
   void compare_decisions() {
     std::vector<flow::Flow> flows;
     std::vector<std::vector<Meeting>> meetings;
@@ -126,7 +126,7 @@ class Replicas {
          {{a, node}, {b, node}}});
   }
 
-  // Traces values that differ back to the cause, and to the node that uses it.
+  // Traces differing values back to the cause, and to the node that uses it.
   std::pair<std::string, std::string> where_they_part(int a, const Value* at_a, int b, const Value* at_b) const {
     std::string user;
     while (at_a->producer && at_b->producer) {
@@ -138,7 +138,8 @@ class Replicas {
       for (size_t i = 0; i < one.inputs.size() && !next_a; ++i)
         if (one.inputs[i] && other.inputs[i] && number(a, one.inputs[i]) != number(b, other.inputs[i]))
           next_a = one.inputs[i], next_b = other.inputs[i];
-      if (!next_a) return {fmt::format("{} gives each rank another part, or computes differently on each", user), user};
+      if (!next_a)
+        return {fmt::format("{} gives each rank a different part, or computes differently on each", user), user};
       at_a = next_a;
       at_b = next_b;
     }

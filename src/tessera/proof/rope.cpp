@@ -41,7 +41,7 @@ std::optional<Rope> Rope::cut(const Expr& begin, const Expr& end) const {
   for (size_t p = 0; p < pieces_.size(); ++p) {
     const Piece& piece = pieces_[p];
     const Expr &from = seams[p], &to = seams[p + 1];
-    // Whatever follows from the order of seams, and from the cut lying within the rope, need not be derived from
+    // Facts that follow from the order of seams, and from the cut being within the rope, need not be derived from
     // expressions.
     const auto is_before = begins_at_seam ? std::optional(p < first) : at_or_before(to, begin);
     if (is_before && *is_before) continue;
@@ -61,7 +61,7 @@ std::optional<Rope> Rope::cut(const Expr& begin, const Expr& end) const {
 }
 
 void Rope::append(const Rope& other) {
-  check(other.dim_ == dim_, "ropes are put together along one dimension");
+  check(other.dim_ == dim_, "ropes are joined along one dimension");
   for (const Piece& piece : other.pieces_) add(piece);
 }
 

@@ -8,14 +8,14 @@
 
 namespace tessera::proof {
 
-/// A value as pieces of others, one after the other along one dimension. Slice, Split and Concat make ropes, and so do
-/// collectives that move blocks. A rope does not depend on how often it was cut and joined: adjacent pieces of one
-/// value merge, and all pieces of a value are that value.
+/// A value as a sequence of pieces of other values along one dimension. Slice, Split, Concat, and collectives that move
+/// blocks make ropes. A rope does not depend on how it was cut and joined: adjacent pieces of a value merge, and all
+/// pieces of a value together are that value.
 ///
 /// Example: of x = [8], cut (0, 3) and cut (3, 8), appended, has the number of x.
 class Rope {
  public:
-  /// All of a value, whose extent in `dim` is given.
+  /// All of a value that has this extent in `dim`.
   Rope(const Number& value, size_t dim, Expr extent);
 
   size_t dim() const { return dim_; }

@@ -12,7 +12,7 @@
 
 namespace tessera::proof {
 
-/// A rank's knowledge of a value: its number, and its pieces if it consists of pieces of others.
+/// What is derived about a value on a rank: its number, and its pieces if it consists of pieces of other values.
 struct Held {
   Number number;
   std::shared_ptr<const Rope> rope;
@@ -22,7 +22,7 @@ struct Held {
   Held(Rope of) : number(of.number()), rope(std::make_shared<const Rope>(std::move(of))) {}
 };
 
-/// A program's nodes in the form in which all ranks that run it are followed. An index identifies each value.
+/// A program's nodes, prepared for following all ranks that run it. Values are identified by indices.
 struct Script {
   struct Line {
     Step step;

@@ -8,7 +8,7 @@
 
 namespace tessera::proof {
 
-/// The group of each rank, and its member index there, by the axes that communication names.
+/// For each set of axes that communication names, the group of each rank and its member index in it.
 class Seats {
  public:
   struct Seat {
@@ -18,7 +18,7 @@ class Seats {
 
   explicit Seats(const Mesh& mesh) : mesh_(mesh) {}
 
-  /// The seats by rank; the reference stays valid. A user error if the mesh has no such axes.
+  /// The seats by rank; the reference stays valid. Throws a user error if the mesh has no such axes.
   const std::vector<Seat>& along(const std::vector<std::string>& axes);
   /// The ranks in each group, along all axes so far.
   const std::vector<std::vector<int>>& groups() const { return groups_; }

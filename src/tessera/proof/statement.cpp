@@ -23,7 +23,7 @@ Communication communication_of(const Node& node, const Mesh& mesh) {
   if (const Value* out = node.output(0); out && result.kind != comm::Kind::send) {
     result.dtype = out->dtype();
     result.out = out->shape();
-    if (!node.input(0)) result.in = result.out;  // for broadcast and permute; others do not use it
+    if (!node.input(0)) result.in = result.out;  // used by broadcast and permute only
   }
   result.extents = spmd::member_extents(result, node);
   if (result.is_message()) (result.kind == comm::Kind::send ? result.to : result.from) = dialect::peer_of(node);

@@ -14,16 +14,16 @@ namespace tessera::proof {
 /// its operands and results. Expressions are over symbols and axis indices.
 struct Communication : spmd::CollectiveAttributes {
   const Node* node = nullptr;
-  DType dtype = DType::undefined;  ///< of what moves
-  bool has_operand = false;        ///< false if a rank gives nothing
+  DType dtype = DType::undefined;  ///< of the elements that move
+  bool has_operand = false;        ///< false if the rank sends nothing
   Shape in, out;
   spmd::MemberExtents extents;     ///< over the member's axis indices
-  Expr to = -1, from = -1;         ///< of messages: ranks
+  Expr to = -1, from = -1;         ///< peer ranks of messages
   std::optional<Sharding> layout;  ///< of the result, if it stands for a global value
   bool as_written = false;         ///< Program::as_written: it need not state its layout again
 
   bool is_message() const { return traits_of(kind).message; }
-  /// Whether one rank names others.
+  /// Whether a rank names its peers (Send and Recv).
   bool has_peers() const { return is_message() || kind == comm::Kind::permute; }
   /// "AllReduce sum of 'h' float32[2, 8]"
   std::string str() const;
@@ -32,8 +32,8 @@ struct Communication : spmd::CollectiveAttributes {
 /// The statement of a node's attributes alone. Throws as spmd::read_collective().
 Communication statement_of(const Node& node, const Mesh& mesh);
 
-/// All communication nodes of a program, in order. Throws as spmd::read_collective(), and for a message to a rank that
-/// is not known.
+/// All communication nodes of a program, in order. Throws like spmd::read_collective(), and for a message to a rank
+/// that is unknown.
 std::vector<Communication> communications_of(const spmd::Program& program);
 
 /// Whether all extents are equal_as_extents().

@@ -15,7 +15,7 @@ class Step {
 
   /// The number of the step on operands with these numbers; absent operands have Number().
   Number of(std::vector<Number> operands) const;
-  /// Its operator and attributes alone.
+  /// The number of its operator and attributes alone.
   const Mixer& begun() const { return begun_; }
 
  private:

@@ -14,7 +14,7 @@ namespace tessera::proof {
 namespace {
 
 constexpr size_t kSamples = 2;    // sizes of the symbols to check
-constexpr size_t kMostTried = 8;  // sizes tried at most: windows may not fit some of them
+constexpr size_t kMostTried = 8;  // most sizes that are tried: some may be too small for windows
 constexpr int64_t kLargest = 24;
 
 std::set<std::string> symbols_of(const spmd::Program& program) {
@@ -29,8 +29,8 @@ std::set<std::string> symbols_of(const spmd::Program& program) {
   return symbols;
 }
 
-// The program's own demands: extents that must be equal, and tensors at its edge that must not be empty. Stated types
-// of values in between demand nothing, since they are to be proved.
+// The program's own demands: extents that must be equal, and inputs and outputs that must not be empty. Stated types of
+// other values demand nothing, since they are to be proved.
 spmd::SizeDemands demands_of(const spmd::Program& program) {
   spmd::SizeDemands demands;
   demands.equal = program.equal_extents;
@@ -48,8 +48,8 @@ spmd::SizeDemands demands_of(const spmd::Program& program) {
   return demands;
 }
 
-// Sizes at which the program runs, as far as its demands tell: near the hints, and near random sizes. The same in every
-// run.
+// Sizes at which the program runs, according to its demands: near the hints, and near random sizes, which are the same
+// in every run.
 std::vector<Symbols> samples_of(const spmd::Program& program) {
   const std::set<std::string> names = symbols_of(program);
   const spmd::SizeDemands demands = demands_of(program);
@@ -76,7 +76,7 @@ std::string sizes_text(const Symbols& symbols) {
   return text.empty() ? text : " (where " + text + ")";
 }
 
-// Whether a rank's extents are the same at these sizes. An expression may have no value there.
+// Whether a rank's extents are equal at these sizes. An expression may have no value at them.
 bool same_at(const Shape& a, const Shape& b, const Mesh& mesh, int64_t rank, const Symbols& symbols) {
   const std::vector<int64_t> coordinates = mesh.coordinates(rank);
   const auto at = [&](const Expr& extent) -> std::optional<int64_t> {
@@ -95,7 +95,7 @@ class TypeCheck {
   TypeCheck(const spmd::Program& program, int64_t rank, const Symbols& symbols, Report& report)
       : program_(program), rank_(rank), symbols_(symbols), report_(report) {}
 
-  /// False if an operator cannot have these sizes; then other sizes may work.
+  /// False if an operator does not support these sizes; others may work.
   bool run() {
     walk();
     return fits_;

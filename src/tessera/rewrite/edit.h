@@ -12,7 +12,7 @@
 namespace tessera::rewrite {
 
 /// Adds a node before `before`, with `results` results named after `name`, and infers their types. If a result of
-/// `before` has this name, it gives the name up, since it is about to be replaced.
+/// `before` has this name, that result is renamed, since it is about to be replaced.
 Node* emit_node(Graph& graph, std::string_view op_type, std::vector<Value*> operands, const Node* before,
                 std::vector<Attribute> attributes = {}, std::string_view name = {}, size_t results = 1);
 /// The same; returns its only result.
@@ -26,13 +26,13 @@ Attribute attribute(std::string_view name, AttributeValue value);
 bool replace(Graph& graph, Value* from, Value* to);
 
 /// Copies a body's nodes before `before`, with names that begin "PREFIX/" if there is one, and returns the copies.
-/// `known` holds what the body's inputs stand for, and receives all other values.
+/// `known` maps the body's inputs to values of the graph, and receives all other values.
 std::vector<Node*> splice(Graph& graph, const Graph& body, std::map<const Value*, Value*>& known, const Node* before,
                           const std::string& prefix);
 
-/// The current nodes, in order; passes add nodes while they walk.
+/// The current nodes, in order: a copy, since passes add nodes while they iterate.
 std::vector<Node*> nodes_of(const Graph& graph);
-/// The node that follows in their order; null: it is the last one.
+/// The next node in order; null after the last one.
 Node* node_after(const Graph& graph, const Node* node);
 
 /// A one-dimensional int64 operand: a constant if all extents are numbers, else an expression.
@@ -50,14 +50,16 @@ Node* made_by(const Value* value, std::string_view op_type);
 std::optional<std::vector<Expr>> contents(const Value* value);
 /// The same as numbers.
 std::optional<std::vector<int64_t>> numbers(const Value* value);
-/// The only element of a constant (any numeric type), whatever its rank; nullopt for integers that no double holds.
+/// The only element of a constant (any numeric type), whatever its rank; nullopt for integers that a double cannot
+/// represent.
 std::optional<double> scalar_of(const Value* value);
 std::optional<double> scalar_of(const Tensor& data);
 /// Whether that element is `expected`, up to the rounding of a float32.
 bool is_scalar(const Value* value, double expected);
-/// Whether exactly one operand uses the value, and it is no graph output, so that it may vanish into a raised operator.
+/// Whether exactly one operand uses the value, and it is not a graph output, so it may become part of a raised
+/// operator.
 bool used_once(const Graph& graph, const Value* value);
-/// An attribute that counts from the end if negative, as a dimension in [0, rank).
+/// The value of an axis attribute, which counts from the end if negative, in [0, rank).
 int64_t axis_of(const Node& node, std::string_view name, int64_t otherwise, size_t rank);
 /// The operand's dimension that each dimension of a Transpose's result is.
 std::vector<int64_t> permutation_of(const Node& transpose);

@@ -6,12 +6,12 @@
 
 namespace tessera::rewrite {
 
-/// The tensor that a Constant node gives; nullopt for sparse ones and strings.
+/// The tensor of a Constant node; nullopt for sparse tensors and strings.
 std::optional<Tensor> literal(const Node& node);
 
-/// Whether a constant is a weight, and so a state wherever the file keeps it: large and floating. Small ones stay
-/// constants, since shapes and folding may need their elements. So do matrices with only one or two different numbers,
-/// which are masks, since raising looks at these.
+/// Whether a constant is a weight, and so a state wherever the file stores it: a large tensor of floats. Small ones
+/// stay constants, since shapes and folding may need their elements. So do matrices with only one or two different
+/// numbers, which are masks, since raising reads these.
 bool is_weight(const Tensor& data);
 
 }  // namespace tessera::rewrite

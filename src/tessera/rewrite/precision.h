@@ -4,24 +4,24 @@
 
 namespace tessera::rewrite {
 
-/// The float32 elements of a tensor of 16-bit floats. Those of a large one are made on demand.
+/// The elements of a tensor of 16-bit floats as float32. Those of a large tensor are computed on demand.
 Tensor widened(const Tensor& narrow);
 
 /// Makes a float32 model compute in bfloat16 or float16; its inputs and outputs stay float32.
 ///
 /// Values that depend on a parameter of rank 2 or more, or on a float input, become 16-bit floats, with their
-/// parameters. Values computed from indices alone (rotary angles, masks) stay float32 up to where they meet the others,
-/// since 8 or 11 bits of mantissa cannot tell positions apart. Constants beyond the type's range become half its
-/// largest finite value, so that a mask's -3.4e38 stays finite, also with a score added to it; those below it become
-/// its smallest value instead of 0. Other types are an internal error; float32 changes nothing.
+/// parameters. Values computed from indices alone (rotary angles, masks) stay float32 until an operator combines them
+/// with others, since 8 or 11 bits of mantissa cannot distinguish positions. Constants beyond the type's range become
+/// half its largest finite value, so that a mask's -3.4e38 stays finite, also with a score added to it; those below it
+/// become its smallest value instead of 0. Other types are an internal error; with float32 it does nothing.
 ///
 /// Runs after the other passes; types are known before and after.
 ///
-/// A state that changes must be one that only_moves; it becomes narrow itself.
+/// A state that changes must satisfy only_moves(); it becomes narrow itself.
 void lower_precision(OnnxModel& model, DType compute);
 
-/// Whether a state's next value holds its elements, unchanged, and others that a run writes: those of a cache, which
-/// are rounded once, whereas a sum would be in each run.
+/// Whether a state's next value consists of its elements, unchanged, and elements that a run writes. Those of a cache
+/// are rounded once, whereas a sum would be rounded in each run.
 bool only_moves(const Value& state);
 
 }  // namespace tessera::rewrite

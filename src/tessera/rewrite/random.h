@@ -4,7 +4,7 @@
 
 #include "tessera/ir/graph.h"
 
-/// What a training run decides of random numbers (docs/random.md).
+/// What a training run decides about random numbers (docs/random.md).
 namespace tessera::rewrite {
 
 /// The Dropouts of a model that drop elements (or may), or those that do not, functions' included.

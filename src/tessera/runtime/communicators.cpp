@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/error_kind.h"
 #include "tessera/dialect/schema.h"
 #include "tessera/mesh/group.h"
 
@@ -63,6 +64,14 @@ std::unique_ptr<comm::Communicator> Communicators::join(const std::vector<int>& 
 
 void Communicators::require_going_on() const {
   if (const auto end = world_ ? world_->end() : std::nullopt) throw Error(end->kind, "comm", end->reason);
+  for (const auto& [axes, communicator] : by_axes_)
+    if (const std::exception_ptr failure = communicator->failure()) std::rethrow_exception(failure);
+}
+
+void Communicators::end(const std::exception& error) {
+  if (!world_) return;
+  flight().give_up();
+  world_->abort(rank_, error.what(), error_kind(error));
 }
 
 void Communicators::abandon() {

@@ -34,8 +34,13 @@ class Communicators {
   /// each other, so all ranks call this before they run, in the same order.
   void join_groups(const RankPrograms& programs);
 
-  /// Throws the reason if the run has ended: a peer has failed or died.
+  /// Throws the reason if the run has ended: a peer has failed or died. Throws the failure of a communication on the
+  /// device.
   void require_going_on() const;
+  /// Whether the run has ended, as far as this process knows.
+  bool has_ended() const { return world_ && world_->end(); }
+  /// Ends the run on all ranks.
+  void end(const std::exception& error);
   /// Ends the communications of the program that are under way on the device.
   void abandon();
 

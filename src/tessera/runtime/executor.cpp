@@ -113,7 +113,8 @@ Executor::Impl::Impl(std::shared_ptr<const RankPrograms> given, const ExecutorOp
             : options.share ? options.share
                             : own_share()),
       store(options.states ? options.states : std::make_shared<StateStore>(share->weights)),
-      team({options.world, options.connected, threads_of_rank(*programs, options), options.grace, options.abandoned},
+      team({options.world, options.connected, threads_of_rank(*programs, options), options.concurrent_runs,
+            options.grace, options.abandoned},
            [this] { drop_plans_of_failed_world(); }) {
   const Mesh& mesh = programs->mesh();
   const std::vector<int> here = ranks_here(mesh, options.connected, options.concurrent_runs);
@@ -127,10 +128,11 @@ Executor::Impl::Impl(std::shared_ptr<const RankPrograms> given, const ExecutorOp
   team.connect();
 }
 
-std::shared_ptr<ProcessShare> Executor::Impl::own_share() {
+std::shared_ptr<ProcessShare> Executor::Impl::own_share() const {
   if (!options.connected) return std::make_shared<ProcessShare>(options.memory_limit);
-  return std::make_shared<ProcessShare>(options.memory_limit, [this](size_t bytes) {
-    return team.world().allocate(team.here().front(), bytes, "an output");
+  // It may outlive this executor.
+  return std::make_shared<ProcessShare>(options.memory_limit, [world = options.connected](size_t bytes) {
+    return world->allocate(world->local_ranks().front(), bytes, "an output");
   });
 }
 
@@ -252,8 +254,14 @@ class Executor::Teams {
   explicit Teams(Impl& first) {
     for (int n = 1; n < first.options.concurrent_runs; ++n)
       others_.push_back(std::make_unique<Impl>(first.programs, first.options, &first));
-    for (const auto& other : others_) idle_.push_back(other.get());
-    idle_.push_back(&first);
+    for (const auto& other : others_) all_.push_back(other.get());
+    all_.push_back(&first);
+    idle_ = all_;
+  }
+
+  /// Calls `task` for each team, one after the other.
+  void for_each(const std::function<void(Impl&)>& task) {
+    for (Impl* team : all_) task(*team);
   }
 
   class Turn {
@@ -287,6 +295,7 @@ class Executor::Teams {
   }
 
   std::vector<std::unique_ptr<Impl>> others_;
+  std::vector<Impl*> all_;
   std::mutex mutex_;
   std::condition_variable freed_;
   std::vector<Impl*> idle_;
@@ -308,11 +317,6 @@ const spmd::Program& Executor::program() const {
 std::vector<RankTimes> Executor::times() const {
   std::lock_guard lock(impl_->running);
   return impl_->times;
-}
-std::vector<comm::FlightLog> Executor::flights() const {
-  Impl& failed = failed_ ? *failed_ : *impl_;
-  std::lock_guard lock(failed.running);
-  return failed.team.flights();
 }
 int Executor::threads_per_rank() const {
   return impl_->team.threads();
@@ -402,7 +406,6 @@ Executor::Tensors Executor::run_on(Impl& impl, const Tensors& inputs, const RunL
         {&inputs, &outputs});
   } catch (...) {
     impl.store->note_failure();
-    failed_ = &impl;
     throw;
   }
   if (stopped) {
@@ -419,6 +422,25 @@ Executor::Tensors Executor::run_on(Impl& impl, const Tensors& inputs, const RunL
       outputs[name] = output;
     }
   return outputs;
+}
+
+void Executor::for_each_team(const std::function<void(Impl&)>& task) const {
+  const auto in_turn = [&](Impl& team) {
+    const std::lock_guard lock(team.running);
+    task(team);
+  };
+  if (teams_)
+    teams_->for_each(in_turn);
+  else
+    in_turn(*impl_);
+}
+
+void Executor::prepare(const Symbols& symbols) {
+  for_each_team([&](Impl& team) {
+    const std::lock_guard lock(team.store->running);
+    team.commit();
+    team.plan(symbols);
+  });
 }
 
 std::vector<size_t> Executor::peak_bytes(const Symbols& symbols) {
@@ -445,8 +467,10 @@ std::vector<size_t> Executor::peak_bytes(const Symbols& symbols) {
 }
 
 size_t Executor::process_bytes() const {
-  std::lock_guard lock(impl_->running);
-  return impl_->process_bytes();
+  ProcessMemory all;
+  all.add_running(impl_->most_running);
+  for_each_team([&](Impl& team) { team.add_held(all); });
+  return all.peak();
 }
 
 }  // namespace tessera::runtime

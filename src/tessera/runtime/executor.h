@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -13,6 +12,7 @@
 #include "tessera/runtime/classes.h"
 #include "tessera/runtime/process_share.h"
 #include "tessera/runtime/rank_plan.h"
+#include "tessera/runtime/rank_team.h"
 
 namespace tessera::runtime {
 
@@ -44,7 +44,8 @@ struct ExecutorOptions {
   /// The most runs that go on at once, each on a team of ranks of its own, with an arena of its own. 1 where ranks are
   /// connected, where states change, and with `profile` or `keep_all`, which say something of the last run.
   int concurrent_runs = 1;
-  /// What other executors of the process have, too; null: nothing. Not where ranks are connected.
+  /// What other executors of the process have, too, whose limit counts instead of `memory_limit`; null: nothing. Where
+  /// ranks are connected, of executors in the same world.
   std::shared_ptr<ProcessShare> share;
   /// Whose states the program's are, where another executor has them, too; null: the executor has its own.
   std::shared_ptr<StateStore> states;
@@ -72,6 +73,7 @@ class Executor {
   /// their next values afterwards. Throws a user error for inputs that are missing, unknown, or of the wrong dtype or
   /// shape. A rank that fails ends the run on all; its error is thrown, and where ranks are connected, there will be no
   /// other run. No state has stepped then; if a rank had begun to write over one, all must be set before the next run.
+  /// The error is a RankFailure.
   /// `given`: memory for outputs, by name; the results are written there. Throws a user error if one has another dtype
   /// or shape, and a running error if the limits end the run.
   Tensors run(const Tensors& inputs, const RunLimits& limits = {}, Tensors given = {});
@@ -86,6 +88,8 @@ class Executor {
   /// another dtype or another shape; then no state has changed.
   void set_states(const Tensors& states);
   const std::shared_ptr<StateStore>& store() const;
+  /// Its own, unless ExecutorOptions names one.
+  const std::shared_ptr<ProcessShare>& share() const;
 
   /// A description of the states that change, by which checkpoints recognize their model.
   std::string model_of_states() const;
@@ -112,7 +116,9 @@ class Executor {
   /// fix, also if no program runs at these sizes.
   Symbols bind_symbols(const Tensors& inputs) const;
 
-  /// Bytes of each rank, states and arena, for those symbol values. Prepares the plans (and so loads the states).
+  /// Makes the plans of a run with these symbol values, for all runs that may go on at once, and so loads the states.
+  void prepare(const Symbols& symbols);
+  /// Bytes of each rank in one run, states and arena, for those symbol values. Prepares the plans.
   std::vector<size_t> peak_bytes(const Symbols& symbols);
   /// Bytes that this process needs for all of its ranks, as its limit counts them, at the peak of the runs so far and
   /// of those for which peak_bytes() was called. Weights that ranks share count once; views of the model's data do not
@@ -130,9 +136,6 @@ class Executor {
   /// With profile: the times of the last run, per rank of this process; empty if it failed, or there was none.
   std::vector<RankTimes> times() const;
 
-  /// What ranks did last in a run that failed: ranks of this process, and of other processes that share memory with it.
-  std::vector<comm::FlightLog> flights() const;
-
   const spmd::Program& program() const;  ///< of rank 0
   int threads_per_rank() const;
 
@@ -141,11 +144,12 @@ class Executor {
 
   struct Impl;
   class Teams;
+  /// Calls `task` for each team of ranks that may run, once it does not.
+  void for_each_team(const std::function<void(Impl&)>& task) const;
   Tensors run_on(Impl& impl, const Tensors& inputs, const RunLimits& limits, Tensors given);
 
   std::unique_ptr<Impl> impl_;
-  std::unique_ptr<Teams> teams_;         // of runs at once, of which impl_ is one; null: there is only one
-  std::atomic<Impl*> failed_ = nullptr;  // in the last run that failed
+  std::unique_ptr<Teams> teams_;  // of runs at once, of which impl_ is one; null: there is only one
 };
 
 }  // namespace tessera::runtime

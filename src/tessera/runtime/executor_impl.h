@@ -65,11 +65,11 @@ struct Executor::Impl {
   PlanSet& plan(const Symbols& symbols);
   /// Of all executors of the share, once these plans run at once.
   size_t all_arenas_with(const PlanSet& set) const;
-  /// What this process holds at its peak, in runs of any plan that was made.
-  size_t process_bytes() const;
+  /// Adds what its ranks hold from run to run.
+  void add_held(ProcessMemory& all) const;
 
  private:
-  std::shared_ptr<ProcessShare> own_share();
+  std::shared_ptr<ProcessShare> own_share() const;
   void compute_all_in_steps();
   void drop_plans_of_failed_world();
 

@@ -208,11 +208,8 @@ ProcessMemory Executor::Impl::needed_to_run(const PlanSet& made, const Symbols& 
   return needed;
 }
 
-size_t Executor::Impl::process_bytes() const {
-  ProcessMemory all;
-  all.add_running(most_running);
+void Executor::Impl::add_held(ProcessMemory& all) const {
   for (size_t n = 0; n < team.size(); ++n) all.add(ProcessMemory::need_of(team[n], 0));
-  return all.peak();
 }
 
 }  // namespace tessera::runtime

@@ -158,6 +158,9 @@ void Executor::set_states(const Tensors& wholes) {
 const std::shared_ptr<StateStore>& Executor::store() const {
   return impl_->store;
 }
+const std::shared_ptr<ProcessShare>& Executor::share() const {
+  return impl_->share;
+}
 
 std::vector<Executor::Kept> Executor::kept() {
   std::scoped_lock lock(impl_->running, impl_->store->running);

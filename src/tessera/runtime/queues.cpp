@@ -10,18 +10,26 @@ device::Queue& Queues::of(bind::QueueKind kind) {
 }
 
 // A queue that waits for a failed queue fails, too, so that the computing queue has the first failure. Callers free
-// what they have enqueued for when this throws, so nothing may be under way then.
+// what they have enqueued for when this throws, so nothing may be under way then. The limits of a run pass on all ranks
+// at once: they are the reason, too, where another rank has been the first to end the run.
 void Queues::finish() {
   const auto look = [this] {
     try {
+      if (look_) look_();
       communicators_.require_going_on();
-    } catch (...) {
+    } catch (const std::exception& error) {
+      communicators_.end(error);  // else peers would be waited for
       settle();
       throw;
     }
   };
-  for (auto& queue : queues_)
-    if (queue) queue->finish(look);
+  try {
+    for (auto& queue : queues_)
+      if (queue) queue->finish(look);
+  } catch (...) {
+    if (look_ && communicators_.has_ended()) look_();
+    throw;
+  }
 }
 
 void Queues::settle() noexcept {
@@ -31,6 +39,7 @@ void Queues::settle() noexcept {
 }
 
 void Queues::reset() {
+  settle();
   for (auto& queue : queues_) queue.reset();
 }
 

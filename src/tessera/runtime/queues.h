@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <utility>
 
 #include "tessera/bind/machine.h"
 #include "tessera/device/device.h"
@@ -14,20 +16,28 @@ class Queues {
   /// The arguments must outlive it. `threads`: of the rank's team.
   Queues(device::Device& device, int threads, Communicators& communicators)
       : device_(device), threads_(threads), communicators_(communicators) {}
+  ~Queues() { settle(); }
+  Queues(const Queues&) = delete;
+  Queues& operator=(const Queues&) = delete;
 
   device::Queue& of(bind::QueueKind kind);
   /// Blocks until the device has done all that was enqueued. Throws the first failure, and the reason if the run has
   /// ended meanwhile.
   void finish();
-  /// After a failed run: ends the communications that are under way, and drops failures.
+  /// `look` is called while finish() waits, every few milliseconds. What it throws ends the run on all ranks, and
+  /// finish() throws it. Null: nothing ends the wait but the run's end.
+  void heed(std::function<void()> look) { look_ = std::move(look); }
+  /// After a failed run: ends the communications that are under way, and drops failures. If the world has not ended,
+  /// communications may wait for their peers until their timeout.
   void settle() noexcept;
-  /// Ends the queues. Later calls make new ones, which note what they do in the new world.
+  /// Settles and ends the queues. Later calls make new ones, which note what they do in the new world.
   void reset();
 
  private:
   device::Device& device_;
   int threads_;
   Communicators& communicators_;
+  std::function<void()> look_;
   std::unique_ptr<device::Queue> queues_[2];  // by kind
 };
 

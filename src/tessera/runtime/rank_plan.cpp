@@ -49,6 +49,18 @@ class RankOfPrograms : public bind::Rank {
   std::shared_ptr<const RankPrograms> programs_;
 };
 
+/// While it lives, waits for the rank's queues also end by what `look` throws.
+class Heeding {
+ public:
+  Heeding(Queues& queues, std::function<void()> look) : queues_(queues) { queues_.heed(std::move(look)); }
+  ~Heeding() { queues_.heed(nullptr); }
+  Heeding(const Heeding&) = delete;
+  Heeding& operator=(const Heeding&) = delete;
+
+ private:
+  Queues& queues_;
+};
+
 // Keeps what init makes while kernels are prepared.
 std::unique_ptr<bind::Binding> bound(RankState& rank, const std::shared_ptr<const RankPrograms>& programs,
                                      const Symbols& symbols, const bind::Options& options) {
@@ -106,6 +118,7 @@ bool RankPlan::run(const std::vector<const void*>& inputs, const std::vector<voi
   outputs_ = outputs;
   limits_ = limits;
   stop_ = stop;
+  const Heeding heeding(rank_.queues(), [this] { heed_limits(); });
   begun_ = 0;
   under_way_.clear();
   offsets_ = machine.offsets;
@@ -153,10 +166,15 @@ bool RankPlan::act_all(RankTimes* times) {
   return true;
 }
 
+// States that are being written would be torn.
+void RankPlan::heed_limits() const {
+  if (!rank_.states().is_writing) limits_.require_going_on();
+}
+
 // Ends what the rank has begun if it stops.
 bool RankPlan::stops_before(const bind::Enqueued& enqueued) {
   if (!stop_) {
-    if (!rank_.states().is_writing) limits_.require_going_on();  // else the states would be torn
+    heed_limits();
     return false;
   }
   const bool begins = enqueued.action.phase == Phase::start;

@@ -75,6 +75,7 @@ class RankPlan {
   bool act(size_t action, RankTimes* times);
   bool act_all(RankTimes* times);
   bool follow_controls(RankTimes* times);
+  void heed_limits() const;
   bool stops_before(const bind::Enqueued& enqueued);
   void join_queues();
   template <typename T>

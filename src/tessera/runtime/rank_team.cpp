@@ -53,6 +53,10 @@ struct RankTeam::Failure {
   }
 };
 
+bool have_own_cores(size_t ranks, size_t threads, size_t teams, size_t cores) {
+  return ranks * threads * teams <= cores;
+}
+
 void RankTeam::add(std::unique_ptr<RankState> rank) {
   here_.push_back(rank->rank());
   ranks_.push_back(std::move(rank));
@@ -61,7 +65,8 @@ void RankTeam::add(std::unique_ptr<RankState> rank) {
 
 void RankTeam::connect() {
   comm::WorldOptions own = options_.world;
-  own.spin = static_cast<unsigned>(options_.threads) * ranks_.size() <= std::thread::hardware_concurrency();
+  own.spin = have_own_cores(ranks_.size(), static_cast<size_t>(options_.threads), static_cast<size_t>(options_.at_once),
+                            std::thread::hardware_concurrency());
   world_ = options_.connected ? options_.connected : comm::make_local_world(static_cast<int>(ranks_.size()), own);
   for (auto& rank : ranks_) rank->connect(world_.get());
   joined_.clear();
@@ -104,11 +109,15 @@ void RankTeam::on_all(const std::function<void(size_t)>& task) {
     wait_for_all(failure);
   }
   if (!failure.first) return;
-  flights_ = comm::logs_of(*world_);
+  std::vector<comm::FlightLog> flights = comm::logs_of(*world_);
   failed_();
   for (auto& rank : ranks_) rank->forget_values();
   connect();
-  std::rethrow_exception(failure.first);
+  try {
+    std::rethrow_exception(failure.first);
+  } catch (const Error& error) {
+    throw RankFailure(error, std::move(flights));
+  }
 }
 
 void RankTeam::wait_for_all(Failure& failure) {

@@ -4,13 +4,31 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <utility>
 #include <vector>
 
+#include "tessera/base/error.h"
+#include "tessera/comm/flight.h"
 #include "tessera/runtime/agreement.h"
 #include "tessera/runtime/rank_state.h"
 #include "tessera/runtime/worker.h"
 
 namespace tessera::runtime {
+
+/// The failure of a rank, with what ranks did last: those of this process, and of others that share memory with it.
+class RankFailure : public Error {
+ public:
+  RankFailure(const Error& error, std::vector<comm::FlightLog> flights)
+      : Error(error), flights_(std::make_shared<const std::vector<comm::FlightLog>>(std::move(flights))) {}
+  const std::vector<comm::FlightLog>& flights() const { return *flights_; }
+
+ private:
+  std::shared_ptr<const std::vector<comm::FlightLog>> flights_;  // exceptions are copied
+};
+
+/// Whether each thread has a core of its own where `teams` of so many ranks run at once, each rank with so many
+/// threads: then ranks may spin while they wait.
+bool have_own_cores(size_t ranks, size_t threads, size_t teams, size_t cores);
 
 /// The ranks of this process with their threads, in a world of their own or a world shared with other processes.
 class RankTeam {
@@ -19,6 +37,7 @@ class RankTeam {
     comm::WorldOptions world;                ///< if they make a world of their own
     std::shared_ptr<comm::World> connected;  ///< the world shared with other processes; null: they make their own
     int threads = 1;                         ///< of each rank's team
+    int at_once = 1;                         ///< teams like this one that run at once
     std::chrono::milliseconds grace{0};
     /// See ExecutorOptions.
     std::function<void(const std::string& message, const std::vector<comm::FlightLog>& flights)> abandoned;
@@ -41,8 +60,6 @@ class RankTeam {
   bool is_all() const { return here_.size() == static_cast<size_t>(world_->size()); }
   /// Whether rank 0 is here, where outputs are completed.
   bool has_first() const { return here_.front() == 0; }
-  /// What ranks did last in the last task that failed.
-  const std::vector<comm::FlightLog>& flights() const { return flights_; }
 
   /// Call it before these programs run: ranks of several processes join their groups, and wait for each other.
   void join(const RankPrograms& programs);
@@ -50,7 +67,8 @@ class RankTeam {
   void forget(const RankPrograms& programs);
 
   /// Runs `task` for the n-th rank of this process, for each n on that rank's thread, and waits for all. The first
-  /// failure, by time, ends the world, so that no other rank waits for the one that failed, and is thrown.
+  /// failure, by time, ends the world, so that no other rank waits for the one that failed, and is thrown: an Error as
+  /// a RankFailure.
   void on_all(const std::function<void(size_t)>& task);
   /// Like on_all(), but the world stays usable: the task returns its error, which is thrown on all ranks. It also
   /// throws if ranks were `given` different data.
@@ -68,7 +86,6 @@ class RankTeam {
   std::vector<std::unique_ptr<RankState>> ranks_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::set<const RankPrograms*> joined_;  // whose groups the ranks have joined in the world
-  std::vector<comm::FlightLog> flights_;
 };
 
 }  // namespace tessera::runtime

@@ -12,7 +12,7 @@
 
 namespace tessera::runtime {
 
-/// When a run ends without a result. Ranks check this before each operator.
+/// When a run ends without a result. Ranks check this before each operator, and while they wait for a device.
 struct RunLimits {
   using Clock = std::chrono::steady_clock;
 

@@ -85,7 +85,7 @@ void StateStore::require_whole() const {
 
 void StateStore::note_failure() {
   bool writing = false;
-  for (auto& [rank, states] : ranks_) writing |= std::exchange(states.is_writing, false);
+  for (auto& [rank, states] : ranks_) writing |= states.is_writing.exchange(false);
   if (!writing) return;
   for (auto& [rank, states] : ranks_)
     for (std::string& name : states.names()) torn_.insert(std::move(name));

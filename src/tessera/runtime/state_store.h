@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,6 +23,10 @@ using bind::StateSlot;
 /// The states of one rank. Used from one thread at a time.
 class RankStates {
  public:
+  RankStates() = default;
+  RankStates(const RankStates& other) : is_writing(other.is_writing.load()), slots_(other.slots_) {}
+  RankStates& operator=(const RankStates&) = delete;
+
   /// The slot of that name. Null: there is none yet.
   StateSlot* find(std::string_view name);
   StateSlot& add(StateSlot slot);
@@ -33,7 +38,7 @@ class RankStates {
   void abandon_memory() const;
 
   /// Whether the rank has begun to write next values over current ones in a step that has not ended.
-  bool is_writing = false;
+  std::atomic<bool> is_writing = false;  // a device's queue sets it
 
  private:
   std::map<std::string, StateSlot, std::less<>> slots_;

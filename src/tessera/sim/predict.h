@@ -18,6 +18,7 @@ struct PredictOptions {
   Topology topology;  ///< of the mesh's links; empty: the machine's
   std::string engine = "threads";
   std::map<int, double> slow;  ///< factors on the times of single ranks' kernels
+  bool fold = true;            ///< one rank stands for its class; false: each is simulated, to compare
 };
 
 /// The time of a step that was predicted.
@@ -35,10 +36,20 @@ struct PredictedClass {
   bind::Cost cost;  ///< of all steps, each once
 };
 
+/// A kind of collective over some axes, as the program has it.
+struct UsedCollective {
+  std::string kind;
+  std::vector<std::string> axes;
+  int64_t members = 1;
+  double bytes = 0;       ///< of the largest
+  bool measured = false;  ///< on that machine
+};
+
 struct Predicted {
   RankClasses ranks;
   std::vector<PredictedClass> classes;
   Timeline timeline;
+  std::vector<UsedCollective> collectives;
   double extrapolated = 0;  ///< the share of kernels' time that was not measured on the machine
 };
 

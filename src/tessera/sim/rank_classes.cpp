@@ -58,15 +58,18 @@ class Refinement {
     for (const std::vector<std::string>& axes : meetings_.groups) add_groups(axes);
   }
 
-  // By program, extents that differ from rank to rank, and `slow`.
+  // By program, extents that differ from rank to rank, outputs that the rank stores, and `slow`.
   Colors first(const runtime::RankPrograms& programs, const std::map<int, double>& slow) const {
     const std::vector<Expr> extents = extents_of(programs);
     Numbers<std::tuple<int, std::vector<double>, double>> numbers;
     Colors colors;
     for (int rank = 0; rank < ranks(); ++rank) {
       std::vector<double> values;
+      const std::vector<int64_t> coordinates = mesh_.coordinates(rank);
+      const spmd::Program& program = programs.of(rank);
+      for (const spmd::Port& output : program.outputs)
+        if (output.value) values.push_back(spmd::writes_part(program, output.value, coordinates));
       if (!extents.empty()) {
-        const std::vector<int64_t> coordinates = mesh_.coordinates(rank);
         for (const Expr& extent : extents)
           values.push_back(spmd::hinted(bind_rank(extent, mesh_, coordinates), sizes_));
       }
@@ -179,6 +182,15 @@ RankClasses classes_of(const runtime::RankPrograms& programs, const Symbols& siz
     if (first < 0) first = static_cast<int>(rank);
     ++classes.count[static_cast<size_t>(classes.of[rank])];
   }
+  return classes;
+}
+
+RankClasses single_ranks(int64_t ranks) {
+  RankClasses classes;
+  classes.of.resize(static_cast<size_t>(ranks));
+  std::iota(classes.of.begin(), classes.of.end(), 0);
+  classes.first = classes.of;
+  classes.count.assign(classes.of.size(), 1);
   return classes;
 }
 

@@ -22,4 +22,7 @@ struct RankClasses {
 /// `slow`: factors on the times of single ranks' kernels.
 RankClasses classes_of(const runtime::RankPrograms& programs, const Symbols& sizes, const std::map<int, double>& slow);
 
+/// Each rank by itself.
+RankClasses single_ranks(int64_t ranks);
+
 }  // namespace tessera::sim

@@ -58,13 +58,20 @@ struct ClassState {
   std::map<std::string, int64_t> met;    // by group
   std::vector<double> chain;             // by step: the longest chain that ends with it
   std::map<int, double> chain_to_start;  // by step under way
+  double before = 0, after = 0;          // seconds that are left of copies of inputs and outputs
   int transfers = 0;                     // that move now
 };
+
+// Gloo and MPI move by themselves, also between ranks of one machine.
+bool moves_at_wait(const Setting& setting) {
+  return setting.machine.progress == MachineModel::Progress::at_wait && setting.engine != "gloo" &&
+         setting.engine != "mpi";
+}
 
 class Simulation {
  public:
   Simulation(const std::vector<ClassProgram>& programs, const Setting& setting)
-      : setting_(setting), at_wait_(setting.machine.progress == MachineModel::Progress::at_wait) {
+      : setting_(setting), at_wait_(moves_at_wait(setting)) {
     timeline_.classes.resize(programs.size());
     for (const ClassProgram& program : programs) classes_.push_back(state_of(program));
     hosts_ = setting.machine_ranks > 0
@@ -91,6 +98,8 @@ class Simulation {
   static ClassState state_of(const ClassProgram& program) {
     ClassState state;
     state.program = &program;
+    state.before = program.before;
+    state.after = program.after;
     const auto& actions = *program.machine->actions;
     for (int action : order_of(*program.machine))
       state.queues[static_cast<size_t>(actions[static_cast<size_t>(action)].queue)].actions.push_back(action);
@@ -133,7 +142,7 @@ class Simulation {
   // Begins the queue's next action if it may, and ends it if that takes no time; false: nothing to do now.
   bool advance(int c, QueueState& queue) {
     ClassState& state = classes_[static_cast<size_t>(c)];
-    if (queue.next == queue.actions.size()) return false;
+    if (queue.next == queue.actions.size() || state.before > 0) return false;
     const int action = queue.actions[queue.next];
     const bind::Enqueued& it = enqueued(state, action);
     if (!queue.running) {
@@ -339,18 +348,25 @@ class Simulation {
     double busy = 0;
     for (const ClassState& state : classes_) {
       const double ranks = static_cast<double>(state.program->count) / hosts_;
-      if (computes(state))
-        busy += ranks * setting_.threads;
-      else if (at_wait_ && state.transfers > 0)
-        busy += ranks;
+      if (computes(state)) busy += ranks * setting_.threads;
     }
     return {busy > setting_.machine.cores ? setting_.machine.cores / busy : 1};
   }
 
-  bool computes(const ClassState& state) const {
-    const QueueState& queue = state.queues[static_cast<size_t>(QueueKind::compute)];
-    return queue.running && enqueued(state, queue.actions[queue.next]).action.phase == Phase::run;
+  static bool has_ended(const ClassState& state) {
+    return std::all_of(std::begin(state.queues), std::end(state.queues),
+                       [](const QueueState& queue) { return queue.next == queue.actions.size(); });
   }
+
+  // What the class computes or copies now: the seconds that are left of it; null: nothing.
+  double* at_work(ClassState& state) const {
+    if (state.before > 0) return &state.before;
+    if (has_ended(state)) return state.after > 0 ? &state.after : nullptr;
+    QueueState& queue = state.queues[static_cast<size_t>(QueueKind::compute)];
+    const bool runs = queue.running && enqueued(state, queue.actions[queue.next]).action.phase == Phase::run;
+    return runs ? &queue.left : nullptr;
+  }
+  bool computes(const ClassState& state) const { return at_work(const_cast<ClassState&>(state)) != nullptr; }
 
   double kernel_rate(const ClassState& state, const Rates& rates) const {
     return rates.cores / (state.transfers > 0 && !at_wait_ ? setting_.machine.slows_computation : 1);
@@ -382,19 +398,15 @@ class Simulation {
     rates_ = rates();
     transfer_rates_ = transfer_rates();
     double least = kNever;
-    for (const ClassState& state : classes_) {
-      if (computes(state)) least = std::min(least, compute_left(state) / kernel_rate(state, rates_));
+    for (ClassState& state : classes_) {
+      if (const double* left = at_work(state)) least = std::min(least, *left / kernel_rate(state, rates_));
       if (at_wait_)
         for (const auto& [task, own] : state.under_way)
-          if (own.began != kNever && own.left > 0) least = std::min(least, own.left / rates_.cores);
+          if (own.began != kNever && own.left > 0) least = std::min(least, own.left);
     }
     for (size_t i = 0; i < moving_.size(); ++i)
       least = std::min(least, meetings_[static_cast<size_t>(moving_[i])].left / transfer_rates_[i]);
     return least;
-  }
-
-  static double compute_left(const ClassState& state) {
-    return state.queues[static_cast<size_t>(QueueKind::compute)].left;
   }
 
   void pass(double step) {
@@ -407,10 +419,10 @@ class Simulation {
     for (size_t c = 0; c < classes_.size(); ++c) account(classes_[c], timeline_.classes[c], step);
     for (ClassState& state : classes_) {
       const double rate = kernel_rate(state, rates_);
-      if (computes(state)) reduce(state.queues[static_cast<size_t>(QueueKind::compute)].left, step * rate);
+      if (double* left = at_work(state)) reduce(*left, step * rate);
       if (at_wait_)
         for (auto& [task, own] : state.under_way)
-          if (own.began != kNever && own.left > 0) reduce(own.left, step * rates_.cores);
+          if (own.began != kNever && own.left > 0) reduce(own.left, step);
     }
     now_ += step;
     std::vector<int> still;
@@ -446,7 +458,7 @@ class Simulation {
         for (const std::string& level : meeting.transfer.levels)
           busy[static_cast<size_t>(member)][level] += meeting.transfer.seconds;
     for (size_t c = 0; c < classes_.size(); ++c) {
-      double kernels = 0;
+      double kernels = classes_[c].program->before + classes_[c].program->after;
       for (const Event& event : timeline_.classes[c].events)
         if (const bind::Enqueued& it = enqueued(classes_[c], event.action); it.action.phase == Phase::run)
           kernels += classes_[c].program->seconds[static_cast<size_t>(it.action.task)];

@@ -27,8 +27,10 @@ struct ClassProgram {
   const bind::MachineProgram* machine = nullptr;
   std::vector<double> seconds;  ///< by step: of its kernel
   std::vector<double> repeats;  ///< by step: iterations of the loops around it
-  int rank = 0;                 ///< that stands for the class
-  int64_t count = 1;            ///< ranks of the class
+  double before = 0,
+         after = 0;   ///< seconds in which inputs come before the first action, and outputs go after the last
+  int rank = 0;       ///< that stands for the class
+  int64_t count = 1;  ///< ranks of the class
 };
 
 struct Setting {

@@ -35,13 +35,16 @@ Transfer transfer_of(const bind::Step& step, const Setting& setting) {
   const CollectiveTraits& traits = traits_of(*kind);
   const double bytes = whole_bytes(traits, step.cost);
   Transfer transfer;
+  transfer.bytes = bytes;
   if (step.info.members == 1) return transfer;
   const auto levels = cost::levels_of(parse_axes(step.info.axes, setting.mesh), setting.mesh, setting.topology);
   for (const MachineModel::Collective& measured : setting.machine.collectives)
-    if (measured.engine == setting.engine && measured.kind == traits.name && measured.members == step.info.members) {
+    if (measured.engine == setting.engine && measured.kind == traits.name && measured.members == step.info.members &&
+        measured.ranks == setting.mesh.size()) {
       for (const cost::GroupLevel& level : levels) transfer.levels.push_back(level.name);
       if (levels.empty()) transfer.levels.push_back(setting.engine);
       transfer.seconds = at(measured.points, bytes);
+      transfer.measured = true;
       return transfer;
     }
   if (levels.empty())

@@ -63,7 +63,7 @@ AttributeKind kind_of(const std::optional<int64_t>&) {
   return AttributeKind::integer;
 }
 
-// Reads a value, which has the kind of its field.
+// Reads a value into its field, which determines its kind.
 class Reader {
  public:
   Reader(const Node& node, std::string_view name, const AttributeValue& value)
@@ -99,7 +99,7 @@ class Reader {
   const AttributeValue& value_;
 };
 
-// Adds a value, unless it is what a reader assumes of a node without the attribute.
+// Adds a value, unless it is the default that a reader assumes.
 class Writer {
  public:
   void add(std::string_view name, const std::string& text) {
@@ -127,7 +127,7 @@ class Writer {
   std::vector<Attribute> attributes_;
 };
 
-// Operand and result have as many dimensions.
+// Operand and result have equally many dimensions.
 void require_dims(const Node& node, const CollectiveAttributes& all) {
   const Value* tensor = node.input(0) ? node.input(0) : node.output(0);
   const BlockSide block = traits_of(all.kind).block;
@@ -162,14 +162,14 @@ void require_targets(const Node& node, const std::vector<int64_t>& targets, int6
   std::vector<bool> taken(static_cast<size_t>(members), false);
   for (const int64_t target : targets) {
     if (target < -1 || target >= members)
-      invalid(node, "one of its targets is {}; the members are 0 to {}, and -1 is nobody", target, members - 1);
+      invalid(node, "one of its targets is {}; use a member from 0 to {}, or -1 for none", target, members - 1);
     if (target >= 0 && taken[static_cast<size_t>(target)])
-      invalid(node, "two members send to member {}; each receives from one at most", target);
+      invalid(node, "two members send to member {}; at most one may", target);
     if (target >= 0) taken[static_cast<size_t>(target)] = true;
   }
 }
 
-// Extents are of any member, and so over its indices along the mesh's axes.
+// Extents hold for any member, so they are expressions over its indices along the mesh's axes.
 void require_axes_of(const Node& node, std::string_view name, const std::optional<Expr>& extent, const Mesh& mesh) {
   if (!extent) return;
   std::set<std::string> symbols;

@@ -14,32 +14,32 @@
 #include "tessera/mesh/mesh.h"
 #include "tessera/spmd/attribute_schema.h"
 
-/// What a communication node of domain tessera.comm says in its attributes, read and written in one place for all who
-/// make, lower, write, prove or run such nodes. docs/dialect.md describes the attributes in words.
+/// The attributes of a communication node (domain tessera.comm). All code that makes, lowers, writes, proves or runs
+/// such nodes reads and writes them here. docs/dialect.md describes the attributes in words.
 namespace tessera::spmd {
 
 /// Collectives with the same number in this attribute start as one: their bytes travel together. The numbers have no
 /// other meaning.
 inline constexpr std::string_view kBucketAttribute = "bucket";
 
-/// Which of them an operator has follows from its traits (ir/collective.h): one that reduces has a reduction, one with
-/// a root a root, and so on. The others keep their defaults.
+/// Which attributes an operator has follows from its traits (ir/collective.h): one that reduces has a reduction, one
+/// with a root has a root, and so on. The other fields keep their defaults.
 struct CollectiveAttributes {
   Collective kind = Collective::barrier;  ///< the operator
   std::vector<std::string> axes;          ///< the group: the ranks that differ only along these, in row-major order
-  std::string value;                      ///< the global value that moves; "": the node does not say
-  std::string step;                       ///< of a message: which of a lowered collective's; "": it is no step of one
-  DType dtype = DType::undefined;         ///< of a Recv: the type that arrives
+  std::string value;                      ///< name of the global value that moves; "": not stated
+  std::string step;                       ///< the step of a lowered collective that this message belongs to; "": none
+  DType dtype = DType::undefined;         ///< element type of a Recv's result
   Reduction reduction = Reduction::sum;
-  int64_t root = 0;              ///< the member that alone gives, or gets
-  int64_t dim = -1;              ///< along which members have blocks
-  int64_t split_dim = -1;        ///< of an AllToAll: along which operands are cut
-  int64_t concat_dim = -1;       ///< of an AllToAll: along which results are joined
-  std::vector<int64_t> targets;  ///< of a Permute: the member to which each member sends; -1: to nobody
+  int64_t root = 0;              ///< the member that sends to all others, or receives from them
+  int64_t dim = -1;              ///< the dimension along which members have blocks
+  int64_t split_dim = -1;        ///< the dimension along which an AllToAll splits its operand
+  int64_t concat_dim = -1;       ///< the dimension along which an AllToAll joins its result
+  std::vector<int64_t> targets;  ///< of a Permute: the member that each member sends to; -1: none
   /// A member's extent in `dim` of its block, in `split_dim` of its result and in `concat_dim` of its operand, over
   /// that member's axis indices; stated where shapes are bound to one rank.
   std::optional<Expr> extent, split_extent, concat_extent;
-  std::optional<int64_t> bucket;  ///< in which it starts with others
+  std::optional<int64_t> bucket;  ///< the bucket whose collectives start together
 
   bool operator==(const CollectiveAttributes&) const = default;
 };
@@ -50,15 +50,14 @@ std::optional<Collective> communication_of(const Node& node);
 /// The attributes that an operator may have, in the order in which they are written.
 std::span<const AttributeSchema> attributes_of(Collective kind);
 
-/// What a communication node says. Throws a user error (stage "dialect") that names the node, the attribute and the
-/// fix: for an attribute that the operator does not have, that is missing, or that has another type; for a reduction,
-/// an element type or an expression that does not exist; for dimensions that the operand does not have, where its shape
-/// is known.
+/// Reads a communication node's attributes. Throws a user error (stage "dialect") that names the node, the attribute
+/// and the fix if an attribute is missing, unknown to the operator or of the wrong type; if a reduction, an element
+/// type or an expression is invalid; or if the operand, where its shape is known, lacks the dimension.
 CollectiveAttributes read_collective(const Node& node);
-/// The same; throws also for an axis that is not in the mesh, and for a root or targets outside of the group.
+/// The same; also throws if an axis is not in the mesh, or a root or target is outside the group.
 CollectiveAttributes read_collective(const Node& node, const Mesh& mesh);
 
-/// The attributes of a node that says this: read_collective() returns `attributes` for it.
+/// Writes the attributes: read_collective() of a node with the result returns `attributes`.
 std::vector<Attribute> written(const CollectiveAttributes& attributes);
 
 /// The extents of any member's blocks: those that the node states, else those of its operand and result.

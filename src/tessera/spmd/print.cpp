@@ -23,7 +23,7 @@ std::string print_program(const Program& program) {
   if (program.init) text += print_text(*program.init, options);
   text += print_text(*program.graph, options);
   for (const Port& port : program.outputs)
-    text += fmt::format("# output {} {}\n", port.name, port.value ? layout(*port.value) : "elsewhere");
+    text += fmt::format("# output {} {}\n", port.name, port.value ? layout(*port.value) : "on other ranks");
   return text;
 }
 

@@ -58,15 +58,15 @@ void verify(const Program& program, std::string_view stage) {
   const std::unordered_set<const Value*> alive = values_of(program);
   for (const auto& [value, placement] : program.placements)
     if (!alive.contains(value))
-      check(false, fmt::format("{}: '{}' has a placement of a value that is gone", stage, placement.name));
+      check(false, fmt::format("{}: '{}' has a placement, but its value was erased", stage, placement.name));
   for (const auto& [state, data] : program.initial)
-    if (!alive.contains(state)) check(false, fmt::format("{}: there are initial data of a state that is gone", stage));
+    if (!alive.contains(state)) check(false, fmt::format("{}: a state that was erased has initial data", stage));
 }
 
 void erase_dead(Program& program, bool states) {
   program.graph->erase_dead(states);
   const std::unordered_set<const Value*> alive = values_of(program);
-  // A later value may get the address of one that is gone.
+  // A later value may get the address of an erased one.
   std::erase_if(program.placements, [&](const auto& entry) { return !alive.contains(entry.first); });
   std::erase_if(program.initial, [&](const auto& entry) { return !alive.contains(entry.first); });
 }

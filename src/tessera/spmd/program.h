@@ -11,7 +11,7 @@
 
 namespace tessera::spmd {
 
-/// The domain of communication nodes, and of our own local operators.
+/// The domain of communication nodes, and the one of Tessera's own local operators.
 inline constexpr std::string_view kCommDomain = "tessera.comm";
 inline constexpr std::string_view kLocalDomain = "tessera";
 
@@ -41,27 +41,28 @@ struct ExtentEquality {
   bool broadcasts = false;  ///< the operator also allows one of them to be 1
 };
 
-/// A layout change that the partitioner had to insert.
+/// A layout change that the partitioner inserted.
 struct ReshardRecord {
   std::string value;     ///< the global value
   std::string consumer;  ///< label of the node (or output) that needs it
   Sharding from, to;
   std::vector<std::string> steps;  ///< "AllReduce tp", "Slice", ...
-  Expr bytes;                      ///< that one rank receives
-  std::string reason;              ///< why the consumer takes it whole where it was split (why.h); "" if it does not
+  Expr bytes;                      ///< received by one rank
+  std::string reason;              ///< why the consumer needs a split value whole (why.h); "" if it does not
 };
 
-/// A collective that was read as a call of a function over Send and Recv; the function's nodes replace it in the graph.
+/// A collective that the file states as a call of a function over Send and Recv. The function's nodes replace it in the
+/// graph.
 struct LoweredCollective {
   std::shared_ptr<const Node> statement;   ///< the collective, without operands
   std::string operand;                     ///< value of the graph; "": none
   std::optional<Placement> before, after;  ///< of its operand and its result, where these stand for a global value
-  std::string flaw;                        ///< why the function is not known to compute it; "": it does
+  std::string flaw;                        ///< why the function was not proved to compute it; "": it was
 };
 
-/// Where a program that was read differs from what was written.
+/// The first place where a program that was read differs from the one that was written.
 struct Departure {
-  std::string node;  ///< "MatMul 'q'"; "" if no node shows it
+  std::string node;  ///< "MatMul 'q'"; "" if it is not at a node
   std::string why;
 };
 
@@ -91,14 +92,14 @@ struct Program {
   std::vector<Port> outputs;
   std::map<const Value*, Placement> placements;  ///< of every local value, init's too, that stands for a global one
   std::map<const Value*, Tensor> initial;        ///< whole initial data of states; a rank loads its shard of it
-  std::map<std::string, int64_t, std::less<>> hints;  ///< symbol values that choices by cost assumed
+  std::map<std::string, int64_t, std::less<>> hints;  ///< symbol values that cost estimates assumed
   std::vector<ReshardRecord> reshards;
   std::vector<ExtentEquality> equal_extents;
-  std::shared_ptr<const std::vector<LoweredCollective>> lowered;  ///< of a program that was read; else null
-  bool as_written = false;                                        ///< it was read, and is what was proved and written
-  std::optional<Departure> departure;                             ///< it was read, and differs
+  std::shared_ptr<const std::vector<LoweredCollective>> lowered;  ///< set for a program that was read
+  bool as_written = false;             ///< it was read, and equals what was proved and written
+  std::optional<Departure> departure;  ///< it was read, and differs from what was written
 
-  /// The placement of a value that stands for a global one; an internal error for others.
+  /// The placement of a value that stands for a global one. Throws an internal error for other values.
   const Placement& placement(const Value* value) const { return placements.at(value); }
   /// The name of the global value that a value stands for; its own, if it stands for none.
   const std::string& name_of(const Value* value) const {
@@ -107,13 +108,14 @@ struct Program {
   }
 };
 
-/// By global value: the layouts in which nodes and outputs take it, in order of first use. Layout changes do not count.
+/// For each global value, the layouts in which nodes and outputs use it, in order of first use; layout changes are not
+/// uses.
 std::map<std::string, std::vector<std::string>> layouts_in_use(const Program& program);
 
-/// Graph::verify of both graphs; an internal error, too, if there is a record of a value that is in neither.
+/// Graph::verify of both graphs. Throws an internal error also for a record of a value that is in neither.
 void verify(const Program& program, std::string_view stage);
 
-/// Removes nodes whose results are not used, with `states` also unused states, and the records of values that are gone.
+/// Removes nodes whose results are unused, with `states` also unused states, and the records of removed values.
 void erase_dead(Program& program, bool states = false);
 
 /// The value of an expression with symbols bound by `hints` (16 if a symbol has none), on the first rank.

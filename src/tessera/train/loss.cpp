@@ -1,11 +1,10 @@
 #include "tessera/train/loss.h"
 
 #include <algorithm>
-#include <cctype>
+#include <map>
 
 #include "tessera/base/error.h"
 #include "tessera/train/class_axis.h"
-#include "tessera/train/spec.h"
 
 namespace tessera::train {
 namespace {
@@ -26,59 +25,29 @@ Expr elements_of(const Shape& shape) {
   return count;
 }
 
-// Cuts the weight off "WEIGHT*TERM", and returns it; 1 without one.
-double cut_weight(std::string_view& term) {
-  const size_t star = term.find('*');
-  if (star == std::string_view::npos || star > term.find(':')) return 1;
-  const std::string_view text = term.substr(0, star);
-  const std::optional<double> weight = Bounds().parse(text);
-  if (!weight)
-    fail("loss", "'{}' in '{}' is not a weight; write for example '0.01*{}'", text, term, term.substr(star + 1));
-  term.remove_prefix(star + 1);
-  return *weight;
-}
-
-// Whether the '+' at `at` belongs to a number, as in 1e+3.
-bool is_of_number(std::string_view text, size_t at) {
-  return at >= 2 && (text[at - 1] == 'e' || text[at - 1] == 'E') &&
-         (std::isdigit(static_cast<unsigned char>(text[at - 2])) != 0 || text[at - 2] == '.') &&
-         (at < 3 || std::isalpha(static_cast<unsigned char>(text[at - 3])) == 0);
-}
-
-constexpr std::string_view kNoLabels = "none";
-
 }  // namespace
 
-Loss::Loss(const std::string& text) {
-  std::string_view term = text;
-  weight_ = cut_weight(term);
-  Spec spec(term, "loss", true);
-  name_ = spec.name();
-  tensor_ = spec.tensor();
-  if (name_ == "cross-entropy") {
-    smoothing_ = spec.number("label_smoothing", 0, Bounds::between(0, 1));
-  } else if (name_ == "mse") {
-    kind_ = Kind::squared_error;
-  } else if (name_ == "bce") {
-    kind_ = Kind::binary;
-  } else if (name_ == "bce-with-logits") {
-    kind_ = Kind::binary_with_logits;
-  } else if (name_ == "z-loss") {
-    kind_ = Kind::z;
-  } else if (name_ == "output") {
-    kind_ = Kind::output;
-  } else if (name_ == "mean") {
-    kind_ = Kind::mean;
-  } else {
-    fail("loss", "there is no loss '{}'; use cross-entropy, mse, bce, bce-with-logits, z-loss, output or mean", name_);
-  }
-  if (takes_classes()) {
-    ignored_ = spec.whole("ignore_index", -100, {});
-    if (spec.has("axis")) axis_ = spec.whole("axis", 0, {});
-  }
-  if (kind_ != Kind::output && kind_ != Kind::mean) labels_ = spec.word("labels", "");
-  if (labels_ == kNoLabels && kind_ != Kind::z) fail("loss", "{} compares the output with labels; name them", name_);
-  spec.finish();
+Loss::Loss(const LossRule& rule) : name_(name_of(rule)) {
+  static const std::map<std::string, Kind, std::less<>> kinds = {{"cross-entropy", Kind::cross_entropy},
+                                                                 {"mse", Kind::squared_error},
+                                                                 {"bce", Kind::binary},
+                                                                 {"bce-with-logits", Kind::binary_with_logits},
+                                                                 {"z-loss", Kind::z},
+                                                                 {"output", Kind::output},
+                                                                 {"mean", Kind::mean}};
+  kind_ = kinds.at(name_);
+  std::visit(
+      [&](const auto& term) {
+        tensor_ = term.tensor;
+        labels_ = term.labels;
+        weight_ = term.weight;
+        if constexpr (requires { term.label_smoothing; }) smoothing_ = term.label_smoothing;
+        if constexpr (requires { term.ignore_index; }) {
+          ignored_ = term.ignore_index;
+          axis_ = term.axis;
+        }
+      },
+      rule);
 }
 
 bool Loss::takes_labels() const {
@@ -236,16 +205,9 @@ Value* Loss::divisor(NodeBuilder& build, const Value& output, Value* labels, int
   return build.scalar(type, labels ? elements_of(labels->shape()) : elements_of(counted) * parts);
 }
 
-std::vector<Loss> losses_of(const std::string& given) {
-  std::string spec = given;
-  std::erase(spec, ' ');
+std::vector<Loss> losses_of(const tessera::Loss& loss) {
   std::vector<Loss> terms;
-  size_t begin = 0;
-  for (size_t at = 0; at <= spec.size(); ++at) {
-    if (at < spec.size() && (spec[at] != '+' || is_of_number(spec, at))) continue;
-    terms.emplace_back(spec.substr(begin, at - begin));
-    begin = at + 1;
-  }
+  for (const LossRule& term : value_of(loss).terms) terms.emplace_back(term);
   // Terms that differ by their labels alone are called by these, too.
   std::vector<size_t> by_labels;
   for (size_t i = 0; i < terms.size(); ++i)
@@ -255,7 +217,7 @@ std::vector<Loss> losses_of(const std::string& given) {
   for (size_t i = 0; i < terms.size(); ++i)
     for (size_t j = 0; j < i; ++j)
       if (terms[i].label() == terms[j].label())
-        fail("loss", "'{}' has two terms {}; add their weights, or let each name its own tensor ({}:TENSOR)", spec,
+        fail("loss", "the loss has two terms {}; add their weights, or let each name its own tensor ({}:TENSOR)",
              terms[i].label(), terms[i].label());
   return terms;
 }

@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "tessera/ops/library/node_builder.h"
+#include "tessera/train/loss_rules.h"
 
 namespace tessera::train {
 
-/// One term of the loss: "WEIGHT*NAME:TENSOR,key=value,…", of which only the name is required. It is computed in
-/// float32 at least, as a sum over elements and a separate divisor: the sum of several micro-batches, divided once, is
-/// the term of all.
+/// One term of the loss. It is computed in float32 at least, as a sum over elements and a separate divisor: the sum of
+/// several micro-batches, divided once, is the term of all.
 ///
 /// - "cross-entropy": of logits and int64 labels, which lack just the dimension of the classes; divided by the number
 /// of
@@ -24,12 +24,13 @@ namespace tessera::train {
 ///   `labels` is none (PaLM, arXiv 2204.02311, section 5; ST-MoE, arXiv 2202.08906, equation 5). `axis` as above.
 /// - "output": the model's own scalar; "mean": the mean of a tensor's elements.
 ///
-/// TENSOR is what it takes, `labels` the input that this is compared with.
+/// `tensor` is what it takes, `labels` the input that this is compared with.
 class Loss {
  public:
-  /// Throws a user error for an unknown loss or key.
-  explicit Loss(const std::string& spec);
+  /// The rule is one that value_of() gives (loss_rules.h).
+  explicit Loss(const LossRule& rule);
 
+  const std::string& name() const { return name_; }  ///< "z-loss"
   double weight() const { return weight_; }
   const std::string& tensor() const { return tensor_; }  ///< empty: the step's output
   const std::string& labels() const { return labels_; }  ///< empty: the step's labels
@@ -75,8 +76,7 @@ class Loss {
   bool names_labels_ = false;
 };
 
-/// The terms of a sum: "cross-entropy+1e-4*z-loss+0.01*output:aux_loss". Throws a user error for a term that Loss
-/// refuses, and for two terms with one label.
-std::vector<Loss> losses_of(const std::string& spec);
+/// The terms of a loss. Throws a user error as value_of() does (loss_rules.h), and for two terms with one label.
+std::vector<Loss> losses_of(const tessera::Loss& loss);
 
 }  // namespace tessera::train

@@ -4,13 +4,12 @@
 
 #include "tessera/base/error.h"
 #include "tessera/train/names.h"
-#include "tessera/train/spec.h"
+#include "tessera/train/optimizer_rules.h"
 
 namespace tessera::train {
 namespace {
 
 using ops::NodeBuilder;
-const Bounds kNotNegative = Bounds::at_least(0), kBelowOne = Bounds::from_to_below(0, 1);
 
 using Kept = std::vector<std::pair<Value*, Value*>>;
 
@@ -34,30 +33,24 @@ int64_t elements(const Value* value) {
   return count_of(*constants_of(value->shape()));
 }
 
-class Sgd : public Optimizer {
+class SgdStep : public Optimizer {
  public:
-  explicit Sgd(Spec& spec)
-      : momentum_(spec.number("momentum", 0, kNotNegative)),
-        decay_(spec.number("weight_decay", 0, kNotNegative)),
-        nesterov_(spec.flag("nesterov", false)) {
-    if (nesterov_ && momentum_ <= 0) fail("optimizer", "sgd with nesterov needs a momentum above 0; give momentum=0.9");
-  }
+  explicit SgdStep(const Sgd& rule) : rule_(rule) {}
 
   Value* step(NodeBuilder& build, const Update& u, Kept& kept) const override {
     Value* g = u.gradient;
-    if (u.decays && decay_ != 0) g = build.add(g, build.mul(u.parameter, decay_));
-    if (momentum_ != 0) {
+    if (u.decays && rule_.weight_decay != 0) g = build.add(g, build.mul(u.parameter, rule_.weight_decay));
+    if (rule_.momentum != 0) {
       Value* velocity = zero_state(build, u.parameter, "momentum", u.parameter->shape());
-      Value* next = build.add(build.mul(velocity, momentum_), g);
+      Value* next = build.add(build.mul(velocity, rule_.momentum), g);
       kept.emplace_back(velocity, next);
-      g = nesterov_ ? build.add(g, build.mul(next, momentum_)) : next;
+      g = rule_.nesterov ? build.add(g, build.mul(next, rule_.momentum)) : next;
     }
     return build.sub(u.parameter, build.mul(g, u.rate));
   }
 
  private:
-  double momentum_, decay_;
-  bool nesterov_;
+  Sgd rule_;
 };
 
 Value* inverse(NodeBuilder& build, Value* scalar) {
@@ -68,10 +61,8 @@ Value* inverse(NodeBuilder& build, Value* scalar) {
 struct Moments {
   double beta1, beta2, eps;
 
-  Moments(Spec& spec, double second = 0.999, double epsilon = 1e-8)
-      : beta1(spec.number("beta1", 0.9, kBelowOne)),
-        beta2(spec.number("beta2", second, kBelowOne)),
-        eps(spec.number("eps", epsilon, kNotNegative)) {}
+  template <typename Rule>
+  explicit Moments(const Rule& rule) : beta1(rule.beta1), beta2(rule.beta2), eps(rule.eps) {}
 
   // scale · m̂ / (√v̂ + eps), with the bias of the first steps taken out. What is the same for all elements is computed
   // once, so that each element takes one division. Null: a scale of 1.
@@ -95,12 +86,10 @@ struct Moments {
   }
 };
 
-class Adam : public Optimizer {
+class AdamStep : public Optimizer {
  public:
-  Adam(Spec& spec, bool decoupled)
-      : moments_(spec),
-        decay_(spec.number("weight_decay", decoupled ? 0.01 : 0, kNotNegative)),
-        decoupled_(decoupled) {}
+  explicit AdamStep(const Adam& rule) : moments_(rule), decay_(rule.weight_decay), decoupled_(false) {}
+  explicit AdamStep(const AdamW& rule) : moments_(rule), decay_(rule.weight_decay), decoupled_(true) {}
 
   Value* step(NodeBuilder& build, const Update& u, Kept& kept) const override {
     Value *g = u.gradient, *parameter = u.parameter;
@@ -119,9 +108,9 @@ class Adam : public Optimizer {
   bool decoupled_;
 };
 
-class Lamb : public Optimizer {
+class LambStep : public Optimizer {
  public:
-  explicit Lamb(Spec& spec) : moments_(spec, 0.999, 1e-6), decay_(spec.number("weight_decay", 0.01, kNotNegative)) {}
+  explicit LambStep(const Lamb& rule) : moments_(rule), decay_(rule.weight_decay) {}
 
   Value* step(NodeBuilder& build, const Update& u, Kept& kept) const override {
     Value* direction = moments_.direction(build, u, u.gradient, nullptr, kept);
@@ -137,46 +126,38 @@ class Lamb : public Optimizer {
   double decay_;
 };
 
-class Lion : public Optimizer {
+class LionStep : public Optimizer {
  public:
-  explicit Lion(Spec& spec)
-      : beta1_(spec.number("beta1", 0.9, kBelowOne)),
-        beta2_(spec.number("beta2", 0.99, kBelowOne)),
-        decay_(spec.number("weight_decay", 0, kNotNegative)) {}
+  explicit LionStep(const Lion& rule) : rule_(rule) {}
 
   Value* step(NodeBuilder& build, const Update& u, Kept& kept) const override {
     Value* momentum = zero_state(build, u.parameter, "momentum", u.parameter->shape());
-    Value* direction = build.unary("Sign", blend(build, momentum, u.gradient, beta1_));
-    kept.emplace_back(momentum, blend(build, momentum, u.gradient, beta2_));
-    if (u.decays && decay_ != 0) direction = build.add(direction, build.mul(u.parameter, decay_));
+    Value* direction = build.unary("Sign", blend(build, momentum, u.gradient, rule_.beta1));
+    kept.emplace_back(momentum, blend(build, momentum, u.gradient, rule_.beta2));
+    if (u.decays && rule_.weight_decay != 0)
+      direction = build.add(direction, build.mul(u.parameter, rule_.weight_decay));
     return build.sub(u.parameter, build.mul(direction, u.rate));
   }
 
  private:
-  double beta1_, beta2_, decay_;
+  Lion rule_;
 };
 
 // Shazeer and Stern (arXiv 1804.04235), as torch.optim.Adafactor has it.
-class Adafactor : public Optimizer {
+class AdafactorStep : public Optimizer {
  public:
-  explicit Adafactor(Spec& spec)
-      : beta2_decay_(spec.number("beta2_decay", -0.8, {.most = 0})),
-        // The gradient of a key's bias is 0 but for rounding, which float32 makes as large as 1e-9; PyTorch's 2^-23
-        // would bound the rows' means of small gradients as well.
-        eps1_(spec.number("eps1", 0x1p-30, Bounds::between(0, 1))),
-        eps2_(spec.number("eps2", 1e-3, kNotNegative)),
-        d_(spec.number("d", 1, Bounds::above(0))),
-        decay_(spec.number("weight_decay", 0, kNotNegative)) {}
+  explicit AdafactorStep(const Adafactor& rule) : rule_(rule) {}
 
   Value* step(NodeBuilder& build, const Update& u, Kept& kept) const override {
     Value *g = u.gradient, *parameter = u.parameter;
     const auto rank = static_cast<int64_t>(parameter->rank());
     const double root = std::sqrt(static_cast<double>(std::max<int64_t>(elements(parameter), 1)));
-    Value* fresh = build.emit("Pow", {u.time, build.number(u.time, beta2_decay_)});
+    Value* fresh = build.emit("Pow", {u.time, build.number(u.time, rule_.beta2_decay)});
     Value* rho = build.emit("Min", {u.rate, build.unary("Reciprocal", build.unary("Sqrt", u.time))});
     Value* size = build.mul(root_of_sum(build, parameter), 1 / root);
-    Value* alpha = build.mul(build.emit("Max", {size, build.number(size, eps2_)}), rho);
-    if (u.decays && decay_ != 0) parameter = build.mul(parameter, build.sub(1, build.mul(u.rate, decay_)));
+    Value* alpha = build.mul(build.emit("Max", {size, build.number(size, rule_.eps2)}), rho);
+    if (u.decays && rule_.weight_decay != 0)
+      parameter = build.mul(parameter, build.sub(1, build.mul(u.rate, rule_.weight_decay)));
     const auto toward = [&](Value* old, Value* now) { return build.add(old, build.mul(build.sub(now, old), fresh)); };
     Value* squares = build.mul(g, g);
     Value* variance = nullptr;
@@ -192,46 +173,44 @@ class Adafactor : public Optimizer {
       kept.emplace_back(rows, next_rows);
       kept.emplace_back(columns, next_columns);
       Value* all = build.mean(next_rows, {rank - 2});
-      variance = build.div(build.mul(next_rows, next_columns), build.emit("Max", {all, build.number(all, eps1_)}));
+      variance = build.div(build.mul(next_rows, next_columns), build.emit("Max", {all, build.number(all, rule_.eps1)}));
     } else {
       Value* old = zero_state(build, u.parameter, "variance", parameter->shape());
       variance = toward(old, squares);
       kept.emplace_back(old, variance);
     }
-    Value* bounded = build.emit("Max", {variance, build.number(variance, eps1_ * eps1_)});
+    Value* bounded = build.emit("Max", {variance, build.number(variance, rule_.eps1 * rule_.eps1)});
     Value* direction = build.div(g, build.unary("Sqrt", bounded));
-    Value* length = build.mul(root_of_sum(build, direction), 1 / (root * d_));
+    Value* length = build.mul(root_of_sum(build, direction), 1 / (root * rule_.d));
     Value* step = build.div(alpha, build.emit("Max", {length, build.number(length, 1)}));
     return build.sub(parameter, build.mul(direction, step));
   }
 
  private:
-  double beta2_decay_, eps1_, eps2_, d_, decay_;
+  Adafactor rule_;
 };
 
 // Keller Jordan's Muon: the momentum of a matrix, made orthogonal by Newton and Schulz's iteration. What is no matrix
 // steps by AdamW.
-class Muon : public Optimizer {
+class MuonStep : public Optimizer {
  public:
-  explicit Muon(Spec& spec)
-      : momentum_(spec.number("momentum", 0.95, kNotNegative)),
-        decay_(spec.number("weight_decay", 0.1, kNotNegative)),
-        steps_(static_cast<int>(spec.whole("steps", 5, Bounds::between(1, 99)))),
-        nesterov_(spec.flag("nesterov", true)),
-        others_(spec, true) {}
+  explicit MuonStep(const Muon& rule)
+      : rule_(rule),
+        decay_(rule.weight_decay.value_or(0.1)),
+        others_(AdamW{rule.beta1, rule.beta2, rule.eps, rule.weight_decay.value_or(AdamW{}.weight_decay)}) {}
 
   Value* step(NodeBuilder& build, const Update& u, Kept& kept) const override {
     if (u.parameter->rank() != 2) return others_.step(build, u, kept);
     Value* velocity = zero_state(build, u.parameter, "momentum", u.parameter->shape());
-    Value* next = blend(build, velocity, u.gradient, momentum_);
+    Value* next = blend(build, velocity, u.gradient, rule_.momentum);
     kept.emplace_back(velocity, next);
-    Value* x = nesterov_ ? blend(build, next, u.gradient, momentum_) : next;
+    Value* x = rule_.nesterov ? blend(build, next, u.gradient, rule_.momentum) : next;
     const Dims extents = *constants_of(u.parameter->shape());
     const bool tall = extents[0] > extents[1];
     if (tall) x = build.turn(x);
     Value* size = root_of_sum(build, x);
     x = build.div(x, build.add(size, 1e-7));
-    for (int i = 0; i < steps_; ++i) {
+    for (int i = 0; i < rule_.steps; ++i) {
       constexpr double a = 3.4445, b = -4.7750, c = 2.0315;
       Value* square = build.emit("MatMul", {x, build.turn(x)});
       Value* mixed = build.add(build.mul(square, b), build.mul(build.emit("MatMul", {square, square}), c));
@@ -246,28 +225,24 @@ class Muon : public Optimizer {
   }
 
  private:
-  double momentum_, decay_;
-  int steps_;
-  bool nesterov_;
-  Adam others_;
+  Muon rule_;
+  double decay_;  // of matrices
+  AdamStep others_;
 };
 
 }  // namespace
 
-std::unique_ptr<Optimizer> optimizer_named(const std::string& text) {
-  Spec spec(text, "optimizer");
-  std::unique_ptr<Optimizer> made;
-  if (spec.name() == "sgd") made = std::make_unique<Sgd>(spec);
-  if (spec.name() == "adam") made = std::make_unique<Adam>(spec, false);
-  if (spec.name() == "adamw") made = std::make_unique<Adam>(spec, true);
-  if (spec.name() == "lamb") made = std::make_unique<Lamb>(spec);
-  if (spec.name() == "lion") made = std::make_unique<Lion>(spec);
-  if (spec.name() == "adafactor") made = std::make_unique<Adafactor>(spec);
-  if (spec.name() == "muon") made = std::make_unique<Muon>(spec);
-  if (!made)
-    fail("optimizer", "there is no optimizer '{}'; use sgd, adam, adamw, lamb, lion, adafactor or muon", spec.name());
-  spec.finish();
-  return made;
+std::unique_ptr<Optimizer> make_optimizer(const tessera::Optimizer& rule) {
+  struct Maker {
+    std::unique_ptr<Optimizer> operator()(const Sgd& rule) const { return std::make_unique<SgdStep>(rule); }
+    std::unique_ptr<Optimizer> operator()(const Adam& rule) const { return std::make_unique<AdamStep>(rule); }
+    std::unique_ptr<Optimizer> operator()(const AdamW& rule) const { return std::make_unique<AdamStep>(rule); }
+    std::unique_ptr<Optimizer> operator()(const Lamb& rule) const { return std::make_unique<LambStep>(rule); }
+    std::unique_ptr<Optimizer> operator()(const Lion& rule) const { return std::make_unique<LionStep>(rule); }
+    std::unique_ptr<Optimizer> operator()(const Adafactor& rule) const { return std::make_unique<AdafactorStep>(rule); }
+    std::unique_ptr<Optimizer> operator()(const Muon& rule) const { return std::make_unique<MuonStep>(rule); }
+  };
+  return std::visit(Maker{}, value_of(rule));
 }
 
 }  // namespace tessera::train

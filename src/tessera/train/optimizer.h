@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tessera/ops/library/node_builder.h"
+#include "tessera/rules.h"
 
 namespace tessera::train {
 
@@ -26,10 +27,7 @@ class Optimizer {
                       std::vector<std::pair<Value*, Value*>>& kept) const = 0;
 };
 
-/// "NAME:key=number,…"; see docs/training.md for the formulas:
-/// sgd (momentum, nesterov, weight_decay), adam and adamw (beta1, beta2, eps, weight_decay), lamb (the same), lion
-/// (beta1, beta2, weight_decay), adafactor (beta2_decay, eps1, eps2, d, weight_decay), muon (momentum, nesterov, steps,
-/// weight_decay, and adamw's keys for what is no matrix). Throws a user error for an unknown name or key.
-std::unique_ptr<Optimizer> optimizer_named(const std::string& spec);
+/// The optimizer of a rule. Throws a user error as value_of() does (optimizer_rules.h).
+std::unique_ptr<Optimizer> make_optimizer(const tessera::Optimizer& rule);
 
 }  // namespace tessera::train

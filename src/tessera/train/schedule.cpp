@@ -5,9 +5,32 @@
 #include "tessera/base/error.h"
 #include "tessera/train/spec.h"
 
-namespace tessera::train {
+namespace tessera {
+namespace train {
 
-Schedule::Schedule(const std::string& text) {
+Schedule::Schedule(const LearningRateRule& rule) {
+  if (const auto* text = std::get_if<std::string>(&rule.held()))
+    read(*text);
+  else
+    take(std::get<LearningRate>(rule.held()));
+}
+
+void Schedule::take(const LearningRate& rate) {
+  const auto require = [](std::string_view key, double number) {
+    if (!Bounds::at_least(0).hold(number))
+      fail("lr", "'{}={}' of a learning rate: {} must be {}", key, number, key, Bounds::at_least(0).text());
+    return number;
+  };
+  if (rate.cosine != 0 && rate.linear != 0) fail("lr", "a learning rate has both cosine and linear; give one of them");
+  peak_ = require("peak", rate.peak);
+  warmup_ = require("warmup", static_cast<double>(rate.warmup));
+  stable_ = require("stable", static_cast<double>(rate.stable));
+  cosine_ = rate.cosine != 0;
+  fall_ = require("cosine", static_cast<double>(rate.cosine)) + require("linear", static_cast<double>(rate.linear));
+  least_ = require("min", rate.min);
+}
+
+void Schedule::read(const std::string& text) {
   const Bounds rates = Bounds::at_least(0), steps = Bounds::at_least(0), fall = Bounds::at_least(1);
   if (text.find('=') == std::string::npos) {
     const std::optional<double> rate = rates.parse(text);
@@ -56,4 +79,16 @@ Value* Schedule::at(ops::NodeBuilder& build, Value* step) const {
   return rate;
 }
 
-}  // namespace tessera::train
+}  // namespace train
+
+inline namespace v1 {
+
+LearningRate::operator std::string() const {
+  std::string text = fmt::format("peak={},warmup={},stable={},min={}", peak, warmup, stable, min);
+  if (cosine != 0) text += fmt::format(",cosine={}", cosine);
+  if (linear != 0) text += fmt::format(",linear={}", linear);
+  return text;
+}
+
+}  // namespace v1
+}  // namespace tessera

@@ -38,7 +38,7 @@ class StepMaker {
         selection_(select(given, options)),
         model_(selection_.model),
         options_(options),
-        optimizer_(optimizer_named(options.optimizer)),
+        optimizer_(make_optimizer(options.optimizer)),
         batches_(*given.graph, options.micro_batches, options.sizes),
         build_(*step_.model.graph, "step") {
     for (Loss& loss : losses_of(options.loss)) terms_.push_back({std::move(loss)});
@@ -504,13 +504,15 @@ Step make_step(const OnnxModel& model, const StepOptions& options) {
   return StepMaker(model, scaled).run();
 }
 
-std::vector<StepTerm> terms_of(const std::string& loss) {
+std::vector<StepTerm> terms_of(const tessera::Loss& loss) {
   const std::vector<Loss> losses = losses_of(loss);
   std::vector<StepTerm> terms;
   for (const Loss& term : losses) {
     const bool alone = losses.size() == 1;
-    terms.push_back({term.label(), term.tensor(), term.takes_labels() ? std::optional(term.labels()) : std::nullopt,
-                     alone ? 1 : term.weight(), term.axis(), alone ? std::string(kLoss) : output_of_term(kLoss, term),
+    terms.push_back({term.name(), term.label(), term.tensor(),
+                     term.takes_labels() ? std::optional(term.labels()) : std::nullopt, alone ? 1 : term.weight(),
+                     term.axis(), term.takes_classes() ? std::optional(term.ignored()) : std::nullopt,
+                     alone ? std::string(kLoss) : output_of_term(kLoss, term),
                      alone ? std::string(kCounted) : output_of_term(kCounted, term)});
   }
   return terms;

@@ -20,14 +20,14 @@ enum class BatchNorm { as_stated, train, frozen };
 
 /// The options of a training step, as words of the command line.
 struct StepOptions {
-  std::string loss = "cross-entropy";  ///< a sum of terms; see Loss
-  std::string output;                  ///< that a term takes that names no tensor; empty: the model's first
-  std::string labels = "labels";       ///< the input that the output is compared with; made if the model has none
+  tessera::Loss loss = "cross-entropy";  ///< see train::Loss
+  std::string output;                    ///< that a term takes that names no tensor; empty: the model's first
+  std::string labels = "labels";         ///< the input that the output is compared with; made if the model has none
   /// Extents of labels that are given for the whole batch, by their names, where the model has no such input: they say
   /// where logits hold their classes (see Loss). Sizes of symbols must be known then.
   std::map<std::string, Dims, std::less<>> label_dims;
-  std::string optimizer = "adamw";  ///< see optimizer_named
-  Schedule rate{std::string("1e-3")};
+  tessera::Optimizer optimizer = "adamw";
+  Schedule rate{LearningRate{}};
   double clip = 0;        ///< the largest norm of all gradients together; 0: any
   int micro_batches = 1;  ///< that a batch is cut into, one after the other
   /// Patterns of parameters that do not train.
@@ -94,16 +94,18 @@ struct Step {
 
 /// One term of a loss, and what a step and an evaluation call it.
 struct StepTerm {
+  std::string name;                   ///< "z-loss"
   std::string label;                  ///< "z-loss.logits"
   std::string tensor;                 ///< that it takes; empty: StepOptions::output
   std::optional<std::string> labels;  ///< that it compares this with; empty: StepOptions::labels; nullopt: nothing
   double weight = 1;
-  std::optional<int64_t> axis;  ///< of the classes, where the term says it; may count from the end
-  std::string loss, counted;    ///< outputs: its value before it is weighted, and what its sum was divided by
+  std::optional<int64_t> axis;     ///< of the classes, where the term says it; may count from the end
+  std::optional<int64_t> ignored;  ///< the label that does not count, where labels are classes
+  std::string loss, counted;       ///< outputs: its value before it is weighted, and what its sum was divided by
 };
 
 /// The terms of a loss. A term that is alone has the loss itself as its output, weight included.
-std::vector<StepTerm> terms_of(const std::string& loss);
+std::vector<StepTerm> terms_of(const tessera::Loss& loss);
 
 /// Makes a training step of a model: forward, loss, backward, clipping and update in one graph. Its outputs are the
 /// loss and the norm of the gradients before clipping (float32), the learning rate and, if it is dynamic, the scale of

@@ -92,13 +92,15 @@ data::BatchOptions options_of_tokens(const std::string& source, const Model& mod
   }
   const std::vector<LossTerm> terms = compared_terms(training);
   const auto classes = std::find_if(terms.begin(), terms.end(), [&](const LossTerm& term) {
-    return takes(term, training.labels) && term.label.starts_with("cross-entropy");
+    return takes(term, training.labels) && term.name == "cross-entropy";
   });
   if (classes != terms.end())
     wanted.samples.vocabulary =
         vocabulary_of(model, classes->tensor.empty() ? training.output : classes->tensor, classes->axis.value_or(-1));
   if (!options.document_separator.empty()) wanted.samples.separator = data::parse_separator(options.document_separator);
-  if (training.loss.find("ignore_index") != std::string::npos)
+  static constexpr int64_t kIgnored = -100;
+  if (std::any_of(terms.begin(), terms.end(),
+                  [](const LossTerm& term) { return term.ignore_index.value_or(kIgnored) != kIgnored; }))
     refuse("files of tokens mark what is not to be predicted by -100; leave ignore_index out of " + called("loss"));
   bool found = false;
   for (const TensorInfo& input : model.inputs()) {

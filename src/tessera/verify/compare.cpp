@@ -112,7 +112,7 @@ void compare_floats(Difference& difference, const Tensor& expected, const Tensor
   difference.pass = difference.misplaced == 0 && difference.max_abs <= bound && any_compared;
 }
 
-// uint64 beyond int64's range wraps on both sides alike; only the printed distance suffers.
+// uint64 values beyond int64's range wrap on both sides alike; only the printed distance is wrong.
 void compare_integers(Difference& difference, const Tensor& expected, const Tensor& actual) {
   auto a = expected.to_int64(), b = actual.to_int64();
   double largest = 0;

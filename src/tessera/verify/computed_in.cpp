@@ -15,8 +15,8 @@ bool is_16_bit_float(DType dtype) {
   return dtype == DType::float16 || dtype == DType::bfloat16;
 }
 
-// The type in which the node computes the result, if it has 16 bits: not where it only moves elements, or makes them of
-// integers. The types in a file that was not inferred may be unknown, but a Cast states its own.
+// The 16-bit type in which the node computes the result; none if the node only moves elements or computes them from
+// integers. Without inference, types in a file may be unknown, but a Cast states its own.
 std::optional<DType> computed_by(const Node& node, const Value& result) {
   const bool casts = node.is("Cast") && node.domain.empty();
   const DType dtype = casts ? static_cast<DType>(node.get_int("to", 0)) : result.dtype();
@@ -26,7 +26,7 @@ std::optional<DType> computed_by(const Node& node, const Value& result) {
   return dtype;
 }
 
-// Gives the value the type if it is narrower than what is known of it; says whether it was.
+// Notes the type for the value if it is narrower than the one known so far; returns whether it was.
 bool narrow(Types& types, const Value* value, DType dtype) {
   const auto [known, fresh] = types.try_emplace(value, dtype);
   if (fresh) return true;
@@ -49,7 +49,7 @@ void narrow_by_regions(Types& types, const Node& node, const Graph& region, bool
   }
 }
 
-// One pass in running order; says whether anything was found. What a loop carries needs a further one.
+// One pass in running order; returns whether anything was found. Values that a loop carries need another pass.
 bool narrow_once(Types& types, const Graph& graph) {
   bool changed = false;
   for (const auto& node : graph.nodes()) {

@@ -13,12 +13,12 @@
 #include "tessera/runtime/rank_programs.h"
 #include "tessera/training.h"
 
-/// Looks for the first tensor of a step that is not finite: goes back from the loss through tensors that are not
-/// finite, a NaN by way of NaNs if there are any, else of infinities, to one whose operands are all finite.
+/// Finds the first tensor of a step that is not finite: goes back from the loss through tensors that are not finite
+/// (from a NaN through NaNs if there are any, else through infinities) to one whose operands are all finite.
 ///
 ///     h = Log (x)  NaN;  y = MatMul (h, w)  NaN;  loss = ReduceSum (y)  NaN        loss → y → h, made of a finite x
 ///
-/// An infinity that the model holds as a constant, as masks of attention do, is no place where numbers went bad.
+/// An infinity in a constant of the model, as in attention masks, is not a cause.
 namespace tessera {
 inline namespace v1 {
 namespace {
@@ -26,7 +26,7 @@ namespace {
 /// The elements of a tensor, by kind.
 struct Elements {
   int64_t all = 0, nans = 0, infinities = 0;
-  double least = 0, most = 0;  // of those that are finite
+  double least = 0, most = 0;  // of the finite elements
 
   bool are_finite() const { return nans == 0 && infinities == 0; }
 };
@@ -62,8 +62,8 @@ Elements elements_of(const Tensor& given) {
   }
 }
 
-/// Which tensors a tensor was made of, and by what, as the ranks' programs say. Local values that stand for no tensor
-/// of the model, or are partial sums of one, are passed through.
+/// The operands and the operator of each tensor, from the ranks' programs. Local values that are not tensors of the
+/// model, or are partial sums of one, are passed through.
 class Origins {
  public:
   explicit Origins(const runtime::RankPrograms& programs) {
@@ -76,7 +76,7 @@ class Origins {
   struct Maker {
     std::string label;
     std::vector<std::string> operands;
-    std::vector<Elements> constants;  // and of what does not change
+    std::vector<Elements> constants;  // and of parameters that do not change
   };
   /// Null: no node makes it.
   const Maker* find(const std::string& tensor) const {
@@ -93,14 +93,14 @@ class Origins {
   }
 
   void add(const spmd::Program& program, const std::string& name, const Node& node) {
-    if (makers_.contains(name)) return;  // what follows only changes its layout
+    if (makers_.contains(name)) return;  // later nodes only change its layout
     Maker maker{fmt::format("{} '{}'", node.op_type, name), {}, {}};
     std::set<const Value*> seen;
     std::vector<const Node*> open = {&node};
     while (!open.empty()) {
       const Node* next = open.back();
       open.pop_back();
-      // A sum is named for what was summed, not for the reduction that ends it.
+      // A partial sum is labelled by the node that made it, not by the reduction that completes it.
       if (next->domain.empty()) maker.label = fmt::format("{} '{}'", next->op_type, name);
       for (const Value* operand : next->inputs) {
         if (!operand || !seen.insert(operand).second) continue;
@@ -116,7 +116,8 @@ class Origins {
       }
     }
     const auto is_name = [&](const std::string& operand) { return operand == name; };
-    if (std::any_of(maker.operands.begin(), maker.operands.end(), is_name)) return;  // another layout of what is given
+    if (std::any_of(maker.operands.begin(), maker.operands.end(), is_name))
+      return;  // another layout of an input or parameter
     makers_.emplace(name, std::move(maker));
   }
 
@@ -156,7 +157,7 @@ class Search {
     return elements && !elements->are_finite();
   }
 
-  // Whether a tensor has infinities because a constant has.
+  // Whether a tensor has infinities because a constant has them.
   bool is_given(const std::string& name) const {
     if (const auto known = given_.find(name); known != given_.end()) return known->second;
     bool& given = given_[name] = false;
@@ -172,7 +173,8 @@ class Search {
     return given = any;
   }
 
-  // The operand to go on with: one with NaNs for a tensor with NaNs, else one with infinities; the first that ran.
+  // The operand to follow: the first that was computed among those with NaNs, for a tensor with NaNs, else among those
+  // with infinities.
   std::optional<std::string> source_of(const std::string& name) const {
     const Origins::Maker* maker = origins_.find(name);
     if (!maker) return std::nullopt;
@@ -206,7 +208,7 @@ class Search {
   std::map<std::string, Elements> elements_;
   std::map<std::string, size_t> order_;  // in which they were made
   std::set<std::string> inputs_;
-  mutable std::map<std::string, bool> given_;  // what is_given has found
+  mutable std::map<std::string, bool> given_;  // results of is_given
 };
 
 }  // namespace

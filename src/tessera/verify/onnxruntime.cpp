@@ -30,10 +30,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Arguments: the folder, the model, the threads (0: as it likes), and the level of its optimizer. Beside inputs.npz,
-/// the folder holds names.txt (tensors to fetch) and added.txt (those of them that the model does not give as outputs),
-/// each name ended by a zero. The script writes outputs.npz, or problem.txt: a word that says what failed, a newline,
-/// and the reason.
+/// Arguments: the folder, the model, the number of threads (0: its default), and the level of its optimizer. Besides
+/// inputs.npz, the folder holds names.txt (tensors to fetch) and added.txt (those of them that are not outputs of the
+/// model); a zero byte ends each name. The script writes outputs.npz, or problem.txt: a word that says what failed, a
+/// newline, and the reason.
 constexpr const char* kScript = R"PYTHON(
 import sys
 
@@ -127,7 +127,7 @@ std::string zero_ended(const std::vector<std::string>& names) {
   return text;
 }
 
-/// The end of a process, as from waitpid. The process' output goes to the file `said` of the folder.
+/// The status of a process, as from waitpid. Its output goes to the file `said` of the folder.
 int status_of(std::vector<std::string> words, const fs::path& folder) {
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
@@ -146,11 +146,11 @@ int status_of(std::vector<std::string> words, const fs::path& folder) {
          std::strerror(error));
   int status = 0;
   while (waitpid(process, &status, 0) < 0)
-    if (errno != EINTR) fail_running("onnxruntime", "'{}' is lost: {}", words[0], std::strerror(errno));
+    if (errno != EINTR) fail_running("onnxruntime", "cannot wait for '{}': {}", words[0], std::strerror(errno));
   return status;
 }
 
-/// Throws the complaint of the script, or of the Python that should run it.
+/// Throws the problem that the script reports, or that Python has with running it.
 void require_success(int status, const std::string& python, const fs::path& folder, const Model& model) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && fs::exists(folder / "outputs.npz")) return;
   const std::string problem = text_of(folder / "problem.txt"),
@@ -161,7 +161,7 @@ void require_success(int status, const std::string& python, const fs::path& fold
          "in TESSERA_PYTHON",
          python, why, python);
   if (problem.starts_with("run\n"))
-    fail("onnxruntime", "it does not run '{}': {}; compare with one device, or with outputs that are given",
+    fail("onnxruntime", "it does not run '{}': {}; compare with one device, or with given outputs",
          model.path().string(), why);
   const std::string how = WIFSIGNALED(status) ? fmt::format("was killed by signal {}", WTERMSIG(status))
                                               : fmt::format("ended with exit code {}", WEXITSTATUS(status));
@@ -180,8 +180,8 @@ bool any_node(const Graph& graph, const std::function<bool(const Node&)>& holds)
   });
 }
 
-/// The level of optimization at which ONNX Runtime computes what the file says. Its later ones join DequantizeLinear
-/// and QuantizeLinear with what is between them, which rounds elsewhere; but products of integers need the last one,
+/// The optimizer level at which ONNX Runtime computes what the file says. Higher levels fuse DequantizeLinear and
+/// QuantizeLinear with the operators between them, which rounds differently; but integer products need the highest one,
 /// which makes their sums exact.
 std::string level_for(const Graph& graph) {
   const bool quantized = any_node(graph, [](const Node& node) { return node.op_type == "DequantizeLinear"; });
@@ -236,7 +236,7 @@ bool has_row_of_infinities_in(const Tensor& tensor) {
 }  // namespace
 
 std::optional<std::string> row_without_keys(const Model& model, const Tensors& inputs) {
-  std::map<std::string, std::string> readers;  // of what they normalize along its last dimension
+  std::map<std::string, std::string> readers;  // of tensors that they normalize along the last dimension
   for (const auto& node : model.impl().model.graph->nodes()) {
     const Value* scores = node->input(0);
     if (node->op_type != "Softmax" || !scores || scores->kind != ValueKind::result) continue;
@@ -251,14 +251,14 @@ std::optional<std::string> row_without_keys(const Model& model, const Tensors& i
     const Tensors scores = run_onnxruntime(model, inputs, names);
     for (const auto& [name, reader] : readers)
       if (has_row_of_infinities_in(scores.at(name))) return reader;
-  } catch (const Error&) {  // it need not give what is no output
+  } catch (const Error&) {  // a tensor that is not an output may be unavailable
   }
   return std::nullopt;
 }
 
 Tensors run_onnxruntime(const Model& model, const Tensors& inputs, const std::vector<std::string>& names) {
   const PrivateFolder around;
-  // Never committed, so that it disappears after the call, or when the process is interrupted.
+  // Never committed, so it disappears after the call, or when the process is interrupted.
   const AtomicFolder exchange(around.path() / "exchange", [](const fs::path&) { return std::optional<std::string>(); });
   const fs::path& folder = exchange.temporary();
   std::vector<std::string> added;
@@ -269,12 +269,12 @@ Tensors run_onnxruntime(const Model& model, const Tensors& inputs, const std::ve
   write_file(folder / "added.txt", zero_ended(added));
   const std::string interpreter = python();
   fs::path file = model.path();
-  if (is_text_model(file)) {  // which ONNX Runtime does not read
+  if (is_text_model(file)) {  // ONNX Runtime does not read text models
     file = folder / "model.onnx";
     export_model(model.impl().model, file);
   }
   const Graph& graph = *model.impl().model.graph;
-  // The threads of this operator quantize some sequences each, so that its answer depends on how many there are.
+  // Each thread of this operator quantizes some sequences, so its result depends on the number of threads.
   const char* threads =
       any_node(graph, [](const Node& node) { return node.op_type == "DynamicQuantizeLSTM"; }) ? "1" : "0";
   const int status =

@@ -191,7 +191,11 @@ TEST(Lowerings, errors_of_known_functions_name_the_call) {
   EXPECT_THAT(message("CenterCropPad <axes = [0]> (x)"),
               HasSubstr("CenterCropPad producing 'y': its operand 1 ('shape') is missing"));
   EXPECT_THAT(message("com.microsoft.SkipLayerNormalization (x, x)"), HasSubstr("its operand 2 ('gamma') is missing"));
-  EXPECT_THAT(message("com.microsoft.BiasGelu (x, s)"), HasSubstr("'y/sum'"));
+  EXPECT_THAT(message("com.microsoft.BiasGelu (x, s)"),
+              HasSubstr("com.microsoft.BiasGelu 'y': in its function, Add producing 'y/sum': "));
+  // The call of the model, not that within another function.
+  EXPECT_THAT(message("com.microsoft.SkipLayerNormalization (x, x, x, x, s)"),
+              HasSubstr("com.microsoft.SkipLayerNormalization 'y': in its function, Add producing "));
 }
 
 TEST(Lowerings, functions_of_the_model_override_known_ones) {

@@ -234,7 +234,7 @@ TEST(Decisions, AWrongClaimAboutAPartialSumIsAnError) {
     ADD_FAILURE() << "nothing is contracted over tp";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::user);
-    EXPECT_THAT(error.what(), testing::HasSubstr("'h' does not come out as partial(sum:tp)"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("'h' is annotated partial(sum:tp), but its producer does not reduce"));
   }
 }
 

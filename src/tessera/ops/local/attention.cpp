@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "tessera/ops/examples/examples.h"
 #include "tessera/ops/library/dims.h"
 #include "tessera/ops/library/infer.h"
 #include "tessera/ops/library/require.h"
@@ -276,7 +277,8 @@ OpDef attention_shard_op() {
           .no_gradient = kMadeByPartitioner,
           .body = attention_shard_body,
           .values = {kPlace},
-          .made_of = {{}, {kPastKey, kKey}, {kPastValue, kValue}, {}, {}}};
+          .made_of = {{}, {kPastKey, kKey}, {kPastValue, kValue}, {}, {}},
+          .examples = attention_shard_examples};
 }
 
 }  // namespace tessera::ops

@@ -4,10 +4,10 @@
 
 #include "tessera/ir/graph.h"
 
-/// Dividing values into unequal pieces, with all that they are made of and all that is made of them.
+/// Divides values into unequal pieces, together with the values that they are computed from or used for.
 namespace tessera::rewrite {
 
-/// A dimension of a value in pieces of these extents, one after the other.
+/// A dimension of a value, cut into pieces of these extents.
 struct Cut {
   size_t dim = 0;
   std::vector<int64_t> sizes;
@@ -17,8 +17,8 @@ struct Cut {
 
 /// Divides `whole` as `cut` says. What computes it or uses it is computed in pieces as well, as far as operators' rules
 /// pass the dimension on: Splits and Slices into exactly these pieces vanish, and so do Concats of them. Sums over the
-/// dimension become sums of pieces' sums, and outputs of the graph are put together again. States become one for each
-/// piece (`w.0`, `w.1`, …), each with its origin and its own next value. Example, cut into 4, 2 and 2:
+/// dimension become sums of pieces' sums, and outputs of the graph are joined again. States become one for each piece
+/// (`w.0`, `w.1`, …), each with its origin and its own next value. Example, cut into 4, 2 and 2:
 ///
 ///     q, k, v = Split (MatMul (x, w [3, 8]))          q = MatMul (x, w.0 [3, 4]), k = MatMul (x, w.1 [3, 2]), …
 ///     dqkv = Concat (dq, dk, dv)                 ─▶

@@ -98,7 +98,7 @@ void fold(OnnxModel& model, const std::function<void(Node&)>& infer_other) {
   };
   std::function<void(Node*)> visit;
   RegionOpener regions(graph, [&](Node* node) { visit(node); });
-  visit = [&](Node* node) {
+  const auto handle = [&](Node* node) {
     if (node->is("Constant")) {
       auto data = literal(*node);
       if (!data) fail("fold", "{}: sparse and string constants are not supported", node->label());
@@ -123,6 +123,12 @@ void fold(OnnxModel& model, const std::function<void(Node&)>& infer_other) {
     else
       infer_other(*node);
     fold_results(graph, node);
+  };
+  visit = [&](Node* node) {
+    naming_call(*node, [&] {
+      node->remove_attribute(kCallStamp);
+      handle(node);
+    });
   };
   for (Node* node : nodes_of(graph)) visit(node);
   graph.erase_dead();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "tessera/base/error.h"
@@ -49,6 +48,14 @@ Function copy_of(const Function& function) {
 
 }  // namespace
 
+FunctionKey key_of(const Function& function) {
+  return {plain_domain(function.domain), function.name, function.overload};
+}
+
+FunctionKey key_of(const Node& node) {
+  return {plain_domain(node.domain), node.op_type, node.overload};
+}
+
 const std::vector<Function>& known_functions() {
   static const std::vector<Function> all = [] {
     std::vector<Function> functions;
@@ -83,12 +90,11 @@ size_t count_present(const std::vector<Value*>& values) {
 }
 
 void add_known_functions(OnnxModel& model) {
-  std::set<std::tuple<std::string, std::string, std::string>> own;
-  for (const Function& function : model.functions)
-    own.emplace(plain_domain(function.domain), function.name, function.overload);
+  std::set<FunctionKey> own;
+  for (const Function& function : model.functions) own.insert(key_of(function));
   std::set<const Function*> added;
   const auto visit = [&](Node& node) {
-    if (own.contains({plain_domain(node.domain), node.op_type, node.overload})) return;
+    if (own.contains(key_of(node))) return;
     const Function* form = known_function(node);
     if (!form) return;
     require_operands(*form, node);

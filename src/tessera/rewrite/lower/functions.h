@@ -1,27 +1,34 @@
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "tessera/ir/graph.h"
 
-/// Operators that are functions of others: the texts in functions/, which are ONNX's own syntax. An operator has
-/// several forms where optional operands or attributes decide what it computes: overloads "tessera.…", which no model
-/// has.
+/// Operators that are functions of others, as texts in ONNX's syntax in functions/. An operator whose computation
+/// depends on optional operands or attributes has several forms: overloads "tessera.…", which do not occur in models.
 namespace tessera::rewrite {
+
+/// What tells functions apart: domain ("" for ONNX's own), name and overload.
+using FunctionKey = std::tuple<std::string, std::string, std::string>;
+FunctionKey key_of(const Function& function);
+/// The key of the function that the node calls, if it calls one.
+FunctionKey key_of(const Node& node);
 
 /// All forms of all of them, in the order of the texts.
 const std::vector<Function>& known_functions();
 
 /// The function that the node calls: the first form that has room for its operands and whose attributes without a
-/// default it gives; if none does, the last form, so that the error says what it lacks. Null: it calls none of them.
+/// default it gives; if none does, the last form, so that the error says what it lacks. Null if it calls none of them.
 const Function* known_function(const Node& node);
 
 /// How many operands or results a node has, without the absent ones at the end, which it may list or leave out.
 size_t count_present(const std::vector<Value*>& values);
 
-/// Adds to the model's functions those that its nodes call, and names each call's form. Functions that the model brings
-/// itself go first.
+/// Adds to the model's functions those that its nodes call, and names each call's form. The model's own functions
+/// override them.
 void add_known_functions(OnnxModel& model);
 
 /// A text of functions/, as the build embeds it.

@@ -15,7 +15,7 @@
 /// - let an operand before the last be missing: zero points, segments of embeddings.
 namespace tessera::rewrite {
 
-/// What an operator is lowered with.
+/// The input of a lowering.
 struct Lowerer {
   const Node& node;
   ops::NodeBuilder& b;  ///< appends before the node
@@ -29,8 +29,8 @@ struct Lowerer {
 
 struct Lowering {
   std::string_view op_type;
-  size_t operands;  ///< that must be there: so many, the first
-  /// The results, as many as the node has; null for those that it leaves out.
+  size_t operands;  ///< the first ones, which must be present
+  /// The results, as many as the node has; null for absent ones.
   std::vector<Value*> (*lower)(Lowerer& l);
   /// Operands whose elements must be known (OpDef::values).
   std::vector<size_t> values = {};
@@ -41,13 +41,12 @@ struct Lowering {
 
 /// x as uint8 by the range of its elements, 0 included; its scale, and its zero point.
 std::vector<Value*> quantize_dynamically(ops::NodeBuilder& b, Value* x);
-/// MatMulInteger of operands of any rank, with zero points of any form that the standard has; null: none. `node` is
-/// named in errors.
+/// MatMulInteger of operands of any rank, with zero points of any form in the standard; null if there are none. `node`
+/// is named in errors.
 Value* integer_product(ops::NodeBuilder& b, const Node& node, Value* left, Value* left_zero, Value* right,
                        Value* right_zero);
 
-/// Sequences [n, t, …] with the first elements of each, as many as its length, from the last to the first; the others
-/// stay.
+/// Sequences [n, t, …] with the first `lengths` elements of each reversed; the others stay.
 Value* turned_rows(ops::NodeBuilder& b, Value* x, Value* lengths);
 
 /// A matrix of codes: (codes - zero) * scale. `zero` may be null; both may be lists along a right matrix' columns.
@@ -55,8 +54,8 @@ struct Codes {
   Value *codes, *scale, *zero;
 };
 /// The product of integers times both scales, and `bias`, if any. The left matrix has one scale and one zero point.
-/// In float32 until the bias is added, as sums may be larger than what 16 bits hold; the result has the left scale's
-/// type.
+/// Computed in float32 until the bias is added, since sums may exceed the range of 16 bits; the result has the left
+/// scale's type.
 Value* scaled_product(ops::NodeBuilder& b, const Node& node, const Codes& left, const Codes& right, Value* bias);
 
 std::vector<Lowering> attention_lowerings();     // attention.cpp: Attention with windows or with its scores
@@ -74,7 +73,7 @@ std::vector<Lowering> signal_lowerings();        // signal.cpp: DFT, STFT, windo
 std::vector<const Lowering*> all_lowerings();
 /// The one that applies to the node; null if none does.
 const Lowering* lowering_of(const Node& node);
-/// Lowers the node and lets its results' uses have the new ones; false if no lowering applies. `open` as in Lowerer.
+/// Lowers the node and replaces its results; false if no lowering applies. `open` as in Lowerer.
 bool lower_operator(Graph& graph, Node* node, const std::function<void(Node*)>& open);
 /// Whether the operator, lowered or not, needs that operand's elements before it is compiled.
 bool needs_value(const Node& node, size_t operand);

@@ -14,8 +14,8 @@ struct Affine {
   Expr offset;
   std::vector<Expr> strides;  ///< one per dimension
 
-  bool is_uniform() const;                   ///< the same everywhere
-  std::optional<int64_t> uniform() const;    ///< the element, if it is everywhere the same number
+  bool is_uniform() const;                   ///< all elements are equal
+  std::optional<int64_t> uniform() const;    ///< the element, if all elements are the same number
   std::optional<size_t> coordinate() const;  ///< d if the element is just i_d
 };
 
@@ -25,7 +25,7 @@ class AffineAnalysis {
  public:
   explicit AffineAnalysis(const Graph& graph);
 
-  /// Null if it is not (known to be) affine.
+  /// Null if it is not known to be affine.
   const Affine* of(const Value* value) const;
   /// The components of a GatherND's indices [..., n]: n tensors over the leading dimensions; nullopt if one is not
   /// affine.

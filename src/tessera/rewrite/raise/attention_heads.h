@@ -4,8 +4,8 @@
 
 namespace tessera::rewrite {
 
-/// An Attention as one that takes queries, keys and values as [batch, heads, positions, width], and gives its result
-/// so, where they are [batch, positions, heads·width]; the node itself if they are not.
+/// Converts an Attention with queries, keys and values [batch, positions, heads·width] to one with operands and result
+/// [batch, heads, positions, width]; returns the node itself if it has that form.
 Node* with_heads_apart(Graph& graph, Node* attention);
 
 }  // namespace tessera::rewrite

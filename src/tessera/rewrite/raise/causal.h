@@ -8,7 +8,7 @@
 /// Recognises masks that let a query see the keys up to its own position, or those around it, in any spelling.
 namespace tessera::rewrite {
 
-/// The keys that each query sees: from `left` before its own position to `right` after it. Nullopt: without a bound.
+/// The keys that each query sees: from `left` before its own position to `right` after it. Nullopt: unbounded.
 struct SeenKeys {
   std::optional<int64_t> left, right;
 
@@ -25,7 +25,7 @@ std::optional<SeenKeys> seen_keys(const AffineAnalysis& analysis, const Value* m
 /// shape of the masked tensor.
 bool is_causal(const AffineAnalysis& analysis, const Value* predicate, const Shape& scores, bool negated);
 
-/// Whether the value is a constant so low that any score plus it is zero after the softmax.
+/// Whether the value is a constant so low that any score to which it is added becomes zero in the softmax.
 bool is_minus_infinity(const Value* value);
 
 }  // namespace tessera::rewrite

@@ -6,19 +6,19 @@
 
 #include "tessera/ir/graph.h"
 
-/// Sums of products, however their dimensions are ordered, merged and split on the way: what Einsum says in one line,
+/// Sums of products, however their dimensions are ordered, merged and split on the way: what Einsum states in one node,
 /// and models in a chain of MatMul, Mul, ReduceSum, Transpose, Reshape and Expand.
 namespace tessera::rewrite {
 
-/// One factor: for each dimension of the value the indices that run along it, the slowest first. Dimensions of one
-/// element have none.
+/// One factor: for each dimension of the value, the indices that run along it, slowest first. Dimensions of one element
+/// have none.
 struct Factor {
   Value* value = nullptr;
   std::vector<std::vector<int>> dims;
 };
 
-/// Reads values as sums of products, backwards from their results. All factors share one table of indices; an index of
-/// which a Reshape needs parts is split, in factors that are read already, too.
+/// Reads values as sums of products, backwards from their results. All factors share one table of indices; an index
+/// that a Reshape divides is split, also in factors that were read before.
 class Contraction {
  public:
   /// The value itself, with a new index for each dimension.
@@ -26,9 +26,9 @@ class Contraction {
   /// A new index; none for an extent of 1.
   std::vector<int> index(const Expr& extent);
 
-  /// The factors whose product, summed over all indices that `result` lacks, is the result. What `ends` holds for is
-  /// not read further; it is not asked about results of operators that only move elements. Nullopt if the sum repeats
-  /// a term.
+  /// The factors whose product, summed over all indices that `result` lacks, is the result. Values for which `ends` is
+  /// true are not read further; it is not called for results of operators that only move elements. Nullopt if the sum
+  /// repeats a term.
   using Ends = std::function<bool(const Factor&)>;
   std::optional<std::vector<Factor>> factors(const Factor& result, const Ends& ends);
   /// An operand of an element-wise operator (Add) whose result is `result`; nullopt if extents are not known to agree.
@@ -37,7 +37,7 @@ class Contraction {
   /// The indices of some dimensions (of all: up to the rank), the slowest first. Equal lists mean equal elements in
   /// equal order.
   std::vector<int> flat(const Factor& factor, size_t from = 0, size_t to = SIZE_MAX) const;
-  /// What the indices have been split into since they were taken.
+  /// The indices that these have been split into in the meantime.
   std::vector<int> parts(const std::vector<int>& indices) const;
   Expr extent(int index) const { return indices_[static_cast<size_t>(index)].extent; }
 
@@ -53,9 +53,10 @@ class Contraction {
   };
 
   void read(const Factor& result, Reading& reading);
-  /// The elements that the result's node moves; nullopt: it does not, or not in a way that indices can say.
+  /// The operand whose elements the result's node moves; nullopt if it moves none, or not in a way that indices
+  /// express.
   std::optional<Factor> moved(const Factor& result);
-  /// The operands of a sum of products, and which indices it sums over; empty: the node is none.
+  /// The operands of a sum of products, and the indices that it sums over; empty for other nodes.
   std::vector<Factor> operands(const Factor& result, std::vector<int>& summed);
   /// The first dimensions of an operand that broadcasts to the result.
   std::optional<Factor> broadcast(const Factor& result, Value* value, size_t dims) const;

@@ -4,10 +4,10 @@
 #include "tessera/rewrite/passes.h"
 #include "tessera/rewrite/raise/match.h"
 
-// With x = [x1, x2] of shape [batch, heads, sequence, width] and cos, sin of shape [batch or 1, 1, sequence, width]
-// that repeat themselves after width/2:
-//   x·cos + [-x2, x1]·sin   becomes   RotaryEmbedding(x, cos's half, sin's half)
-// whose caches have shape [batch or 1, sequence, width/2]. With cos and sin of half the width, so does
+// Let x = [x1, x2] of shape [batch, heads, sequence, width], and cos, sin of shape [batch or 1, 1, sequence, width]
+// whose two halves along the width are equal. Then
+//   x·cos + [-x2, x1]·sin   becomes   RotaryEmbedding(x, half of cos, half of sin)
+// with caches of shape [batch or 1, sequence, width/2]. If cos and sin have only half the width, so does
 //   [x1·cos - x2·sin, x2·cos + x1·sin]
 namespace tessera::rewrite {
 namespace {
@@ -41,8 +41,8 @@ bool is_pointwise(const Node& node) {
   return types.contains(node.op_type);
 }
 
-/// The first half, along the last dimension, of a value whose halves are equal by construction. Null if they are not;
-/// makes nodes only if `build`.
+/// The first half, along the last dimension, of a value with two equal halves by construction; null for other values.
+/// Makes nodes only if `build`.
 Value* first_half(Graph& graph, Value* value, const Node* before, bool build) {
   Node* node = value->producer;
   if (!node || value->rank() == 0) return nullptr;
@@ -75,8 +75,8 @@ Value* first_half(Graph& graph, Value* value, const Node* before, bool build) {
   return nullptr;
 }
 
-/// Whether the table's dimensions fit RotaryEmbedding's: [batch or 1, 1, sequence, width], the width of x or `1/share`
-/// of it.
+/// Whether the table has dimensions that RotaryEmbedding supports: [batch or 1, 1, sequence, width], with the width of
+/// x or 1/`share` of it.
 bool is_table(const Value* table, const Value* x, int64_t share = 1) {
   const Shape& shape = table->shape();
   return shape.size() == 4 && (shape[0].is(1) || shape[0] == x->shape()[0]) && shape[1].is(1) &&
@@ -93,13 +93,13 @@ Value* cache(Graph& graph, Value* table, const Node* before) {
   return cache_of(graph, first_half(graph, table, before, true), before);
 }
 
-/// value = half `index` of x, by `table`.
+/// Whether value = (half `index` of x) · table.
 struct HalfProduct {
   Value *x = nullptr, *table = nullptr;
   int index = -1;
 };
 
-/// The half products of which `value` is the sum or difference; empty if it is something else.
+/// The two half products whose sum or difference is `value`; empty for other values.
 std::vector<HalfProduct> half_products(const Graph& graph, Value* value, std::string_view op_type) {
   const Node* node = used_once(graph, value) ? made_by(value, op_type) : nullptr;
   std::vector<HalfProduct> found;

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <tuple>
+#include <typeinfo>
 
 #include "tessera/base/error.h"
 #include "tessera/ir/regions.h"
@@ -16,12 +16,6 @@ namespace tessera::rewrite {
 namespace {
 
 constexpr int64_t kMostNodes = 1'000'000;
-
-using Key = std::tuple<std::string, std::string, std::string>;
-
-Key key_of(const std::string& domain, const std::string& name, const std::string& overload) {
-  return {domain == "ai.onnx" ? "" : domain, name, overload};
-}
 
 std::string name_of(const Function& function) {
   return function.domain.empty() ? function.name : function.domain + "." + function.name;
@@ -61,8 +55,7 @@ void stamp_versions(Function& function) {
 class Inliner {
  public:
   explicit Inliner(OnnxModel& model) {
-    for (Function& function : model.functions)
-      functions_[key_of(function.domain, function.name, function.overload)] = &function;
+    for (Function& function : model.functions) functions_[key_of(function)] = &function;
     count(*model.graph);
   }
 
@@ -81,7 +74,7 @@ class Inliner {
 
  private:
   Function* called(const Node& node) const {
-    const auto found = functions_.find(key_of(node.domain, node.op_type, node.overload));
+    const auto found = functions_.find(key_of(node));
     return found == functions_.end() || is_our_own(*found->second) ? nullptr : found->second;
   }
 
@@ -128,7 +121,10 @@ class Inliner {
       for (const auto& [inside, value] : mapped) given.insert(value);
       return given;
     }();
-    for (Node* node : splice(graph, *body, mapped, call, prefix)) substitute(node->attributes, *call, function);
+    for (Node* node : splice(graph, *body, mapped, call, prefix)) {
+      substitute(node->attributes, *call, function);
+      node->set(kCallStamp, call->label());
+    }
     for (const auto& [inside, value] : mapped)
       if (!outside.contains(value)) value->extra.clear();  // about the function's value
     for (size_t i = 0; i < call->outputs.size(); ++i) {
@@ -151,7 +147,7 @@ class Inliner {
     graph.erase(call);
   }
 
-  std::map<Key, Function*> functions_;
+  std::map<FunctionKey, Function*> functions_;
   std::map<const Function*, int64_t> sizes_;  ///< nodes of the bodies once expanded
   std::set<const Function*> ready_;           ///< whose bodies are expanded
 };
@@ -163,12 +159,27 @@ bool is_our_own(const Function& function) {
 }
 
 const Function* inlined_function(const OnnxModel& model, const Node& node) {
-  const auto is_of = [key = key_of(node.domain, node.op_type, node.overload)](const Function& function) {
-    return key_of(function.domain, function.name, function.overload) == key;
-  };
-  const auto found = std::find_if(model.functions.begin(), model.functions.end(), is_of);
+  const auto found = std::find_if(model.functions.begin(), model.functions.end(),
+                                  [&](const Function& function) { return key_of(function) == key_of(node); });
   if (found == model.functions.end()) return known_function(node);
   return is_our_own(*found) ? nullptr : &*found;
+}
+
+void drop_stamps(Graph& graph) {
+  for (Node* node : nodes_of(graph))
+    for (std::string_view stamp : {kOpsetStamp, kCallStamp}) node->remove_attribute(stamp);
+}
+
+void naming_call(const Node& node, const std::function<void()>& step) {
+  const auto* stamp = node.get<std::string>(kCallStamp);
+  if (!stamp) return step();
+  const std::string call = *stamp;  // the step may erase the node
+  try {
+    step();
+  } catch (const Error& error) {
+    if (typeid(error) != typeid(Error)) throw;  // its catcher needs the type
+    throw Error(error.kind(), error.stage(), fmt::format("{}: in its function, {}", call, error.message()));
+  }
 }
 
 void inline_functions(OnnxModel& model) {

@@ -77,18 +77,21 @@ const std::multimap<std::string, UpgradeStep, std::less<>>& steps() {
   return all;
 }
 
+void upgrade_node(Graph& graph, Node* node, int64_t version) {
+  drop_newer_attributes(node);
+  // If a step erases the node, it is the last one for its operator.
+  auto [first, last] = steps().equal_range(node->op_type);
+  for (auto step = first; step != last && node->op_type == step->first; ++step)
+    if (version < step->second.before) step->second.apply(graph, node, version);
+}
+
 void upgrade_graph(Graph& graph, int64_t version) {
   for (Node* node : nodes_of(graph)) {
     if (node->domain == "ai.onnx") node->domain.clear();
     for (Graph* region : node->regions()) upgrade_graph(*region, version);
     const int64_t own_version = node->get_int(kOpsetStamp, version);
     node->remove_attribute(kOpsetStamp);
-    if (!node->domain.empty()) continue;
-    drop_newer_attributes(node);
-    // If a step erases the node, it is the last one for its operator.
-    auto [first, last] = steps().equal_range(node->op_type);
-    for (auto step = first; step != last && node->op_type == step->first; ++step)
-      if (own_version < step->second.before) step->second.apply(graph, node, own_version);
+    if (node->domain.empty()) naming_call(*node, [&] { upgrade_node(graph, node, own_version); });
   }
 }
 

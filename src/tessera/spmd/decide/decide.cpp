@@ -14,8 +14,8 @@
 namespace tessera::spmd {
 namespace {
 
-// What one rank receives under some decisions, in layout changes and within nodes. Counts a layout change once that
-// several uses share, as the partitioner makes it.
+// What one rank receives under some decisions, in layout changes and within nodes. A layout change that several uses
+// share counts once, since the partitioner makes it once.
 class Account {
  public:
   Account(const Layout& layout, const Decisions& decisions, const Mesh& mesh, const Hints& hints)
@@ -70,7 +70,7 @@ class Account {
   Traffic sum_;
 };
 
-// What ranks hold of all operands and results.
+// Bytes of all operands and results that ranks hold.
 double held_bytes(const Layout& layout, const Decisions& decisions, const Mesh& mesh, const Hints& hints) {
   double sum = 0;
   const auto add = [&](const Value* value, const Sharding& sharding) {
@@ -92,7 +92,7 @@ bool are_alike(const Decisions& a, const Decisions& b) {
 
 Decisions decide_jointly(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
                          const Storage& storage) {
-  constexpr int kMostPasses = 4;  // a bound on time; the second finds most
+  constexpr int kMostPasses = 4;  // bounds the time; the second pass finds most
   const auto cost = [&](const Pass& pass) {
     const double bytes = traffic_of(graph, layout, pass.decisions, mesh, hints).bytes +
                          kTie * held_bytes(layout, pass.decisions, mesh, hints);
@@ -139,8 +139,8 @@ Decisions decide(const Graph& graph, const Layout& layout, const Mesh& mesh, con
           }
       if (!holds)
         fail("annotate",
-             "'{}' does not come out as partial({}:{}): its producer does not reduce over that axis; split "
-             "the dimension that it contracts, or leave the partial out",
+             "'{}' is annotated partial({}:{}), but its producer does not reduce over that axis; split "
+             "the dimension that it contracts, or remove the partial",
              annotation.value->name, name_of(claimed.reduction), claimed.axis.str(mesh));
     }
   return decisions;

@@ -18,8 +18,8 @@ struct NodeDecision {
   std::vector<std::vector<AxisRef>> axes;  ///< per subfactor of its NodeLayout
   std::vector<Sharding> operands;          ///< per operand; empty dims for absent ones and expressions
   std::vector<Sharding> results;           ///< as produced, partial axes included
-  /// Operands that are added to sums which are partial over more axes: only the first rank of each group along the
-  /// others adds them, the rest add zeros.
+  /// Operands that are added to sums that are partial over more axes: the first rank of each group along these axes
+  /// adds them, the others add zeros.
   std::vector<HeldTerm> held;
 };
 
@@ -27,39 +27,41 @@ struct Decisions {
   std::vector<NodeDecision> nodes;           ///< in graph order
   std::map<const Value*, Sharding> sources;  ///< storage of inputs, states and constants
   std::map<const Value*, Sharding> outputs;  ///< of graph outputs, never partial
-  /// States with a storage layout of their own, and what is made of such states alone, element by element: each use
-  /// takes it from there anew, so that no gathered form outlives its use.
+  /// States with a storage layout of their own, and values computed from such states alone, element by element. Each
+  /// use fetches them anew, so that no gathered form outlives its use.
   std::set<const Value*> fetched;
-  /// Further forms of results that only move their operand's elements, for uses that share what the operand becomes
-  /// (share.h).
+  /// Further layouts of results that only move their operand's elements (Transpose, Reshape), for uses that share a
+  /// layout change of the operand (share.h).
   std::map<const Value*, std::vector<NodeDecision>> repeated;
 };
 
 /// Chooses every node's compute sharding from the propagated layouts.
 ///
 /// Where the layouts around a node agree (an axis runs along one subfactor only), that is the choice. Where they do
-/// not, the combinations are compared by the bytes that operands and results would move; annotated results are obeyed
-/// and annotated states are not gathered while another way exists. A first pass takes for what neighbours want the
-/// layouts that propagation found; further passes know what they wanted in the pass before, and that a layout which
-/// others want of an operand costs nothing more. The cheapest pass counts. Then movements share layout changes
+/// not, the combinations are compared by the bytes that operands and results would move; annotations of results are
+/// followed, and annotated states are not gathered, wherever possible. The first pass assumes that neighbours want the
+/// layouts that propagation found. Later passes know what neighbours wanted in the pass before, and that a layout of an
+/// operand that others want too costs nothing more. The cheapest pass wins. Then movements share layout changes
 /// (share.h).
 ///
-/// Partial results stay partial through operators that allow it and do not enlarge what must be reduced; they are
-/// reduced where a consumer needs it, once. Terms that are partial over an axis add up before the sum is scattered.
+/// Partial results stay partial through operators that allow it and do not enlarge what must be reduced. They are
+/// reduced once, where a consumer needs it. Terms that are partial over the same axis are added before their sum is
+/// scattered.
 ///
-/// Sources are stored in what all their uses have in common, so that each use is a free slice; annotated ones as
-/// ordered.
+/// Sources are stored in the layout that all their uses have in common, so that each use is a free slice; annotated
+/// sources are stored as annotated.
 ///
-/// States with a storage layout are stored so; what their uses pay for a gather is compared with all else.
+/// States with a storage layout are stored in it; the gathers of their uses count as costs like all others.
 ///
-/// An annotation with a partial axis is a claim about how its value comes about; a user error says so if it does not.
+/// An annotation with a partial axis claims that its value is computed as a partial sum; a user error says so if it is
+/// not.
 Decisions decide(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
                  const std::vector<Annotation>& annotations = {}, const Storage& storage = {});
 
-/// What one rank receives.
+/// The communication of one rank.
 struct Traffic {
-  double bytes = 0;     ///< symbols as hinted
-  int collectives = 0;  ///< that change layouts; those within local forms are left out
+  double bytes = 0;     ///< received; symbols have their hinted sizes
+  int collectives = 0;  ///< that change layouts; not those within local forms
 };
 Traffic traffic_of(const Graph& graph, const Layout& layout, const Decisions& decisions, const Mesh& mesh,
                    const Hints& hints);

@@ -8,10 +8,10 @@
 namespace tessera::spmd {
 namespace {
 
-// Operations in the time in which a rank receives a byte, and in which a collective of few bytes ends.
+// Operations that take as long as receiving one byte, and as long as a small collective.
 constexpr double kFlopsPerByte = 100, kFlopsPerCollective = 1e6;
 
-// The busiest rank's part of a size that axes split, nested.
+// The busiest rank's part of a size that is split over these axes, one within the other.
 double largest_part(double size, const std::vector<AxisRef>& axes) {
   for (const AxisRef& axis : axes) size = std::ceil(size / static_cast<double>(axis.size));
   return size;

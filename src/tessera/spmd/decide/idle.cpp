@@ -15,7 +15,7 @@ namespace {
 /// An operator that an axis splits.
 struct SplitNode {
   const Node* node = nullptr;
-  Expr size;          // of what is split
+  Expr size;          // of the split factor
   int64_t parts = 0;  // ranks along the axis that get any of it
   double flops = 0;   // of the whole operator
 };
@@ -26,7 +26,7 @@ std::map<AxisRef, std::vector<SplitNode>> nodes_by_axis(const Layout& layout, co
   for (size_t n = 0; n < layout.nodes.size(); ++n) {
     const NodeLayout& node = layout.nodes[n];
     for (size_t s = 0; s < node.subfactors.size(); ++s) {
-      auto left = saturated(hinted(node.subfactors[s].size, hints));  // with the first of the major axes
+      auto left = saturated(hinted(node.subfactors[s].size, hints));  // after the first major axes
       for (const AxisRef& axis : decisions.nodes[n].axes[s]) {
         found[axis].push_back(
             {node.node, node.subfactors[s].size, std::min(left, axis.size), hinted(ops::flops_of(*node.node), hints)});
@@ -43,10 +43,10 @@ double flops_of(const std::vector<SplitNode>& nodes) {
   return flops;
 }
 
-/// The operators of an axis that have equally few parts, the largest first.
+/// Operators that an axis splits into the same number of parts, the largest first.
 using Group = std::vector<SplitNode>;
 
-/// Those that leave ranks idle, by their parts; if there are many, those with the most work.
+/// The groups that leave ranks idle, by number of parts; if there are many, those with the most work.
 std::map<int64_t, Group> idling(const std::vector<SplitNode>& nodes, int64_t ranks) {
   constexpr size_t kMost = 3;
   std::map<int64_t, Group> groups;
@@ -73,7 +73,7 @@ std::vector<std::string> idle_ranks(const Layout& layout, const Decisions& decis
                                     const Hints& hints) {
   std::vector<std::string> warnings;
   for (auto& [axis, nodes] : nodes_by_axis(layout, decisions, hints)) {
-    // An operator that only moves elements takes no time worth a warning, unless there are no others.
+    // An operator that only moves elements is not worth a warning, unless there are no others.
     const double flops = flops_of(nodes);
     if (flops > 0) std::erase_if(nodes, [](const SplitNode& node) { return node.flops == 0; });
     const std::map<int64_t, Group> groups = idling(nodes, axis.size);

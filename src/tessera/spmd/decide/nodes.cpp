@@ -44,7 +44,7 @@ class Decider {
     return slot_of(place).dims[place.dim].parts[place.part].axes;
   }
 
-  // All ways to give each subfactor one of the axis lists that its places have, no axis twice.
+  // All ways to give each subfactor one of the axis lists found at its places, without using an axis twice.
   Assignment choose(const NodeLayout& node) {
     std::vector<std::vector<std::vector<AxisRef>>> candidates(node.subfactors.size());
     Assignment longest(node.subfactors.size());
@@ -86,8 +86,8 @@ class Decider {
     return best;
   }
 
-  // Where a rank that makes less of a result needs no more of operands, adds the axes that uses want. Whether there are
-  // any that were not candidates.
+  // Where a rank that computes less of a result needs no more of its operands, adds the axes that uses want. Returns
+  // whether any of them is new.
   bool add_wishes(const NodeLayout& node, std::vector<std::vector<std::vector<AxisRef>>>& candidates) const {
     bool added = false;
     for (size_t s = 0; s < node.subfactors.size(); ++s)
@@ -96,7 +96,7 @@ class Decider {
           for (std::vector<AxisRef> axes : wished_at(place)) {
             auto& known = candidates[s];
             if (axes.empty()) {
-              added |= !known.empty();  // each rank may make all of it
+              added |= !known.empty();  // each rank may compute all of it
               continue;
             }
             const auto placed = [&](const AxisRef& axis) { return overlaps(node.at, axis); };
@@ -116,8 +116,7 @@ class Decider {
            (is_repeated || ops::traits_of(node.rule.factors[subfactor.factor].kind).follows_use);
   }
 
-  // The axes over which uses want a result split there, none if whole: as the earlier pass decided, or as propagation
-  // found.
+  // The axes over which uses want a result split there (none: whole), by the earlier pass or else by propagation.
   std::vector<std::vector<AxisRef>> wished_at(const Place& place) const {
     std::vector<std::vector<AxisRef>> all;
     if (!place.result) return all;
@@ -136,7 +135,7 @@ class Decider {
 
   void search(const NodeLayout& node, const std::vector<std::vector<std::vector<AxisRef>>>& candidates, size_t s,
               Assignment& now, Assignment& best, Price& best_cost, int& tried) {
-    constexpr int kMostTried = 512;  // a bound on time; candidates come in order of appearance
+    constexpr int kMostTried = 512;  // bounds the time; candidates are in order of appearance
     if (tried >= kMostTried) return;
     if (s == candidates.size()) {
       ++tried;

@@ -8,7 +8,7 @@ namespace tessera::spmd {
 /// A pass over all nodes.
 struct Pass {
   Decisions decisions;
-  bool compared = false;  ///< some node's neighbours disagree, so that another pass may decide otherwise
+  bool compared = false;  ///< the neighbours of some node disagree, so another pass may decide differently
   int disobeyed = 0;      ///< annotated results that are computed in another layout
   int gathered = 0;       ///< annotated states that are not used in their stored layout
 };

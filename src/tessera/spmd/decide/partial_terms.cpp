@@ -14,7 +14,7 @@ bool allows(const ops::PartialSet& set, const PartialAxis& axis, const NodeLayou
          });
 }
 
-// The operands of a sum, if it may be of partial ones; null if the node is none, or may not.
+// The operands of a sum that may have partial operands; null if the node is not such a sum.
 const std::vector<int>* terms_of_sum(const NodeLayout& node, const std::vector<int>& partial,
                                      const std::vector<PartialAxis>& axes) {
   for (const ops::PartialSet& set : node.rule.partials) {
@@ -28,7 +28,7 @@ const std::vector<int>* terms_of_sum(const NodeLayout& node, const std::vector<i
   return nullptr;
 }
 
-// Whether a subfactor runs along a result, which then is split and no partial sum.
+// Whether a subfactor runs along a result; the result is then split, not a partial sum.
 bool runs_along(const SubFactor& sub, size_t result) {
   return std::any_of(sub.places.begin(), sub.places.end(),
                      [&](const Place& place) { return place.result && place.tensor == static_cast<int>(result); });
@@ -88,10 +88,11 @@ PartialTerms::Kept PartialTerms::kept(const NodeLayout& node, const Assignment& 
     const Sharding* layout = partial_layout(node, t);
     if (!layout) continue;
     const Value* operand = node.node->inputs[t];
-    // Somebody else needs it too: reduced now, it is reduced once for all.
+    // Another use needs it, too: if it is reduced here, one reduction serves all.
     if (operand->uses.size() > 1 || leaves_.contains(operand)) return {};
     if (!unite(axes, layout->partial)) return {};
-    // Sums of 16-bit operands are float32 or not, by who made them; both do not meet in one operator.
+    // Partial sums of 16-bit operands are float32 or 16-bit, depending on their producer; one operator must not mix
+    // them.
     if (!operands.empty() && wide_.contains(operand) != wide_.contains(node.node->inputs[operands.front()])) return {};
     operands.push_back(static_cast<int>(t));
     reduced_bytes += local_bytes(laid_out(node, assignment, false, t), operand->dtype());
@@ -152,7 +153,7 @@ Assignment PartialTerms::without_partial_axes(const NodeLayout& node, Assignment
   return assignment;
 }
 
-// The sum that the node's only result goes into, and nothing else; null: there is none.
+// The sum that is the only use of the node's only result; null if there is none.
 const Node* PartialTerms::sum_of(const Node* at, const std::vector<PartialAxis>& axes) const {
   if (at->outputs.size() != 1 || at->outputs[0]->uses.size() != 1 || leaves_.contains(at->outputs[0])) return nullptr;
   const Use use = at->outputs[0]->uses.front();

@@ -33,7 +33,7 @@ double Prices::bytes(const Sharding& from, const Sharding& to, const Moved& of) 
   return sum;
 }
 
-// To bring operand `t` into `wanted`. Sources are stored as wanted unless somebody has said how.
+// The price of bringing operand `t` into `wanted`. Sources without an annotation are stored as wanted.
 Price Prices::operand_cost(const NodeLayout& node, size_t t, const Sharding& wanted) const {
   const Value* value = node.node->inputs[t];
   auto known = decided_.versions.find(value);
@@ -54,7 +54,8 @@ Price Prices::operand_cost(const NodeLayout& node, size_t t, const Sharding& wan
           .bytes = moved > 0 && is_wanted_by_others(node, t, wanted) ? 0 : moved};
 }
 
-// Whether other uses, too, want operand `t`, or what movements make it from, in this layout: then they share it.
+// Whether other uses also want operand `t`, or the value that movements make it from, in this layout; they then share
+// it.
 bool Prices::is_wanted_by_others(const NodeLayout& node, size_t t, const Sharding& wanted) const {
   if (!decided_.before || decided_.fetched.contains(node.node->inputs[t])) return false;
   const auto way = way_up(layout_, node.node->inputs[t], wanted, decided_.fetched);
@@ -63,8 +64,8 @@ bool Prices::is_wanted_by_others(const NodeLayout& node, size_t t, const Shardin
   });
 }
 
-// To bring a result into all layouts in which the earlier pass' uses want it; without one, into the one that
-// propagation found.
+// The price of bringing a result into all layouts that its uses wanted in the earlier pass; in the first pass, into the
+// one that propagation found.
 double Prices::use_cost(const Slot& slot, const Sharding& produced) const {
   const Moved of{slot.value->dtype(), ops::has_wide_sums(*slot.value->producer)};
   if (!decided_.wishes || decided_.fetched.contains(slot.value)) return bytes(produced, slot.sharding(), of);
@@ -78,8 +79,8 @@ double Prices::use_cost(const Slot& slot, const Sharding& produced) const {
   return sum;
 }
 
-// How much of its reduction a priced result pays for that is partial over these axes: nothing if it meets a sum that
-// is reduced in any case, and a share if it meets others like itself.
+// The share of its reduction that a result pays if it is partial over these axes: none if it is added to a sum that is
+// reduced anyway, and a fraction if it is added to other results like itself.
 double Prices::share_of_reduction(const NodeLayout& node, const std::vector<PartialAxis>& axes) const {
   if (axes.empty() || !is_priced(node)) return 1;
   int alike = 1;
@@ -112,7 +113,7 @@ Price Prices::result_cost(const NodeLayout& node, size_t t, const Sharding& prod
   if (!slot.annotated) return {.bytes = moved};
   Sharding reduced = produced;
   reduced.partial.clear();
-  // An order about a result is an order about how to compute it; only what is summed may come afterwards.
+  // An annotation of a result says how to compute it; only a reduction may follow.
   bool obeys = true;
   for (size_t d = 0; d < reduced.dims.size(); ++d)
     for (size_t p = 0; p < reduced.dims[d].parts.size(); ++p) {

@@ -12,11 +12,11 @@
 
 namespace tessera::spmd {
 
-/// What a choice costs: orders come before bytes.
+/// The cost of a choice: annotations count before bytes.
 struct Price {
   int disobeyed = 0;  ///< annotated results that are computed in another layout
   int gathered = 0;   ///< annotated states that are not used in their stored layout
-  double bytes = 0;   ///< that move
+  double bytes = 0;   ///< moved
 
   auto operator<=>(const Price&) const = default;
   Price& operator+=(const Price& other) {
@@ -28,7 +28,7 @@ struct Price {
 };
 inline constexpr Price kWorst{std::numeric_limits<int>::max(), 0, 0};
 
-/// What is known while nodes are decided one after the other.
+/// What is known so far, while nodes are decided one after the other.
 struct Decided {
   std::map<const Value*, std::vector<Sharding>> versions;  ///< of results, the first as produced
   std::set<const Value*> wide;                             ///< partial values that are held in float32 if 16-bit
@@ -37,15 +37,15 @@ struct Decided {
   std::optional<Wishes> wishes;                            ///< of its uses
 };
 
-/// The price of a way to compute a node: the bytes that bring its operands into the layouts that it needs, and its
-/// results into those in which they are used, and the orders that it does not follow.
+/// The price of a way to compute a node: the bytes to bring its operands into the layouts that it needs and its results
+/// into the layouts of their uses, and the annotations that it does not follow.
 class Prices {
  public:
   /// All arguments outlive it; `decided` may change.
   Prices(const Layout& layout, const Mesh& mesh, const Hints& hints, const Storage& storage, const PartialTerms& terms,
          const Decided& decided);
 
-  /// At least `most` if it would be more.
+  /// May stop at `most`: returns a price of at least `most` if the true one is higher.
   Price of(const NodeLayout& node, const Assignment& assignment, const Price& most) const;
 
  private:

@@ -22,7 +22,8 @@ class Sharer {
 
   void run() {
     const auto visit = [this](const Value* value, const Sharding& wanted) { take(value, wanted); };
-    // Uses come before what makes their operands: when a movement's operand is sought, its forms are known.
+    // Uses are visited before the producers of their operands, so a movement's layouts are known when its operand is
+    // visited.
     for_each_leaf(graph_, decisions_, visit);
     for (size_t n = layout_.nodes.size(); n-- > 0;) {
       const NodeLayout& node = layout_.nodes[n];
@@ -56,7 +57,7 @@ class Sharer {
     forms.push_back(std::move(form));
   }
 
-  // The lowest level at which the layout is there, or is wanted by most uses.
+  // The lowest level at which the value already has the layout, or at which the most uses want it.
   size_t best_of(const std::vector<Level>& way) {
     if (!wishes_) wishes_.emplace(graph_, layout_, decisions_);
     size_t best = 0;
@@ -74,7 +75,7 @@ class Sharer {
     return decisions_.nodes[layout_.index_of(value->producer)].results[at];
   }
 
-  // A movement whose result nobody takes as it was to be made is made as the first that others take.
+  // If no use takes a movement's result in its first layout, the first layout that uses do take replaces it.
   void drop_unused_form(size_t n) {
     const Value* result = layout_.nodes[n].node->outputs[0];
     const auto repeated = decisions_.repeated.find(result);
@@ -88,8 +89,8 @@ class Sharer {
   const Graph& graph_;
   const Layout& layout_;
   Decisions& decisions_;
-  std::optional<Wishes> wishes_;  // of the decisions as they came; made when first needed
-  std::set<const Value*> taken_;  // as first made, by somebody
+  std::optional<Wishes> wishes_;  // of the original decisions; computed when first needed
+  std::set<const Value*> taken_;  // by some use, in its first layout
 };
 
 }  // namespace

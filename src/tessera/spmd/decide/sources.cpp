@@ -50,10 +50,11 @@ std::map<const Value*, Sharding> stored_sources(const Graph& graph, const Layout
       sources[value] = Sharding::replicated(value->shape());
       continue;
     }
-    // Annotated: what all uses were told, axes that an open dimension attracted included. Else what all uses want.
+    // Annotated: the layout that all uses got, including axes that an open dimension attracted. Else what all uses
+    // want.
     Sharding stored = annotated ? layout.slots[slots.front()].sharding() : wanted->second.front();
     if (annotated) {
-      // A closed dimension is as ordered, even where uses of other parts put the axis elsewhere.
+      // A closed dimension is as annotated, even if uses of other parts put the axis elsewhere.
       const Sharding ordered = stored;
       for (int slot : slots) stored = meet(stored, layout.slots[slot].sharding());
       for (size_t d = 0; d < stored.dims.size(); ++d)
@@ -72,8 +73,8 @@ std::map<const Value*, Sharding> stored_sources(const Graph& graph, const Layout
     found->second.at = at;
     for (const AxisRef& axis : sharding.axes())
       if (overlaps(at, axis))
-        fail("store", "'{}' is placed at one index of the axis '{}', so that it cannot be stored split over it",
-             state->name, axis.str(mesh));
+        fail("store", "'{}' is placed at one index of the axis '{}', so it cannot be stored split over it", state->name,
+             axis.str(mesh));
   }
   return sources;
 }

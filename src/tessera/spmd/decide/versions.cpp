@@ -41,7 +41,7 @@ std::optional<Route> cheapest_route(const std::vector<Sharding>& layouts, const 
 
 namespace {
 
-// What the rank that receives most receives of others' parts.
+// Bytes of others' parts that the busiest rank receives.
 double bytes_of_halos(const Layout& layout, const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
                       const Mesh& mesh, const Hints& hints) {
   double sum = 0;
@@ -61,12 +61,12 @@ double bytes_of_halos(const Layout& layout, const NodeLayout& node, const std::v
   return sum;
 }
 
-// In which local forms compute, and so exchange, what they give as this value.
+// The type in which local forms compute, and so exchange, this value.
 DType wide_dtype(const Value& result) {
   return is_float(result.dtype()) && bits_of(result.dtype()) < 32 ? DType::float32 : result.dtype();
 }
 
-// To gather the first result along a factor, as often as its local form does.
+// Bytes to gather the first result along a factor, as often as its local form does.
 double bytes_regathered(const Layout& layout, const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
                         int factor, const Mesh& mesh, const Hints& hints) {
   const size_t result = first_result(node);

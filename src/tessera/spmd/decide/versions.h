@@ -9,7 +9,7 @@
 
 namespace tessera::spmd {
 
-/// What moves from layout to layout.
+/// A value that changes its layout.
 struct Moved {
   DType dtype = DType::undefined;
   bool wide_sums = false;  ///< its partial sums are float32 if it is a 16-bit float
@@ -21,20 +21,20 @@ struct Moved {
 /// Whether ranks have terms of sums, not of extremes alone.
 bool is_partial_sum(const Sharding& sharding);
 
-/// Whether a node makes a result whose partial sums are float32 where the result is a 16-bit float: since the node's
-/// own are (ops::has_wide_sums), or since it keeps those of an operand in `wide`.
+/// Whether a node's partial sums are float32 although its result is a 16-bit float: because it sums in float32
+/// (ops::has_wide_sums), or because it keeps the float32 sums of an operand in `wide`.
 bool makes_wide_sums(const NodeLayout& node, const NodeDecision& decision, size_t result,
                      const std::set<const Value*>& wide);
 
-/// How a value gets into a layout from one in which it is already.
+/// How a value gets into a layout from one that it already has.
 struct Route {
-  size_t from = 0;  ///< among the layouts in which it is
+  size_t from = 0;  ///< index into the layouts that it has
   std::vector<ReshardStep> steps;
   double bytes = 0;  ///< that one rank receives, symbols as hinted
 };
 
 /// The cheapest route from any of several layouts of a value; the first of equally cheap ones. Nullopt if there is
-/// none: a sum is partial only if it was made so.
+/// none, since no step makes a value partial.
 std::optional<Route> cheapest_route(const std::vector<Sharding>& layouts, const Sharding& wanted, const Moved& of,
                                     const Mesh& mesh, const Hints& hints);
 

@@ -5,7 +5,7 @@
 namespace tessera::spmd {
 namespace {
 
-// "dimension 1 of 'w'", where a subfactor runs, besides along that operand.
+// "dimension 1 of 'w'": another place along which a subfactor runs, besides that operand.
 std::string elsewhere(const NodeLayout& node, size_t subfactor, size_t operand) {
   for (const Place& place : node.subfactors[subfactor].places) {
     if (!place.result && place.tensor == static_cast<int>(operand)) continue;

@@ -8,7 +8,7 @@ namespace {
 
 using Axes = std::vector<std::vector<AxisRef>>;
 
-// The axes over which a movement is split if its result is to lie so; nothing if it cannot.
+// The axes over which a movement must be split to make its result in this layout; nullopt if it cannot.
 std::optional<Axes> axes_for(const Layout& layout, const NodeLayout& movement, const Sharding& wanted) {
   const Slot& slot = layout.slots[movement.result_slots[0]];
   const Sharding cut = slot.sharding();

@@ -8,7 +8,7 @@
 
 namespace tessera::spmd {
 
-/// A value in a layout that a use of it wants, seen from a place on the way up.
+/// A value in a layout that a use wants, at one step of the way from the use up to the value's source.
 struct Level {
   const Value* value = nullptr;
   Sharding wanted;
@@ -21,20 +21,20 @@ struct Level {
 /// the movement makes what is wanted; and so on. Example: if Transpose(h) is wanted in [-, tp], then h is wanted in
 /// [tp, -].
 ///
-/// The way ends at values that are computed, that an annotation or the storage of a state orders, or that are in
+/// The way ends at values that are computed, whose layout an annotation or a state's storage fixes, or that are in
 /// `fetched`. It does not reach sources, because each use of a source takes its own slice. It is empty for sources and
 /// for partial sums.
 std::vector<Level> way_up(const Layout& layout, const Value* value, const Sharding& wanted,
                           const std::set<const Value*>& fetched);
 
-/// The layouts in which a program's uses want each value. A movement has no wishes of its own if its users' wishes go
-/// through it, since it can be made in other layouts.
+/// The layouts in which a program's uses want each value. A movement has no wishes of its own if its users' wishes pass
+/// through it, since it can be computed in other layouts.
 class Wishes {
  public:
   struct Wish {
     Sharding layout;
-    /// Per use, the nodes from the one that wants the value up to this place: the user (null for what leaves the graph)
-    /// and movements.
+    /// For each use, the nodes from the use up to this value: the user (null for a graph output or a next value) and
+    /// movements.
     std::vector<std::vector<const Node*>> uses;
   };
 
@@ -44,7 +44,7 @@ class Wishes {
   const std::vector<Wish>& of(const Value* value) const;
   /// How many uses want the value in this layout.
   int uses(const Value* value, const Sharding& layout) const;
-  /// Whether a use wants the value in this layout that neither is the node nor goes through it.
+  /// Whether a use other than this node, and not through this node, wants the value in this layout.
   bool is_wanted_beside(const Node* node, const Value* value, const Sharding& layout) const;
 
  private:
@@ -57,7 +57,7 @@ class Wishes {
   std::set<const Node*> passed_;  // movements through which a wish goes
 };
 
-/// Calls `visit(value, layout)` for what leaves the graph: its outputs, and the next values of states.
+/// Calls `visit(value, layout)` for the graph's outputs and the next values of states.
 template <typename Visit>
 void for_each_leaf(const Graph& graph, const Decisions& decisions, Visit visit) {
   for (const Value* output : graph.outputs) visit(output, decisions.outputs.at(output));

@@ -9,7 +9,7 @@ namespace tessera::spmd {
 namespace {
 
 // A dimension annotated as one part, [-, tp]: the axes go to the major-most parts that operators can split. An axis
-// larger than a part that divides it goes on as a sub-axis to the next part: tp=4 on 2·4·16 is
+// with more ranks than a part, if the part divides it, continues as a sub-axis on the next part: tp=4 on 2·4·16 is
 // 2{tp:(1)2}·4{tp:(2)2}·16.
 void attach_simple(DimState& dim, std::vector<AxisRef> axes, const std::vector<bool>& blocked, const Origin& origin) {
   std::vector<PartState*> candidates;
@@ -57,9 +57,9 @@ bool sums_up(const NodeLayout& node, const SubFactor& sub, int result, Reduction
                       [&](const Place& place) { return place.result && place.tensor == result; });
 }
 
-/// Splits what makes the value a sum over the axis: a dimension that its node reduces, or what makes the node's
-/// operands where these may be sums instead, unless a dimension that is reduced is split over the axis already. False
-/// if neither can be. `seen`: values that have been asked.
+/// Makes the value a partial sum over the axis: splits a dimension that its node reduces or, if the node only passes
+/// sums on, one further up; unless a reduced dimension is split over the axis already. False if neither is possible.
+/// `seen`: values that were tried.
 bool attach_sum(Layout& layout, const Value* value, const PartialAxis& wanted, const std::string& by,
                 std::set<const Value*>& seen) {
   if (!value->producer || !seen.insert(value).second) return false;
@@ -88,7 +88,7 @@ bool attach_sum(Layout& layout, const Value* value, const PartialAxis& wanted, c
   bool any = false;
   for (const ops::PartialSet& set : node->rule.partials) {
     if (set.reduction != wanted.reduction || any) continue;
-    for (int operand : set.operands)  // which must be sums together
+    for (int operand : set.operands)  // all of which must be sums
       if (const Value* input = node->node->input(operand)) any |= attach_sum(layout, input, wanted, by, seen);
   }
   return any;
@@ -106,7 +106,7 @@ void attach(Layout& layout, const Annotation& annotation, const Mesh& mesh, std:
       DimState& dim = slot.dims[d];
       bool taken = !dim.open || std::any_of(dim.parts.begin(), dim.parts.end(),
                                             [](const PartState& part) { return !part.axes.empty(); });
-      if (taken) continue;  // an earlier annotation has spoken
+      if (taken) continue;  // an earlier annotation decides
       std::vector<AxisRef> axes;
       for (const Part& part : wanted.parts)
         for (const AxisRef& axis : part.axes)
@@ -133,7 +133,8 @@ void attach(Layout& layout, const Annotation& annotation, const Mesh& mesh, std:
         if (annotation.optional) {
           attach_simple(dim, axes, layout.blocked, origin);
           const std::string line = fmt::format(
-              "{}: '{}' cannot have the layout {}, since the operators around it see dimension {} as {}; it is split "
+              "{}: '{}' cannot have the layout {}, because the operators around it treat dimension {} as {}; it is "
+              "split "
               "into blocks there",
               annotation.by, annotation.value->name, annotation.sharding.str(mesh), d, text);
           if (approximated.empty() || approximated.back() != line) approximated.push_back(line);

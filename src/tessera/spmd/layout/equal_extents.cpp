@@ -5,8 +5,8 @@
 namespace tessera::spmd {
 namespace {
 
-// Whether an operand may have an extent of 1 if the result has another. Operators that do not broadcast count, too:
-// they refuse the 1 themselves when the model is compiled for it.
+// Whether an operand may have an extent of 1 where the result has another. True also for operators that do not
+// broadcast: they refuse the 1 themselves when the model is compiled for that size.
 bool broadcasts(const Node& node, size_t operand, size_t dim) {
   return dim + ops::op_of(node).fixed_dims < node.inputs[operand]->rank();
 }

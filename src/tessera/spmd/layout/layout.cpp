@@ -50,16 +50,15 @@ Sharding without_factors(Sharding result, const NodeLayout& node, const std::vec
   const size_t first = first_result(node);
   std::set<int> gone(factors.begin(), factors.end());
   for (int factor : factors) gone.insert(node.rule.factors[factor].flat.begin(), node.rule.factors[factor].flat.end());
-  std::set<std::pair<int, int>> found;  // of factors that are gone, with the dimensions in which they have parts
+  std::set<std::pair<int, int>> found;  // removed factors, with the dimensions in which they have parts
   for (const SubFactor& sub : node.subfactors)
     for (const Place& place : sub.places)
       if (place.result && place.tensor == static_cast<int>(first) && gone.contains(sub.factor)) {
         result.dims[place.dim].parts[place.part] = Part{1, {}};
         found.emplace(sub.factor, place.dim);
       }
-  // A dimension may have other parts than factors that are gone. Then the parts of the other factors remain, if they
-  // have parts of their own: channels 2{x}·2·3 in groups 2{x}·6, of which the channels are gone, are 2{x}. Else it is
-  // whole.
+  // A dimension may also have parts of factors that stay. These parts remain if they do not overlap those of removed
+  // factors: channels 2{x}·2·3 in groups 2{x}·6 become 2{x} without the channels. Otherwise the dimension is whole.
   for (size_t d = 0; d < result.dims.size(); ++d) {
     Expr left = 1;
     bool in_other_parts = false;
@@ -114,7 +113,7 @@ bool has_layout(const Value* value) {
   return value && value->has_shape();
 }
 
-// The nodes that have a carried value in its own layout, besides the Carry that makes it.
+// The nodes that use a carried value in its own layout, besides the Carry that makes it.
 bool ties_carried(const Node& node) {
   return flow::is(node, "Next") || flow::is(node, "Last");
 }
@@ -164,7 +163,7 @@ void Layout::make_slots(const Graph& graph, const Hints& hints, const Places& pl
                         const std::set<const Node*>& finer) {
   const std::set<const Node*> updates = updates_of(graph, storage);
   const std::set<const Value*> fetched = fetched_values(graph, storage);
-  std::map<const Value*, int> beyond;  // of results: the slot for readers on the other side of an update's border
+  std::map<const Value*, int> beyond;  // of results: the slot for readers across the border of an update
   auto add = [&](const Value* value, const std::vector<PlacedAxis>& at) {
     if (const auto dims = constants_of(value->shape())) require_countable(value->dtype(), *dims, value->name);
     Slot slot;
@@ -314,8 +313,8 @@ void Layout::align() {
   for (NodeLayout& layout : nodes) {
     std::vector<std::vector<Expr>> reference(layout.rule.factors.size());  // part sizes of each factor, major to minor
     std::vector<int> first(layout.rule.factors.size(), -1);                // its first subfactor
-    // Two tensors may have cuts that exclude each other (3·4 and 4·3), and a part of one element may be left out of a
-    // product: what runs along both then has to be whole, since no split of one is a split of the other.
+    // Two tensors may have incompatible cuts (3·4 and 4·3), and a part of one element may be missing from a product. A
+    // factor that runs along both must then be whole, since no split of one is a split of the other.
     std::vector<bool> misaligned(layout.rule.factors.size(), false);
     for_each_dim(layout, [&](bool result, int tensor, int slot, int dim, const ops::DimFactors& factors) {
       const auto& parts = slots[slot].dims[dim].parts;
@@ -329,7 +328,7 @@ void Layout::align() {
         for (int p = begin; p < end; ++p) sizes.push_back(parts[p].size);
         const ops::Factor& factor = layout.rule.factors[f];
         const ops::FactorTraits& traits = ops::traits_of(factor.kind);
-        if (traits.by_window && sizes.size() == 1) sizes = {factor.size};  // an operand's extent is its own
+        if (traits.by_window && sizes.size() == 1) sizes = {factor.size};  // operands have extents of their own
         if (sizes.empty()) {                                               // a factor of one element
           misaligned[f] = true;
           continue;
@@ -337,7 +336,7 @@ void Layout::align() {
         if (first[f] < 0) {
           first[f] = static_cast<int>(layout.subfactors.size());
           reference[f] = sizes;
-          // Neighbours' messages have no place of their own (spmd/specialize).
+          // Messages between neighbours have no place of their own (spmd/specialize).
           const bool can_be_split =
               factor.can_be_split() && (!traits.by_window || (layout.at.empty() && sizes.size() == 1));
           for (size_t i = 0; i < sizes.size(); ++i)
@@ -361,7 +360,7 @@ void Layout::align() {
   tie_carried();
 }
 
-// A carried value is split as all iterations can: what one of its nodes cannot split, none does.
+// A carried value has one layout in all iterations, so it is split only where all of its nodes can split it.
 void Layout::tie_carried() {
   for (const NodeLayout& carry : nodes) {
     if (!flow::is(*carry.node, "Carry")) continue;

@@ -14,7 +14,7 @@ namespace tessera::spmd {
 
 using Hints = std::map<std::string, int64_t, std::less<>>;
 
-/// Who put an axis on a part, for `explain`.
+/// Why an axis is on a part, for `explain`.
 struct Origin {
   std::string by;  ///< "annotation", "preset megatron", "MatMul 'x' from 'w'"
   int round = 0;   ///< 0: annotated; n: the n-th sweep of propagation
@@ -33,14 +33,14 @@ struct DimState {
   bool open = true;
 };
 
-/// A place that has a layout of its own: each use of a source (input, state, constant), each result of a node; and what
-/// updates of stored states (storage.h) take from other nodes, or these from them.
+/// Something that has a layout of its own: each use of a source (input, state, constant), each result of a node, and
+/// each value that passes between updates of stored states (storage.h) and other nodes.
 struct Slot {
   const Value* value = nullptr;
   std::vector<DimState> dims;
-  bool annotated = false;      ///< its closed dimensions are orders, not wishes
-  bool stored = false;         ///< of an update: it has the state's layout between runs, and no axis is added
-  std::vector<PlacedAxis> at;  ///< where it lives: with its producer; a source's use with the node that uses it
+  bool annotated = false;      ///< its closed dimensions must be followed
+  bool stored = false;         ///< of an update: it has the state's storage layout, and no axis is added
+  std::vector<PlacedAxis> at;  ///< where it lives: where its producer runs; for a source's use, where the user runs
   double bytes = 0;            ///< of the global tensor, symbols as hinted
 
   Sharding sharding() const;
@@ -63,7 +63,7 @@ struct SubFactor {
   int factor = 0;
   int index = 0;  ///< 0 is the major-most piece of its factor
   Expr size = 1;
-  bool splittable = true;  ///< not whole; and for lookups and indices the major-most piece
+  bool splittable = true;  ///< it need not be whole; for lookups and indices, it is the major-most piece
   std::vector<Place> places;
 };
 
@@ -74,22 +74,22 @@ struct NodeLayout {
   std::vector<int> result_slots;
   std::vector<SubFactor> subfactors;
   std::vector<PlacedAxis> at;  ///< it runs only on the ranks there, and splits nothing over these axes
-  bool updates = false;        ///< it works on stored states, and is split as these are
+  bool updates = false;        ///< it updates stored states, and is split as they are
 };
 
 /// The number of the subfactor that runs along a part of an operand's dimension; -1 if none does.
 int subfactor_along(const NodeLayout& node, size_t operand, size_t dim, size_t part);
 
-/// The first result that a node has.
+/// The first result that is not absent.
 size_t first_result(const NodeLayout& node);
-/// The layout of a node's first result if it had one element along these factors, and along those that are
-/// flat for them.
+/// The layout of a node's first result, were it to have one element along these factors and along those that are flat
+/// for them.
 Sharding without_factors(Sharding result, const NodeLayout& node, const std::vector<int>& factors);
 /// The axes that split these factors, the first factor's major.
 std::vector<AxisRef> axes_along(const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
                                 const std::vector<int>& factors);
 
-/// The nodes that run on some ranks only.
+/// The nodes that run on only some ranks.
 using Places = std::map<const Node*, std::vector<PlacedAxis>>;
 
 bool overlaps(const std::vector<PlacedAxis>& place, const AxisRef& axis);
@@ -97,8 +97,8 @@ bool overlaps(const std::vector<PlacedAxis>& place, const AxisRef& axis);
 /// The parts of every value of a graph, and how operators tie them together.
 ///
 /// Construction refines: a cut of a dimension (a suffix product such as 32 of 192 = 6·32) crosses every operator along
-/// the factor that runs there, until nothing changes. A cut that does not divide what is there is not taken over;
-/// where a dimension's parts then do not line up with an operator's factors, those factors stay whole there.
+/// the factor that runs there, until nothing changes. A cut that does not divide the extent is not carried over. If a
+/// dimension's parts then do not line up with an operator's factors, those factors stay whole there.
 class Layout {
  public:
   /// `cuts`: further parts by value, from annotations with explicit parts. `storage`: of states, which updates follow.
@@ -107,16 +107,17 @@ class Layout {
          const Places& places = {}, const Storage& storage = {}, const std::set<const Node*>& finer = {});
 
   std::vector<Slot> slots;
-  std::vector<NodeLayout> nodes;                      ///< in graph order
-  std::map<const Value*, std::vector<int>> of_value;  ///< all slots of a value; of a result, the producer's first
-  std::vector<std::pair<int, int>> borders;           ///< slots of a result that updates make, and of its other readers
-  std::vector<bool> blocked;  ///< per component: some operator needs it whole, or has windows on it
+  std::vector<NodeLayout> nodes;  ///< in graph order
+  std::map<const Value*, std::vector<int>>
+      of_value;                              ///< all slots of a value; for a result, its producer's slot is first
+  std::vector<std::pair<int, int>> borders;  ///< slot of an update's result, and slot of its other readers
+  std::vector<bool> blocked;                 ///< per component: some operator needs it whole, or has windows on it
 
   int output_slot(const Value* value) const { return of_value.at(value).front(); }
   size_t index_of(const Node* node) const { return index_of_.at(node); }  ///< among `nodes`
   const NodeLayout& of(const Node* node) const { return nodes[index_of(node)]; }
-  /// The Carry whose layout a node has to take over, because it sees the carried value at the end of an iteration or of
-  /// the loop (ir/flow.h); null for others.
+  /// The Carry whose layout a node must use, because it gets the carried value at the end of an iteration or of the
+  /// loop (ir/flow.h); null for other nodes.
   static const Node* carry_of(const Node& node);
 
  private:
@@ -130,7 +131,7 @@ class Layout {
   std::unordered_map<const Node*, size_t> index_of_;
 };
 
-/// The annotated states, and what only shows one in another form (its transpose): the order counts there, too.
+/// The annotated states and their movements (a transpose): the annotation also binds these.
 std::set<const Value*> ordered_states(const Layout& layout);
 
 /// The layout of operand or result `tensor` of a node that splits its subfactors over `axes`. Dimensions without a

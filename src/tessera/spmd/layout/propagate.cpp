@@ -45,7 +45,7 @@ class Updates {
     return known->second;
   }
 
-  // As the state is stored, where the slot's parts let it; else the slot is left to others.
+  // As the state is stored, if the slot's parts allow it; else other rules decide the slot.
   void store(int index, const Sharding& stored) {
     Slot& slot = layout_.slots[index];
     if (slot.stored || slot.dims.size() != stored.dims.size()) return;
@@ -78,7 +78,7 @@ class Updates {
     for (DimState& dim : slot.dims) dim.open = false;
   }
 
-  // From a stored tensor of the node to those of as many elements.
+  // From a stored tensor of the node to its tensors with as many elements.
   bool spread(const NodeLayout& node) {
     if (!node.updates) return false;
     std::vector<int> slots = node.operand_slots;
@@ -93,7 +93,7 @@ class Updates {
     return changed;
   }
 
-  // False, and nothing changes, if the node does not run along all that is split.
+  // Returns false and changes nothing if the node does not run along all split dimensions.
   bool take_over(const NodeLayout& node, int from, int to) {
     std::vector<std::pair<PartState*, const PartState*>> along;
     int64_t split = 0;
@@ -122,7 +122,7 @@ class Updates {
     return true;
   }
 
-  // What reads an update's result may be split as that is, where their parts line up; it may be split further, too.
+  // Readers of an update's result may be split like it, where their parts line up, and may also be split further.
   void hand_on(int made, int read) {
     const Slot& from = layout_.slots[made];
     if (!from.stored) return;
@@ -201,7 +201,7 @@ class Spreader {
   }
 
   // The subfactor of a node that an axis belongs to, when several have it. Between two annotated ones the contraction
-  // wins: what the result is ordered to be comes about by reducing onto it.
+  // wins: its reduction gives the result the annotated layout.
   const SubFactor* winner(const NodeLayout& node, const AxisRef& axis) {
     const SubFactor* best = nullptr;
     std::tuple<bool, bool, double> best_claim{};
@@ -261,11 +261,11 @@ class Spreader {
           break;
         }
         if (slot.is_placed_along(axes[i])) {
-          lose(place, axes[i], "it lives at one index of the axis");
+          lose(place, axes[i], "it is placed at one index of the axis");
           break;
         }
         if (slot.uses(axes[i])) {
-          lose(place, axes[i], "the axis splits another dimension of it already");
+          lose(place, axes[i], "the axis already splits another dimension of it");
           break;
         }
         part.axes.push_back(axes[i]);
@@ -285,7 +285,7 @@ class Spreader {
   }
 
   Layout& layout_;
-  std::set<int> ordered_;  // slots of annotated states, and of what shows them in another form
+  std::set<int> ordered_;  // slots of annotated states and of their movements
   int round_ = 0;
   bool recording_ = false;
   std::vector<Lost> lost_;

@@ -12,8 +12,8 @@
 #include "tessera/spmd/layout/equal_extents.h"
 
 // First the equalities: each one that can be solved for a symbol that nobody gave defines that symbol. Then the demands
-// for a least size, one after the other: one of its free symbols is doubled, or halved, whichever helps with the least
-// change, until the demand is met. Demands are in the order of nodes, so that upstream sizes grow first.
+// for a least size, one after the other: until the demand is met, one of its free symbols is doubled or halved,
+// whichever helps with the smallest change. Demands are in the order of nodes, so that upstream sizes grow first.
 namespace tessera::spmd {
 namespace {
 
@@ -37,7 +37,7 @@ class DemandReader {
   }
 
  private:
-  // The demands of inference, which runs into results of its own, since those of the graph have names already.
+  // The demands that inference raises. It runs on results of its own, since those of the graph already have names.
   void requires_equal(const Node& node) {
     Graph scratch;
     Node twin = node;
@@ -131,8 +131,8 @@ class Solver {
     return count;
   }
 
-  // Solves the equality for the free symbol that comes out with the fewest negative terms: total = past + sequence,
-  // not past = total - sequence.
+  // Solves the equality for the free symbol whose solution has the fewest negative terms: total = past + sequence, not
+  // past = total - sequence.
   void define(const ExtentEquality& equality) {
     const Expr a = reduced(equality.a), b = reduced(equality.b);
     if (equality.broadcasts && (a.is(1) || b.is(1))) return;
@@ -170,7 +170,7 @@ class Solver {
     for (const auto& [symbol, value] : defined_) sizes_[symbol] = evaluate(value);
   }
 
-  // An expression that overflows, or is unknown, cannot be met.
+  // A demand whose expression overflows or is unknown cannot be met.
   int64_t evaluate(const Expr& expr) const {
     try {
       return expr.evaluate(sizes_);
@@ -186,7 +186,7 @@ class Solver {
     return std::all_of(symbols.begin(), symbols.end(), [&](const std::string& name) { return sizes_.contains(name); });
   }
 
-  // The conditions of a demand: its own least size, and that the symbols defined for it are sizes.
+  // The conditions of a demand: its own least size, and that the symbols defined for it are valid sizes.
   int64_t missing(const SizeDemands::AtLeast& demand) const {
     auto short_of = [&](int64_t least, const Expr& value) {
       return std::max<int64_t>(0, least - std::clamp(evaluate(value), -kLargest, kLargest));
@@ -203,7 +203,7 @@ class Solver {
     const bool met = unmet().empty();
     bool good = true;
     for (int step = 0; good && missing(demand) > 0; ++step) good = step < kMostSteps && improve(demand);
-    // That a tensor is not empty is only a wish, which gives way to the model's needs.
+    // That a tensor is not empty is only a preference; the model's needs override it.
     if (!good || (!demand.needed && met && !unmet().empty())) sizes_ = before;
   }
 
@@ -238,7 +238,7 @@ class Solver {
   std::string unmet() const {
     for (const auto& [symbol, value] : defined_)
       if (sizes_.at(symbol) < 0)
-        return fmt::format("{} would have to be {}, which is {}", symbol, value.str(), sizes_.at(symbol));
+        return fmt::format("{} must be {}, which is {}", symbol, value.str(), sizes_.at(symbol));
     for (const ExtentEquality& equality : demands_.equal) {
       if (!is_known(equality.a) || !is_known(equality.b)) continue;
       const int64_t a = evaluate(equality.a), b = evaluate(equality.b);
@@ -258,7 +258,7 @@ class Solver {
   Hints sizes_;
   std::map<std::string, Expr> defined_;  // over free symbols
   std::vector<SizeDemands::AtLeast>
-      unsolved_;  // equalities that define no symbol, and the conditions that defined symbols are sizes
+      unsolved_;  // equalities that define no symbol, and the conditions that defined symbols are valid sizes
 };
 
 }  // namespace

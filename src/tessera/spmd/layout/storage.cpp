@@ -12,7 +12,7 @@ bool works_on_elements(const Node& node) {
   return ops::op_of(node).pass_through;
 }
 
-// A sum of all elements takes them as they lie, and leaves one number to be added up.
+// A sum of all elements works on any layout, and leaves one number per rank to add up.
 bool sums_all_elements(const Node& node) {
   if (node.outputs.size() != 1 || !product(node.output()->shape()).is(1)) return false;
   const ops::Rule rule = ops::op_of(node).rule(node);
@@ -42,7 +42,7 @@ class Region {
         for (const Value* value : *values) {
           if (!value || !are_as_many(*value, count) || value->kind == ValueKind::constant) continue;
           add(value->producer);
-          if (value->producer)  // a state or input has other uses, which are no updates
+          if (value->producer)  // a state or input has other uses, which are not updates
             for (const Use& use : value->uses) add(use.node);
         }
     }

@@ -8,20 +8,20 @@
 
 namespace tessera::spmd {
 
-/// The storage layouts of states between runs, as far as annotations state them. Compute layouts are independent of
-/// these: an edge from one to the other is a reshard.
+/// The layouts in which states are stored between runs, where they are given. Compute layouts are independent of these:
+/// an edge from one to the other is a reshard.
 using Storage = std::map<const Value*, Sharding>;
 
 /// The operators that work element by element on changing states with a storage layout, and on their next values: those
-/// that read such a state or make its next value, and those before and after them, as long as tensors have as many
-/// elements as the state, and sums of all these elements. So an optimizer updates shards where they are stored.
+/// that read such a state or make its next value, those before and after them as long as tensors have as many elements
+/// as the state, and sums of all these elements. This is how an optimizer updates shards where they are stored.
 /// Example, with w and its momentum m stored as [8{dp}, 4]:
 ///
 ///     g = MatMul(xT, dy)                     not one of them: its result is resharded to the storage layout of w
 ///     m' = Add(Mul(m, 0.9), g)               on shards
 ///     w' = Sub(w, Mul(m', lr))               on shards
 std::set<const Node*> updates_of(const Graph& graph, const Storage& storage);
-/// The same of one state that steps.
+/// The same for one state that has a next value.
 std::set<const Node*> update_of(const Value& state);
 
 /// States with a storage layout, and values computed only from such states, element by element. A use fetches them from

@@ -17,7 +17,7 @@ Expr clamped(const Expr& at, const Expr& least, const Expr& most) {
   return min(max(at, least), most);
 }
 
-// What two intervals have in common; empty, at the begin of the first, if nothing.
+// The intersection of two intervals; if they do not overlap, an empty interval at the begin of the first.
 Interval common(const Interval& a, const Interval& b) {
   const Expr begin = clamped(b.begin, a.begin, a.end);
   return {begin, max(begin, min(a.end, b.end))};
@@ -40,7 +40,7 @@ std::vector<Interval> shards_of(const Expr& size, const std::vector<AxisRef>& ax
 }
 
 Interval shard_of(const Expr& size, const std::vector<AxisRef>& axes, const Expr& member) {
-  std::vector<Expr> digits;  // the minor-most first
+  std::vector<Expr> digits;  // minor-most first
   Expr left = member;
   for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
     const bool major = std::next(axis) == axes.rend();
@@ -166,7 +166,7 @@ class Exchange {
 
   bool is_member(int64_t m) const { return m >= 0 && m < halo_.members(); }
 
-  // The members at that distance from each; nobody for those that have no message.
+  // For each member, the member at that distance; none for members without a message.
   std::vector<int64_t> peers(int64_t distance, const std::vector<Expr>& counts) const {
     std::vector<int64_t> peers;
     for (int64_t m = 0; m < halo_.members(); ++m)
@@ -174,7 +174,7 @@ class Exchange {
     return peers;
   }
 
-  // Where nothing is taken, anything may be the begin: what another member begins at makes the expression short.
+  // Where nothing is taken, any begin is valid; another member's begin keeps the expression short.
   Value* slice(std::vector<Expr> begins, const std::vector<Expr>& counts) {
     const auto takes = [&](size_t m) { return !counts[m].is(0); };
     for (size_t m = 1; m < begins.size(); ++m)
@@ -200,7 +200,7 @@ class Exchange {
     return is_member(reader) && is_member(holder) ? halo_.taken(reader, holder) : Interval{0, 0};
   }
 
-  // To the member that far behind this one what it reads of this one's elements.
+  // Sends the member at this distance the elements of this one that it reads.
   void send(int64_t distance) {
     const std::vector<Expr> counts = each([&](int64_t m) { return message(m + distance, m).count(); });
     if (all(counts, 0)) return;

@@ -10,7 +10,8 @@
 namespace tessera::spmd {
 namespace {
 
-// The results of a node of init in a graph that lacks what makes them, or has a node of its own that does, which goes.
+// The results of a node of init in a graph without their producer; if the graph has a producer of its own, that is
+// erased.
 std::vector<Value*> results_in(Graph& graph, const Node& node, std::map<const Value*, Value*>& map) {
   std::vector<Value*> results;
   std::set<Node*> makers;
@@ -32,8 +33,7 @@ std::vector<Value*> results_in(Graph& graph, const Node& node, std::map<const Va
   return results;
 }
 
-// Erases those of the step's nodes whose results nobody wants, and what only these read. (Others may have unwanted
-// results, too: each member of its group takes part in a communication.)
+// Erases the step's nodes whose results are unused, and nodes that only these read.
 void erase_idle(Program& program, const std::set<const Node*>& nodes) {
   Graph& step = *program.graph;
   std::set<const Value*> wanted(step.outputs.begin(), step.outputs.end());
@@ -61,7 +61,7 @@ void erase_idle(Program& program, const std::set<const Node*>& nodes) {
 }  // namespace
 
 void move_to_init(Program& program, const std::vector<std::string>& names) {
-  check(!program.init, "nothing is in init yet");
+  check(!program.init, "init is still empty");
   Graph& step = *program.graph;
   std::vector<Value*> results;
   for (const std::string& name : names)
@@ -82,7 +82,7 @@ void move_to_init(Program& program, const std::vector<std::string>& names) {
       if (auto placed = program.placements.find(result); placed != program.placements.end())
         program.placements.emplace(made.back(), Placement(placed->second));
     }
-    check(transplant.copy(*node, std::move(made)), "the new graph has nothing else");
+    check(transplant.copy(*node, std::move(made)), "the new graph is empty");
     for (const Value* source : node->inputs)
       if (auto placed = program.placements.find(source);
           source && !source->producer && placed != program.placements.end())

@@ -13,19 +13,19 @@
 /// it is the model's. A node whose result both graphs need is in both.
 namespace tessera::spmd {
 
-/// Moves what makes these results of the step to the program's init, which must be empty. The results become states of
-/// the step. They must depend on states that never change, constants and expressions of axis indices only. Names that
-/// the step has no result of are left out.
+/// Moves the nodes that make these results of the step to the program's init, which must be empty. The results become
+/// states of the step. They must depend on states that never change, constants and expressions of axis indices only.
+/// Names that are not results of the step are ignored.
 void move_to_init(Program& program, const std::vector<std::string>& results);
 
-/// A copy whose one graph computes in every step what the program's init computes once: for proofs and comparisons,
-/// which need not know about init.
+/// A copy with one graph, which computes in every step what init computes once: for proofs and comparisons, which then
+/// need not know about init.
 Program in_one_graph(const Program& program);
 
 /// The names of the states that init makes.
 std::vector<std::string> derived_states(const Program& program);
 
-/// Whether a run reads the state's value, or steps it; false for a state that only init reads.
+/// Whether a run reads or updates the state; false for a state that only init reads.
 bool step_keeps(const Program& program, const Value* state);
 
 }  // namespace tessera::spmd

@@ -22,8 +22,8 @@ namespace {
 // Constants up to this many elements are copied whole into the program; larger ones are stored and sliced like states.
 constexpr int64_t kSmallConstant = 64;
 
-// One class, since every step reads and extends one record: which local values stand for a global one so far. Local
-// forms, layout changes and outputs ask it for a value in some layout, and add the ones that they make.
+// One class, because every step reads and extends one record: the local values that stand for each global value so far.
+// Local forms, layout changes and outputs ask it for a value in some layout, and add those that they make.
 class Partitioner {
  public:
   Partitioner(const Graph& graph, const Layout& layout, const Decisions& decisions, const Mesh& mesh,
@@ -52,13 +52,13 @@ class Partitioner {
   }
 
  private:
-  // Whether a node computes with an operand: Shape and its like know their results without one.
+  // Whether a node computes with an operand's elements; Shape, for example, needs only the extents.
   static bool computes_with(const Node& node, size_t operand) {
     const auto is_known = [](const Value* result) { return !result || result->content.has_value(); };
     return ops::reads_elements(node, operand) || !std::all_of(node.outputs.begin(), node.outputs.end(), is_known);
   }
 
-  // The others would leave messages that are sent and never received.
+  // Other nodes would leave messages that are sent but never received.
   void find_needed() {
     std::unordered_set<const Value*> leaving(source_.outputs.begin(), source_.outputs.end());
     for (const auto& value : source_.values())
@@ -76,12 +76,12 @@ class Partitioner {
     }
   }
 
-  // A global value in the layouts that it has been given so far, the first as produced.
-  // A use that comes so few fetches after another one shares what that has fetched: a rank would fetch it anew while
-  // the other copy is still there (bind's kUnderWay).
+  // A global value in the layouts that it has so far, the first as produced. A use at most this many fetches after
+  // another shares what that one fetched: otherwise a rank would fetch it again while the first copy still exists
+  // (bind's kUnderWay).
   static constexpr int kFetchedAhead = 4;
 
-  // What was fetched from storage, and how many fetches there had been at its last use.
+  // A value fetched from storage, and the number of fetches before its last use.
   struct Fetched {
     Sharding layout;
     Value* value = nullptr;
@@ -136,7 +136,7 @@ class Partitioner {
     return value;
   }
 
-  // A state that changes is read and set whole, so that a program that uses one of its pieces has the others, too.
+  // A state that changes is read and set as a whole, so a program that uses one of its pieces also has the others.
   void add_other_pieces() {
     std::set<std::string_view> used;
     for (const auto& [global, versions] : versions_)
@@ -187,7 +187,7 @@ class Partitioner {
     return value;
   }
 
-  // The decision by which the producer makes a value once more, in this layout; null if there is none.
+  // The decision that makes the producer compute a value again in this layout; null if there is none.
   const NodeDecision* repeated(const Value* global, const Sharding& wanted) const {
     const auto forms = decisions_.repeated.find(global);
     if (forms == decisions_.repeated.end()) return nullptr;
@@ -197,7 +197,7 @@ class Partitioner {
     return form == forms->second.end() ? nullptr : &*form;
   }
 
-  // Float32 sums of 16-bit operands take their own type once they are whole.
+  // Float32 sums of 16-bit operands are converted to the value's type once they are reduced.
   Value* rounded(Value* value, DType dtype) {
     Node* cast = local().add_node("Cast", {value}, {value->name});
     cast->set("to", static_cast<int64_t>(dtype));
@@ -217,8 +217,8 @@ class Partitioner {
                        [](const Value* operand) { return operand && operand->dtype() == DType::float32; });
   }
 
-  // The value on the first rank along the axes, zeros on the others: a term of partial sums. Selected, not multiplied,
-  // for an infinity times zero is not zero.
+  // The value on the first rank along the axes, zeros on the others: a term of partial sums. Selected rather than
+  // multiplied, since infinity times zero is not zero.
   Value* held_by_first(Value* value, const std::vector<AxisRef>& axes) {
     Expr place = 0;
     for (const AxisRef& axis : axes) place = place + index_along(axis, program_.mesh);
@@ -229,7 +229,7 @@ class Partitioner {
     const Value* global = layout.node->inputs[index];
     const Sharding& wanted = decision.operands[index];
     if (!global || !computes_with(*layout.node, index)) return nullptr;
-    // Where its elements are data that a factor runs along, an expression is sliced as any other operand.
+    // An expression whose elements are data along a factor is sliced like any other operand.
     if (global->kind == ValueKind::expression && wanted.is_whole()) return expression(global);
     return laid_out(global, wanted, layout.node->label(),
                     [&](const Sharding& from) { return why_gathered(layout, decision, index, from, program_.mesh); });
@@ -252,7 +252,7 @@ class Partitioner {
     }
   }
 
-  // A value inside a local form that ranks exchange: a global value like any other, which lies as `before`. Without a
+  // A value inside a local form that ranks exchange: a global value like any other, in the layout `before`. Without a
   // suffix it is the first result itself.
   Value* exchanged(Value* part, const NodeLayout& layout, std::string_view suffix, const Sharding& before,
                    const Sharding& after, const std::vector<ReshardStep>& steps) {
@@ -271,7 +271,7 @@ class Partitioner {
     return part;
   }
 
-  // What ranks have computed from their parts of some factors, reduced over them.
+  // Reduces, over some factors, what ranks have computed from their parts.
   Value* reduced(Value* part, const NodeLayout& layout, const NodeDecision& decision, const std::vector<int>& factors,
                  Reduction reduction, std::string_view suffix) {
     const size_t result = first_result(layout);
@@ -298,7 +298,7 @@ class Partitioner {
     return exchanged(part, layout, suffix, before, after, plan_reshard(before, after, part->dtype()));
   }
 
-  // A value inside a local form: an operand's part with the elements that other ranks have and this one's results read.
+  // A value inside a local form: an operand's part, extended by elements of other ranks that this rank's results read.
   ops::Localizer::Widened widened_along(Value* value, const NodeLayout& layout, const NodeDecision& decision,
                                         size_t operand, size_t dim, Value* fill) {
     const Value* global = layout.node->inputs[operand];
@@ -321,13 +321,14 @@ class Partitioner {
       if (d != dim) bytes = bytes * value->shape()[d];
     bytes = ceildiv(bytes * bits_of(value->dtype()), 8);
     if (!std::all_of(received.begin(), received.end(), [](const Expr& count) { return count.is(0); }))
-      program_.reshards.push_back({global->name,
-                                   layout.node->label(),
-                                   sharding,
-                                   sharding,
-                                   {fmt::format("Halo {}", fmt::join(names, ","))},
-                                   bytes,
-                                   fmt::format("its results read dimension {} beyond the part that a rank has", dim)});
+      program_.reshards.push_back(
+          {global->name,
+           layout.node->label(),
+           sharding,
+           sharding,
+           {fmt::format("Halo {}", fmt::join(names, ","))},
+           bytes,
+           fmt::format("its results read dimension {} beyond the part that a rank holds", dim)});
     return {widened(program_, value, halo, {global->name, axes, dim, fill}), by_member(me, begins),
             by_member(me, before), by_member(me, after)};
   }
@@ -396,7 +397,7 @@ class Partitioner {
 
   void emit_output(const Value* global) {
     Value* value = laid_out(global, decisions_.outputs.at(global), "the output");
-    // The value that leaves carries the output's name; an earlier version of it steps aside.
+    // The output's value has the output's name; an earlier version of it is renamed.
     if (value->name != global->name && value->kind == ValueKind::result && !is_port(value)) {
       if (Value* other = local().find(global->name); other && other->kind == ValueKind::result && !is_port(other))
         local().rename(other, global->name + ".local");
@@ -415,7 +416,7 @@ class Partitioner {
   const Layout& layout_;
   const Decisions& decisions_;
   const flow::Flow flow_;                   ///< of the global graph
-  std::unordered_set<const Node*> needed_;  ///< nodes of the global graph for what leaves it
+  std::unordered_set<const Node*> needed_;  ///< nodes of the global graph that its outputs and states need
   Program program_;
   std::map<const Value*, Versions> versions_;
   int fetches_ = 0;  // from storage, so far

@@ -46,13 +46,13 @@ class Specializer {
   }
 
  private:
-  // A value that stands for no global one is where it is used.
+  // A value that does not stand for a global one lives where it is used.
   bool lives_here(const Value* value) const {
     auto placed = program_.placements.find(value);
     return placed == program_.placements.end() || placed->second.sharding.lives_on(program_.mesh, coordinates_);
   }
 
-  // Whether the group of this rank has a member where the result lives; if so, every member takes part.
+  // Whether a member of this rank's group is where the result lives; if so, every member takes part.
   bool takes_part(const Node& communication) const {
     const auto place = place_of(program_, communication);
     return !place || Sharding{{}, {}, *place}.lives_on(program_.mesh, coordinates_);

@@ -59,7 +59,7 @@ class WholeEdgeMaker {
  private:
   Graph& graph() { return *result_.graph; }
 
-  // An input, state, constant or expression; if it is to be whole, `known_` has its slice later.
+  // An input, state, constant or expression; if it becomes whole, `known_` later has its slice.
   Value* source(const Value& value, bool whole) {
     auto placed = program_.placements.find(&value);
     whole = whole && placed != program_.placements.end() && !placed->second.sharding.is_replicated();
@@ -104,7 +104,7 @@ class WholeEdgeMaker {
     return value;
   }
 
-  // What leaves is called as the model calls it; the part that it was gathered from steps aside.
+  // The output has the model's name for it; the part that it was gathered from is renamed.
   void name_output(Value* value, const std::string& name) {
     if (value->name == name || value->kind != ValueKind::result || graph().is_output(value)) return;
     if (Value* other = graph().find(name)) {
@@ -137,7 +137,8 @@ class WholeEdgeMaker {
   std::vector<std::pair<const Value*, Value*>> sliced_;
 };
 
-// The state or input that a value is a slice of: reached through slices and reshapes whose parameters are no data.
+// The state or input that a value is a slice of: reached through slices and reshapes with parameters that do not depend
+// on data.
 Value* origin_of(Value* value) {
   while (value->producer) {
     const Node& node = *value->producer;
@@ -156,7 +157,7 @@ std::vector<const Node*> layout_steps_between(const Value* slice, const Value* o
   return steps;
 }
 
-// Whether nothing on the way from the origin to the slice is used otherwise.
+// Whether nothing on the way from the origin to the slice has other uses.
 bool is_only_use(const Graph& graph, const Value* slice, const Value* origin) {
   const auto steps = layout_steps_between(slice, origin);
   return std::all_of(steps.begin(), steps.end(), [&](const Node* node) {
@@ -207,18 +208,18 @@ std::string cuts_text(const std::vector<Cut>& cuts) {
   return texts.empty() ? "nothing" : fmt::format("{}", fmt::join(texts, ", "));
 }
 
-// Whether two placements say that they are of one value.
+// Whether two placements are of the same value.
 bool are_of_one(const Placement& a, const Placement& b) {
   return a.name == b.name && *a.global.shape == *b.global.shape;
 }
 
-// What leads from one layout of a value to another.
+// The nodes that lead from one layout of a value to another.
 std::vector<Cut> cuts_between(const Mesh& mesh, const Value* from, const Placement& whole, const Placement& part,
                               std::optional<int64_t> rank) {
   Program plain;
   plain.mesh = mesh;
   plain.graph = std::make_unique<Graph>();
-  // In the words of the layout, as when the program was made.
+  // In terms of the layout, as when the program was made.
   Value* const source = plain.graph->add_input(from->name, {from->dtype(), local_shape(whole.sharding, mesh)});
   Value* last = source;
   for (const ReshardStep& step : plan_reshard(whole.sharding, part.sharding, part.global.dtype))
@@ -228,8 +229,8 @@ std::vector<Cut> cuts_between(const Mesh& mesh, const Value* from, const Placeme
   return all;
 }
 
-// Nodes and placements are two statements of one thing. From one value that has a placement to the next, the nodes must
-// be those that lead from the one to the other.
+// Nodes and placements state the same thing twice: between two values with placements, the nodes must be those that
+// lead from the first placement to the second.
 void require_cut_as_placed(const Program& program, const Value* slice, const Value* origin,
                            std::optional<int64_t> rank) {
   const Placement& all = program.placement(origin);
@@ -252,8 +253,8 @@ void require_cut_as_placed(const Program& program, const Value* slice, const Val
   }
 }
 
-// Whether nodes say the same of themselves, apart from their operands, and from whose value moves. Only communication
-// does so in attributes.
+// Whether nodes have the same operator and attributes, apart from the name of the value that moves, which only
+// communication states.
 bool same_attributes(const Node& a, const Node& b) {
   if (a.domain != b.domain || a.op_type != b.op_type) return false;
   if (!communication_of(a)) return true;
@@ -278,7 +279,7 @@ struct GatheredNext {
   std::vector<const Value*> gathered;  ///< results on the way to the whole
 };
 
-// Null if the next value is not made by exactly the nodes that gather shards of that layout, for itself alone.
+// Null unless the next value is made by exactly the nodes that gather shards of that layout, and these serve it alone.
 std::optional<GatheredNext> gathered_next(const Program& program, const Value& state, const Placement& shard,
                                           std::optional<int64_t> rank) {
   const Shape wanted = local_shape(shard.sharding, program.mesh);
@@ -321,7 +322,7 @@ std::vector<AxisRef> axes_of(const Node& slice, const Mesh& mesh) {
   return axes;
 }
 
-// A cut by indices along axes tells its layout, whether anybody says it or not: files may have lost what they said.
+// A cut by indices along axes determines its layout, even if the file does not state it.
 void place_cuts(Program& program) {
   for (const auto& node : program.graph->nodes()) {
     Value* result = node->output();
@@ -355,7 +356,7 @@ Program with_whole_edge(const Program& program, const WholeEdge& edge) {
 void take_slices_only(Program& program, std::optional<int64_t> rank) {
   Graph& graph = *program.graph;
   if (!rank) place_cuts(program);
-  // Each origin's shards; in the order of the graph, which all ranks' processes agree on.
+  // Each origin's shards, in the order of the graph, which is the same in all processes.
   std::vector<std::pair<Value*, std::vector<Value*>>> slices;
   std::map<const Value*, size_t> known;
   for (const auto& node : graph.nodes())
@@ -367,13 +368,13 @@ void take_slices_only(Program& program, std::optional<int64_t> rank) {
       if (whole == program.placements.end() || !whole->second.sharding.is_replicated()) continue;
       const Placement& shard = placed->second;
       if (!are_of_one(shard, whole->second)) continue;
-      if (shard.sharding.is_partial()) continue;  // no slice is
+      if (shard.sharding.is_partial()) continue;  // a slice is never partial
       if (known.emplace(origin, slices.size()).second) slices.emplace_back(origin, std::vector<Value*>());
       slices[known.at(origin)].second.push_back(result);
     }
-  std::set<const Value*> spare;  // what gathers next values that are not needed whole
+  std::set<const Value*> spare;  // nodes that gather next values that are not needed whole
   for (auto& [origin, shards] : slices) {
-    // Takes the smallest of slices of slices.
+    // Takes the innermost of nested slices.
     auto found = std::find_if(shards.rbegin(), shards.rend(), [&graph, from = origin](const Value* shard) {
       return !graph.is_output(shard) && is_only_use(graph, shard, from);
     });
@@ -383,7 +384,7 @@ void take_slices_only(Program& program, std::optional<int64_t> rank) {
     std::optional<GatheredNext> next;
     if (origin->next) {
       next = gathered_next(program, *origin, program.placement(shard), rank);
-      if (!next) continue;  // it takes the whole to step it
+      if (!next) continue;  // its next value is computed whole
     }
     Value* taken = graph.add_value(shard->name, origin->kind, shard->type);
     taken->changing = origin->changing;

@@ -6,23 +6,22 @@
 
 namespace tessera::spmd {
 
-/// Which tensors at a program's edge are whole.
+/// Which inputs, outputs and states of a program are whole.
 struct WholeEdge {
   bool states = true;
   bool ports = false;  ///< inputs and outputs
 };
 
-/// The same program on whole tensors at its edge: each rank slices its part of them out first, and outputs are gathered
-/// last. A model that every rank can run, whatever it holds. Example, w = [-, 8{tp}]: the state w is [4, 8] on every
-/// rank, and w.shard = Slice (w, …) of [4, 4] stands where w stood. Next values of whole states are gathered.
+/// The same program with whole inputs, outputs or states: each rank first slices out its part, and outputs are gathered
+/// last. The result is a model that every rank can run. Example, w = [-, 8{tp}]: the state w is [4, 8] on every rank,
+/// and w.shard = Slice (w, …) of shape [4, 4] replaces it. Next values of whole states are gathered.
 Program with_whole_edge(const Program& program, const WholeEdge& edge);
 
-/// The inverse for what a rank takes in: states and inputs of which it uses slices only become those slices, so that it
-/// loads no more than these, and steps them without gathering their next values. What is used whole, or steps in
-/// another way, stays whole. `rank`: the program is bound to that one.
+/// The inverse for states and inputs: those of which a rank uses only slices become these slices, so that it loads only
+/// them and updates them without gathering their next values. Those that are used whole, or are updated in another way,
+/// stay whole. `rank`: the rank that the program is bound to.
 ///
-/// Slices are trusted no more than any other node: throws a user error (stage "program") that names the first one that
-/// does not cut as its result's placement says.
+/// Throws a user error (stage "program") that names the first slice that does not match its result's placement.
 void take_slices_only(Program& program, std::optional<int64_t> rank = std::nullopt);
 
 }  // namespace tessera::spmd

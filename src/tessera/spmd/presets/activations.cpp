@@ -8,7 +8,7 @@
 namespace tessera::spmd {
 namespace {
 
-// Counted from the last dimension; -1 where the value has none, or only that of the batch.
+// Counted from the last dimension; -1 if the value has no such dimension, or only the batch dimension.
 int dim_from_end(const Value* value, int from_end) {
   constexpr int kWithoutBatch = 3;
   return value->rank() >= kWithoutBatch ? static_cast<int>(value->rank()) - from_end : -1;
@@ -35,7 +35,7 @@ void split_rows(PresetContext& context, const MegatronPlan& plan, int from_end, 
   if (!any) context.warnings.push_back(fmt::format("{}: no row-parallel matmul has a {} to split", context.by, called));
 }
 
-// Norms are computed in parts, too. What the next matmuls make has the sequence whole again.
+// Norms are computed in parts, too. The results of the next matmuls have the sequence whole again.
 void split_sequence(PresetContext& context) {
   constexpr int kFromEnd = 2;
   const MegatronPlan plan = find_megatron(context);
@@ -50,7 +50,7 @@ void split_sequence(PresetContext& context) {
 // Norms reduce their moments over the ranks.
 void split_features(PresetContext& context) {
   constexpr int kFromEnd = 1;
-  split_rows(context, find_megatron(context), kFromEnd, "dimension of features beside batch and sequence");
+  split_rows(context, find_megatron(context), kFromEnd, "feature dimension beside batch and sequence");
 }
 
 }  // namespace

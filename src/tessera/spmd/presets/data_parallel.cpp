@@ -16,7 +16,7 @@ void split_batch(PresetContext& context) {
   }
   for (const Value* input : context.graph.inputs) {
     if (input->rank() == 0 || !(input->shape()[0] == first->shape()[0])) continue;
-    // Several presets that split the batch do so one within the other.
+    // Several presets that split the batch nest.
     const auto earlier = std::find_if(context.annotations.begin(), context.annotations.end(), [&](const Annotation& a) {
       return a.value == input && a.by.starts_with("preset ") && !a.sharding.uses(context.axis);
     });

@@ -3,13 +3,13 @@
 #include "tessera/spmd/presets/registry.h"
 #include "tessera/spmd/presets/split_stored.h"
 
-/// Expert parallelism: the matrices of a mixture of experts lie on the ranks in parts, expert by expert. A rank
-/// computes the choices of its experts, and results add up over the ranks.
+/// Expert parallelism: each rank holds the matrices of some experts of a mixture. A rank computes the tokens that
+/// choose its experts, and results are summed over the ranks.
 namespace tessera::spmd {
 namespace {
 
-// Experts are what one node looks up in several weights at once. Annotates the first of these; propagation takes the
-// axis to the others, biases included.
+// A dimension holds experts if one node looks it up in several weights at once. Annotates the first of these;
+// propagation takes the axis to the others, biases included.
 void split_experts(PresetContext& context) {
   bool any = false;
   for (const NodeLayout& node : context.layout.nodes)

@@ -7,7 +7,7 @@ namespace tessera::spmd {
 namespace {
 
 // Only contractions, tables and heads are annotated: propagation carries the axis back through heads and hidden
-// dimensions to the column-parallel partners, which so get exactly the parts that their consumers have.
+// dimensions to the column-parallel partners, which then get exactly the parts that their consumers have.
 void split_pairs_and_tables(PresetContext& context) {
   MegatronPlan plan = find_megatron(context);
   if (plan.empty()) {

@@ -11,7 +11,7 @@
 namespace tessera::spmd {
 namespace {
 
-// A vocabulary is worth splitting if every rank gets at least so many rows.
+// A vocabulary is worth splitting if every rank gets at least this many rows.
 constexpr int64_t kRowsPerRank = 16;
 
 bool comes_from_input(const Value* value) {
@@ -19,7 +19,7 @@ bool comes_from_input(const Value* value) {
   return value && value->kind == ValueKind::input;
 }
 
-// Values that follow from the model's inputs; all others are made of weights alone.
+// Values that depend on the model's inputs; all others are computed from weights alone.
 std::set<const Value*> values_of_inputs(const Graph& graph) {
   std::set<const Value*> found(graph.inputs.begin(), graph.inputs.end());
   for (const auto& node : graph.nodes())
@@ -94,7 +94,7 @@ class Finder {
     if (contracts && (product.contraction_dim >= 0 || product.result_dim >= 0)) products_.push_back(product);
   }
 
-  // Says why a weight stays whole, should it stay so; the first reason counts.
+  // Notes why a weight stays whole, should it stay whole; the first reason counts.
   template <typename... Args>
   void refuse(const Value* weight, const NodeLayout& node, fmt::format_string<Args...> why, Args&&... args) {
     plan_.refused.emplace(weight, node.node->label() + " " + fmt::format(why, std::forward<Args>(args)...));
@@ -104,8 +104,8 @@ class Finder {
     return std::any_of(a.begin(), a.end(), [&](int component) { return b.contains(component); });
   }
 
-  // A node whose own weights make a pair: it sums over a factor that runs along weights alone, while it has
-  // activations, too. A mixture of experts has such hidden elements.
+  // A node whose own weights make a pair: it has activations, and sums over a factor that runs along weights alone.
+  // Example: the hidden dimension of a mixture of experts.
   void find_pair_within(const NodeLayout& node) {
     const auto is_made_of_weights = [&](const Place& place) {
       return !place.result && !of_inputs_.contains(node.node->inputs[place.tensor]);
@@ -118,7 +118,7 @@ class Finder {
       if (factor.kind != ops::FactorKind::reduction || factor.reduction != Reduction::sum || !sub.splittable ||
           sub.size.is(1) || !std::all_of(sub.places.begin(), sub.places.end(), is_made_of_weights))
         continue;
-      // It is a whole dimension, or the major part of one and divides evenly, so that it is clear who has which part.
+      // It is a whole dimension, or the major part of one and divides evenly, so that each rank's part is well defined.
       const bool is_even = Expr::exact_divide(factor.size, context_.axis.size).has_value();
       const auto place = std::find_if(sub.places.begin(), sub.places.end(), [&](const Place& at) {
         if (!weight_of(node.node->inputs[at.tensor])) return false;
@@ -146,8 +146,8 @@ class Finder {
     return counts;
   }
 
-  // Where norms leave the residual stream to be split, too, they would reduce over ranks. So the products that sum over
-  // what least other nodes reduce over come first: those over heads and hidden dimensions.
+  // If the residual stream were split, norms would have to reduce over ranks. So the products whose sums the fewest
+  // other nodes share come first: those over heads and hidden dimensions.
   void pair_up() {
     std::map<int, int64_t> reductions = other_reductions();
     std::vector<std::pair<int64_t, const Product*>> rows;
@@ -199,8 +199,8 @@ class Finder {
       }
   }
 
-  // Dimensions that leave the model, or that a loss ends: operators which normalize or look up along them have forms of
-  // their own for parts.
+  // Dimensions of outputs, or of operands of a loss: operators that normalize or look up along them have local forms
+  // for parts.
   std::set<int> ends() const {
     std::set<int> components;
     for (const Value* output : context_.graph.outputs) {

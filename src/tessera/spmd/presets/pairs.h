@@ -20,8 +20,8 @@ struct MegatronPlan {
   std::vector<SplitWeight> columns;             ///< results are split; no communication
   std::vector<SplitWeight> rows;                ///< contractions are split; each result is a partial sum
   std::vector<SplitWeight> lookups;             ///< vocabulary embeddings: rows of the table are split
-  std::vector<SplitWeight> heads;               ///< results are split and leave the program so
-  std::map<const Value*, std::string> refused;  ///< states that were looked at and are left whole, and why
+  std::vector<SplitWeight> heads;               ///< results are split, and are outputs
+  std::map<const Value*, std::string> refused;  ///< weights that stay whole, and why
   bool empty() const { return rows.empty() && lookups.empty() && heads.empty(); }
 };
 

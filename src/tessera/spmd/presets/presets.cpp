@@ -16,7 +16,7 @@ const std::vector<Preset>& presets() {
 
 namespace {
 
-/// Names for several presets together.
+/// Names of combinations of presets.
 const std::map<std::string_view, std::string_view> kSeveral = {
     {"hsdp", "dp+fsdp"},                // stored split within a group, replicated across groups
     {"2d", "fsdp+megatron+features"}};  // weights and activations split over two axes (GSPMD)
@@ -82,7 +82,7 @@ std::vector<PresetRequest> implied_presets(const Mesh& mesh, const std::vector<s
   for (const MeshAxis& axis : mesh.axes()) {
     const Preset* implied = nullptr;
     for (const Preset& preset : presets()) {
-      // An axis of a name that several presets take by default means the first of them.
+      // If several presets use an axis name by default, the name implies the first of them.
       const auto& names = preset.axis_names;
       if (!implied && preset.implied && std::find(names.begin(), names.end(), axis.name) != names.end())
         implied = &preset;

@@ -26,8 +26,8 @@ struct PresetContext {
 /// The states that a preset stores split over its axis, each along its first dimension that is long enough.
 enum class Stores {
   nothing,
-  optimizer,   ///< what the optimizer keeps
-  everything,  ///< that the graph steps, and all parameters
+  optimizer,   ///< optimizer states
+  everything,  ///< all states that the graph updates, and all parameters
 };
 
 struct Preset {
@@ -36,7 +36,7 @@ struct Preset {
   bool implied = false;  ///< an axis of such a name implies it if there are no presets or annotations
   std::string_view description;
   void (*apply)(PresetContext&) = nullptr;
-  /// Adds warnings and notes about the outcome; null: there are none.
+  /// Adds warnings and notes about the outcome; may be null.
   void (*review)(const PresetContext&, const Decisions&) = nullptr;
   Stores stores = Stores::nothing;
 };

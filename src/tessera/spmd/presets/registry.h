@@ -2,7 +2,7 @@
 
 #include "tessera/spmd/presets/presets.h"
 
-/// The one visible list of presets: each file of this folder gives one.
+/// The list of presets; each is defined in a file of this folder.
 namespace tessera::spmd {
 
 Preset data_parallel_preset();  // data_parallel.cpp

@@ -6,8 +6,8 @@
 namespace tessera::spmd {
 namespace {
 
-// The dimension of a movement's operand that has all of the parts of a dimension of its result, and no others; nothing
-// if there is none.
+// The dimension of a movement's operand that consists of exactly the parts of a dimension of its result; nullopt if
+// there is none.
 std::optional<int> dim_before(const Layout& layout, const NodeLayout& movement, int dim) {
   std::optional<int> before;
   size_t parts = 0;

@@ -6,7 +6,7 @@
 namespace tessera::spmd {
 namespace {
 
-// What the outputs are computed from.
+// The values that the outputs depend on.
 std::set<const Value*> behind_outputs(const Graph& graph) {
   std::set<const Value*> behind(graph.outputs.begin(), graph.outputs.end());
   for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node)
@@ -50,7 +50,7 @@ void store_as_computed(Storage& storage, const Graph& graph, const std::vector<A
   for (const Annotation& annotation : annotations)
     if (annotation.value->kind == ValueKind::state && !annotation.sharding.is_partial())
       computed.emplace(annotation.value, &annotation.sharding);
-  // What an optimizer keeps belongs to the parameter whose update reads it.
+  // An optimizer state belongs to the parameter whose update reads it.
   std::map<const Node*, std::vector<const Value*>> stepped;  // by the node that makes the next value
   for (const Value* state : graph.values_of(ValueKind::state))
     if (state->next && state->next->producer) stepped[state->next->producer].push_back(state);

@@ -5,12 +5,12 @@
 
 namespace tessera::spmd {
 
-/// How presets store states, where `ordered` does not say (PresetRequest, Stores). A state that a graph steps is an
-/// optimizer's if none of the outputs depends on it: it serves its own next value and other states'.
+/// How presets store states that are not in `ordered` (PresetRequest, Stores). A state that the graph updates belongs
+/// to an optimizer if no output depends on it: it serves only its own next value and those of other states.
 Storage stored_by_presets(const Graph& graph, const std::vector<PresetRequest>& requests, const Storage& ordered);
 
-/// Lets what presets store be split, too, over the axes that presets lay out its uses over: a weight that is computed
-/// with as [-, tp] and stored over dp becomes [dp, tp], and so does what the optimizer keeps of it. Annotations lay out
+/// Also splits the states that presets store over the axes by which presets split their uses: a weight that is used as
+/// [-, tp] and stored over dp becomes [dp, tp], and so do its optimizer states. `annotations` has the layouts of
 /// parameters; of `storage`, only what is not in `ordered` changes.
 void store_as_computed(Storage& storage, const Graph& graph, const std::vector<Annotation>& annotations,
                        const Storage& ordered);

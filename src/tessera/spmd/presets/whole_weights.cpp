@@ -28,7 +28,7 @@ bool is_splittable(const NodeLayout& node, size_t operand) {
   });
 }
 
-// The states that some operator takes in parts over the axis; those that only lie elsewhere are not meant.
+// The states that some operator uses in parts over the axis, not those that are only placed elsewhere.
 std::set<const Value*> used_in_parts(const PresetContext& context, const Decisions& decisions) {
   std::set<const Value*> values;
   for (size_t n = 0; n < context.layout.nodes.size(); ++n)
@@ -54,7 +54,7 @@ std::string reason(const PresetContext& context, const MegatronPlan& plan, const
 
 void remark_on_whole_weights(const PresetContext& context, const Decisions& decisions) {
   double all = 0, whole = 0, most = 0, stored_whole = 0, most_stored = 0;
-  std::vector<std::string> axes;  // of the largest state that is stored without the preset's
+  std::vector<std::string> axes;  // of the largest state that is stored without the preset's axis
   const Value* largest = nullptr;
   const std::set<const Value*> split = used_in_parts(context, decisions);
   for (const Value* weight : context.graph.values_of(ValueKind::state)) {

@@ -4,9 +4,9 @@
 
 namespace tessera::spmd {
 
-/// Says which share of the parameters' bytes megatron leaves whole on every rank of its axis, which of them is the
-/// largest matrix or table, and why it is whole: a warning from a hundredth of the bytes on, below that a note. Says
-/// nothing where only vectors (biases, scales of norms) stay whole, and nothing of what others have annotated.
+/// Reports the share of the parameters' bytes that megatron leaves whole on every rank of its axis, the largest matrix
+/// or table among them, and why it is whole: as a warning from 1 % of the bytes on, else as a note. Vectors (biases,
+/// scales of norms) that stay whole and what other annotations lay out are not reported.
 void remark_on_whole_weights(const PresetContext& context, const Decisions& decisions);
 
 }  // namespace tessera::spmd

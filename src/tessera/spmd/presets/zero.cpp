@@ -1,7 +1,7 @@
 #include "tessera/spmd/presets/registry.h"
 
 /// ZeRO and FSDP: data parallelism whose states are stored split. The gathers before uses, the reduce-scatters of
-/// gradients and the updates of shards follow from where states lie.
+/// gradients and the updates of shards follow from the layouts of states.
 namespace tessera::spmd {
 namespace {
 
@@ -18,7 +18,7 @@ Preset zero_preset() {
                  {"zero1",
                   {"dp", "ddp", "zero"},
                   false,
-                  "dp, with what the optimizer keeps stored split (ZeRO-1 and 2: gradients are scattered, too)"});
+                  "dp, with optimizer states stored split (ZeRO-1 and 2: gradients are scattered, too)"});
 }
 
 Preset fsdp_preset() {
@@ -26,7 +26,7 @@ Preset fsdp_preset() {
                  {"fsdp",
                   {"fsdp", "dp", "ddp"},
                   true,
-                  "dp, with parameters and what the optimizer keeps stored split (ZeRO-3), gathered for each use"});
+                  "dp, with parameters and optimizer states stored split (ZeRO-3), gathered for each use"});
 }
 
 }  // namespace tessera::spmd

@@ -10,16 +10,16 @@
 
 namespace tessera::spmd {
 
-/// The digits of mesh axes of which the axes of several shardings consist: with tp:(1)2 in one of them and tp of size 4
-/// in another, tp:(1)2 and tp:(2)2.
+/// The common digits of mesh axes in several shardings: with tp:(1)2 in one and tp of size 4 in another, tp:(1)2 and
+/// tp:(2)2.
 class Digits {
  public:
   explicit Digits(const std::vector<const Sharding*>& shardings);
 
   /// The digits of an axis; the axis itself where its digits in the shardings do not fit together (2·3 and 3·2).
   std::vector<AxisRef> of(const AxisRef& axis) const;
-  /// Those of all axes of a part. A split over all digits, one after the other, is the split over the axis only where
-  /// it is even; elsewhere the axis stays.
+  /// The digits of all axes of a part. A split over all digits in turn equals the split over the axis only if it is
+  /// even; otherwise the axis stays as it is.
   std::vector<AxisRef> of(const Part& part) const;
 
  private:

@@ -53,7 +53,7 @@ Value* Messages::receive(TensorType type, const std::vector<int64_t>& from) {
   return node->outputs[0];
 }
 
-// The number of a member's rank, as far as it depends on the member.
+// The part of a rank's number that depends on the member.
 int64_t Messages::rank_of(int64_t member) const {
   int64_t number = 0, minor = program_.mesh.size();
   for (const MeshAxis& axis : program_.mesh.axes()) {
@@ -65,7 +65,7 @@ int64_t Messages::rank_of(int64_t member) const {
   return number;
 }
 
-// The ranks of these members, by member; -1 for nobody.
+// The rank of each of these members; -1 for none.
 Value* Messages::ranks_of_peers(const std::vector<int64_t>& peers) {
   std::vector<Expr> own, ranks, has;
   for (size_t m = 0; m < peers.size(); ++m) {

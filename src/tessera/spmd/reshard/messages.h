@@ -14,10 +14,10 @@ Expr member_along(const std::vector<AxisRef>& axes, const Mesh& mesh);
 /// An expression over this rank's axis indices that has `values[m]` on member m. `me` is the member's number.
 Expr by_member(const Expr& me, const std::vector<Expr>& values);
 
-/// What messages of a group are about.
+/// What the messages of a group carry, and between whom.
 struct MessageTopic {
   std::string name;           ///< of the global value whose elements they carry
-  std::string step;           ///< what they are part of, in reports
+  std::string step;           ///< what they are part of, for reports
   std::vector<AxisRef> axes;  ///< of the group, major first
 };
 
@@ -27,7 +27,7 @@ class Messages {
  public:
   static constexpr int64_t nobody = -1;
 
-  /// Nodes come at the end, or before `before`.
+  /// Nodes are added before `before`, or at the end if it is null.
   Messages(Program& program, MessageTopic topic, const Node* before = nullptr);
 
   /// Member m sends its `piece` to member to[m].

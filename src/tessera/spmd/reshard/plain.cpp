@@ -26,8 +26,8 @@ Sharding without_trivial_axes(Sharding sharding) {
   return sharding;
 }
 
-// One class, since its steps are rules about one state, where the tensor is and where it must get, and the first that
-// applies is taken until none does.
+// One class, because its steps are rules about one state (the current layout and the goal); the first rule that applies
+// is taken until none does.
 class PlainPlanner {
  public:
   PlainPlanner(const Sharding& from, const Sharding& to)
@@ -68,8 +68,8 @@ class PlainPlanner {
     steps_.push_back(std::move(made));
   }
 
-  // Cuts both at the union of their boundaries. If that is not free, slices the other dimensions as the goal has them,
-  // gathers this one in its own parts, and lays it out anew in the goal's.
+  // Cuts both at the union of their boundaries. If that is not free, slices the other dimensions as in the goal,
+  // gathers this one in its current parts, and splits it again into the goal's.
   void line_up_parts() {
     std::vector<size_t> apart;
     for (size_t d = 0; d < now_.dims.size(); ++d) {
@@ -103,7 +103,7 @@ class PlainPlanner {
     }
   }
 
-  // A sum over an axis is one over its digits, where the goal splits a part over some of these.
+  // Replaces a sum over an axis by sums over its digits, if the goal splits a part over some of these.
   void split_partial_axes() {
     for (const AxisRef& wanted : goal_.axes())
       for (size_t i = 0; i < now_.partial.size(); ++i) {
@@ -253,7 +253,7 @@ class PlainPlanner {
     });
   }
 
-  // The part's axes once the sums are scattered that its goal has split.
+  // The part's axes after sums are scattered to the axes that split it in the goal.
   std::vector<AxisRef> with_scattered(size_t d, size_t p) {
     std::vector<AxisRef> axes = now(d, p);
     for (const PartialAxis& partial : now_.partial)
@@ -263,14 +263,14 @@ class PlainPlanner {
 
   // A part's axes before and after one permutation.
   struct Reordering {
-    std::vector<AxisRef> sliced;  // before it, for nothing
+    std::vector<AxisRef> sliced;  // before it, which is free
     std::vector<AxisRef> after;
     std::vector<AxisRef> group;
   };
 
-  // How to reorder a part that is split over `have`, on the way to its goal: behind the prefix that stays, the goal's
-  // axes come first, and those that it lacks follow, to be gathered. As many ranks as before may take the pieces
-  // directly. Nullopt if pieces differ in size, axes are not free, or a gather moves no more.
+  // How to reorder a part that is split over `have` on the way to its goal: after the prefix that stays, the goal's
+  // axes come first; the axes that the goal lacks follow, and are gathered afterwards. If equally many ranks hold the
+  // pieces, they take them directly. Nullopt if pieces differ in size, axes are not free, or a gather moves no more.
   std::optional<Reordering> reordered(size_t d, size_t p, const std::vector<AxisRef>& have) {
     const auto& wanted = goal(d, p);
     const auto keep = static_cast<ptrdiff_t>(length_of_prefix(have, wanted));
@@ -316,7 +316,7 @@ class PlainPlanner {
     return false;
   }
 
-  // A part whose last axis must go, and the part that must gain it next.
+  // A part whose last axis must be removed, and the part that must gain it next.
   std::optional<std::pair<size_t, size_t>> destination(const AxisRef& axis) {
     for (size_t d = 0; d < now_.dims.size(); ++d)
       for (size_t p = 0; p < now_.dims[d].parts.size(); ++p) {

@@ -12,7 +12,8 @@
 namespace tessera::spmd {
 namespace {
 
-// Whether other steps may move less. One communication that nothing is sliced from moves only what its receivers lack.
+// Whether other steps may move less. A single communication without a slice after it moves only what its receivers
+// lack.
 bool may_be_undercut(std::span<const ReshardStep> steps) {
   bool moved = false;
   for (const ReshardStep& step : steps) {
@@ -22,7 +23,7 @@ bool may_be_undercut(std::span<const ReshardStep> steps) {
   return false;
 }
 
-// What searches found. While a program is compiled, the same changes are asked for thousands of times.
+// The results of earlier searches: compiling one program asks for the same changes thousands of times.
 class FoundSteps {
  public:
   // The steps of cheaper_steps(from, to, than); `than` follows from the two.
@@ -60,7 +61,7 @@ class FoundSteps {
   std::unordered_map<Key, std::optional<std::vector<ReshardStep>>, Hash> known_;
 };
 
-// The search takes over from plain steps at the first layout from which it knows the way.
+// Plain steps lead to the first layout that the search supports; the search takes over there.
 std::vector<ReshardStep> plan_of_any_parts(const Sharding& from, const Sharding& to) {
   thread_local FoundSteps found;
   PlainPlan plain = plain_plan(from, to);
@@ -92,7 +93,7 @@ class InBytes {
         return;
       }
       if (before.is_split() || after.is_split()) {
-        kept_ = to.dims.size();  // such a layout cuts bytes; whoever lays it out refuses it
+        kept_ = to.dims.size();  // such a layout cuts bytes; it is refused where it is made
         return;
       }
       --kept_;

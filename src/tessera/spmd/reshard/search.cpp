@@ -66,18 +66,18 @@ Cost cost_of(const std::vector<ReshardStep>& steps) {
   return sum;
 }
 
-// A layout between the two: axes by their number, and the sums that are not taken yet.
+// A layout on the way: axes by number, and the sums that are not reduced yet.
 struct Between {
-  std::vector<std::vector<int>> parts;  // all dimensions', major to minor
+  std::vector<std::vector<int>> parts;  // of all dimensions, major to minor
   std::set<int> sums;
   auto operator<=>(const Between&) const = default;
 };
 
-// A step between two of these.
+// A step between two such layouts.
 struct Move {
   ReshardKind kind = ReshardKind::slice;
   std::vector<int> axes;
-  size_t part = 0, to_part = 0;  // to_part: of an exchange
+  size_t part = 0, to_part = 0;  // to_part: for an exchange
 };
 
 class Search {
@@ -130,7 +130,7 @@ class Search {
  private:
   struct Way {
     Cost cost;
-    std::optional<Move> move;  // the last one; none at the beginning
+    std::optional<Move> move;  // the last one; none at the start
     Between before;
   };
 
@@ -223,8 +223,8 @@ class Search {
     return std::find(axes.begin(), axes.end(), axis) != axes.end();
   }
 
-  // Any part may be sliced: what is sliced elsewhere moves to its place by a later exchange, for less than before the
-  // slice.
+  // Any part may be sliced: a split in the wrong place moves to the right one by a later exchange, which moves less
+  // after the slice.
   void slice() {
     for (int axis = 0; axis < static_cast<int>(axes_.size()); ++axis)
       for (size_t part = 0; part < at_.size(); ++part) {
@@ -235,7 +235,8 @@ class Search {
       }
   }
 
-  // Also onto parts that the goal does not split so: what is gathered or exchanged later is a part of the sum then.
+  // Also scatters onto parts that the goal does not split in this way: a later gather or exchange then moves only a
+  // part of the sum.
   void scatter() {
     for (size_t part = 0; part < at_.size(); ++part)
       for (int first : now_.sums) scatter(part, {first});
@@ -256,7 +257,7 @@ class Search {
       }
   }
 
-  // All sums of one reduction, or only those whose axes the goal does not split anything over.
+  // Reduces all sums of one reduction, or only those over axes that split nothing in the goal.
   void reduce() {
     std::set<std::vector<int>> groups;
     for (int first : now_.sums)
@@ -304,7 +305,7 @@ class Search {
         }
   }
 
-  // Equal pieces change ranks: every part keeps the number of its pieces, and other axes split it, or the same ones in
+  // Equal pieces change ranks: every part keeps its number of pieces, but other axes split it, or the same axes in
   // another order.
   void permute() {
     orders_ = 0;
@@ -350,7 +351,7 @@ class Search {
     }
   }
 
-  // An axis that splits nothing now, or a part that can be permuted and has not kept it.
+  // An axis that splits nothing now, or splits a part that can be permuted and does not keep it.
   bool may_take(int axis, size_t part, const Between& next) const {
     for (size_t q = 0; q <= part; ++q)
       if (has(next.parts[q], axis)) return false;
@@ -381,7 +382,7 @@ class Search {
   }
 
   Sharding frame_;               // sizes of parts, places, and the partial axes that stay
-  std::vector<AxisRef> beside_;  // the axes of places, and those partial ones
+  std::vector<AxisRef> beside_;  // the axes of places and of partial sums that stay
   std::vector<AxisRef> axes_;
   std::vector<std::pair<int, int>> at_;  // dimension and part of each part
   std::vector<double> extents_;          // of each part

@@ -7,17 +7,17 @@
 
 namespace tessera::spmd {
 
-/// The elements that the rank with the largest shards receives in these steps. An extent that is no number counts as a
-/// multiple of all usual axis sizes, so that only the fraction of it that moves matters.
+/// The number of elements that the rank with the largest shards receives in these steps. A symbolic extent counts as a
+/// multiple of all usual axis sizes, so that only the fraction that moves matters.
 double elements_received(const std::vector<ReshardStep>& steps);
 
-/// Whether the search knows the way from one sharding to another, whose parts have the same sizes: both have the same
-/// places, and all sums, or maxima, are of one reduction, since those of several are taken in the order in which the
-/// tensor states them.
+/// Whether the search supports this change between shardings whose parts have the same sizes: both must have the same
+/// places, and at most one kind of reduction may be open, since several kinds must be reduced in the order that the
+/// tensor states.
 bool search_covers(const Sharding& from, const Sharding& to);
 
-/// Steps between such shardings that move fewer elements than `than` does, or as many in fewer communications. Nullopt
-/// if there are none, or too many layouts lie between.
+/// Steps between such shardings that move fewer elements than `than`, or as many in fewer communications. Nullopt if
+/// there are none, or too many layouts lie between.
 ///
 /// The search goes from layout to layout in the order of the elements moved so far (Dijkstra's algorithm). It knows all
 /// steps that ReshardKind has for layouts everywhere: a slice, a gather of minor axes, a reduction, a scatter of a sum,

@@ -1,4 +1,4 @@
-// What the steps of layout changes are: their collectives, their groups' messages, and the bytes that they move.
+// Properties of the steps of layout changes: their collectives, their groups' messages, and the bytes that they move.
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -35,7 +35,7 @@ std::vector<int64_t> targets_of(const ReshardStep& step) {
     return targets;
   }
   const auto members = static_cast<int64_t>(targets.size());
-  // The piece that a member has in a layout: its index along the axes of every part that changes, behind those that
+  // The piece that a member has in a layout: its indices along the axes of each part that changes, after those that
   // stay.
   auto piece = [&](int64_t member, const Sharding& layout) {
     int64_t index = 0;
@@ -51,7 +51,7 @@ std::vector<int64_t> targets_of(const ReshardStep& step) {
       }
     return index;
   };
-  // Who wants what it has keeps it; the others take from the first member that has it and is free.
+  // A member that wants the piece that it has keeps it; the others take theirs from the first free member that has it.
   std::vector<bool> served(targets.size(), false);
   for (int64_t member = 0; member < members; ++member)
     if (piece(member, step.before) == piece(member, step.after)) {

@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/cpu/library/teams.h"
+#include "tessera/kernels/versions.h"
 
 namespace tessera::kernels::onednn {
 namespace {
@@ -266,3 +267,12 @@ std::optional<dnnl::deconvolution_forward::primitive_desc> deconvolution(const M
 }
 
 }  // namespace tessera::kernels::onednn
+
+namespace tessera::kernels {
+
+std::map<std::string, std::string> library_versions() {
+  const dnnl_version_t* version = dnnl_version();
+  return {{"oneDNN", fmt::format("{}.{}.{}", version->major, version->minor, version->patch)}};
+}
+
+}  // namespace tessera::kernels

@@ -16,10 +16,11 @@ namespace {
 
 // Under a sanitizer, measurements mean nothing; then this only checks that they run.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int64_t kRows = 64, kWords = int64_t{1} << 16;
+constexpr int64_t kRows = 64, kRowsOfMany = 64, kWords = int64_t{1} << 16;
 #else
-constexpr int64_t kRows = 1536, kWords = int64_t{32} << 20;
+constexpr int64_t kRows = 1024, kRowsOfMany = 1536, kWords = int64_t{32} << 20;
 #endif
+constexpr int kMany = 16;  ///< threads, to which a smaller product gives too little work each
 constexpr int kTrials = 8;
 constexpr int kByte = 0x3f;  // repeated, about 0.75 in float32 and bfloat16: zeros would take less power
 
@@ -46,7 +47,8 @@ TESSERA_MULTIVERSION int64_t sum_of(const int64_t* words, int64_t count) {
 
 // The speed of a product by a packed weight, or by a plain one; 0 if there is none.
 double flops_of_product(DType dtype, bool packed_weight, int threads) {
-  const Dims square{kRows, kRows};
+  const int64_t rows = threads < kMany ? kRows : kRowsOfMany;
+  const Dims square{rows, rows};
   Tensor a = Tensor::zeros(dtype, square), c = Tensor::zeros(dtype, square);
   std::memset(a.mutable_data(), kByte, a.bytes);
   ProductSpec spec{
@@ -62,7 +64,7 @@ double flops_of_product(DType dtype, bool packed_weight, int threads) {
   Tensor scratch = Tensor::zeros(DType::uint8, {static_cast<int64_t>(product->scratch_bytes() + 1)});
   const double seconds =
       best_seconds([&] { product->run(a.data, packed.data, nullptr, c.mutable_data(), scratch.mutable_data()); });
-  return 2.0 * kRows * kRows * kRows / seconds;
+  return 2.0 * static_cast<double>(rows * rows * rows) / seconds;
 }
 
 }  // namespace

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Compares predicted with measured times over many plans, and prints a table.
+
+    python3 bench/predictions.py [--models DIR] [--only TEXT] [--machine FILE] [--iterations 15] [--json FILE]
+
+Each row is one `tessera bench` or `tessera train` with --machine: the file is measured first unless it is given, and what
+a plan needs beyond it is measured by the command itself, once. "Error" is predicted / measured - 1, of the median of the
+runs; "memory" is the planned peak of a rank's process beside its largest resident size. Rows over Gloo run in two network
+namespaces, joined by a pair of links with a limited rate (wants root, `ip` and `tc`); without, they are left out and
+named. DIR holds NAME/model.onnx as bench/export_models.py writes them.
+
+The summary: the median and the worst error, the operators that differ most in the worst row, and on which processor.
+"""
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LIMIT = 600  # seconds that a command may take
+
+# model, sizes
+RUNS = [("gpt2-small", "batch=1,sequence=128"), ("bert-base", "batch=1,sequence=128"),
+        ("llama-300m", "batch=1,sequence=128"), ("resnet50", "batch=1"), ("gpt2-small", "batch=4,sequence=64")]
+# ranks, options
+MESHES = [("1 rank", ["--threads", "1"]), ("1 rank, all cores", []), ("tp=2", ["--mesh", "tp=2"]),
+          ("dp=2", ["--mesh", "dp=2"]), ("tp=4", ["--mesh", "tp=4"]), ("tp=2, processes", ["--mesh", "tp=2", "--spawn", "2"])]
+TRAININGS = [("gpt, one rank", []), ("gpt, dp=2", ["--mesh", "dp=2"]), ("gpt, zero1 dp=2", ["--mesh", "dp=2", "--preset", "zero1"]),
+             ("gpt, fsdp=2", ["--mesh", "dp=2", "--preset", "fsdp"]), ("gpt, tp=2", ["--mesh", "tp=2"]),
+             ("gpt, dp=2,tp=2", ["--mesh", "dp=2,tp=2"])]
+RATES = ["1gbit", "100mbit"]
+
+
+def run(command, environment=None):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=environment)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}\n{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def row_of(name, found, measured, peak=None):
+    predicted = found["predicted"]
+    return {"plan": name, "predicted_ms": predicted["step_ms"], "measured_ms": measured,
+            "error": predicted["step_ms"] / measured - 1, "extrapolated": predicted["extrapolated"],
+            "operators": predicted.get("operators", []), "peak_bytes": peak}
+
+
+def bench_rows(arguments, machine):
+    for model, sizes in RUNS:
+        path = os.path.join(arguments.models, model, "model.onnx")
+        if not os.path.exists(path):
+            print(f"left out: {path} does not exist", file=sys.stderr)
+            continue
+        for mesh, options in MESHES:
+            name = f"{model} {sizes}, {mesh}"
+            if arguments.only not in name or (mesh == "dp=2" and "batch=1" in sizes):
+                continue
+            command = [arguments.tessera, "bench", path, "--shapes", sizes, *options, "--machine", machine, "--json",
+                       "--iterations", str(arguments.iterations)]
+            run(command)  # measures what the file lacks
+            found = run(command)
+            yield row_of(name, found, found["latency_ms"]["median"])
+
+
+def train_rows(arguments, machine, folder):
+    model, text = os.path.join(folder, "gpt.onnxtxt"), os.path.join(folder, "corpus.txt")
+    with open(model, "w") as file:
+        subprocess.run([os.path.join(ROOT, "examples", "train_tiny", "llama.sh"), "6", "512", "8", "2048"], stdout=file,
+                       check=True)
+    with open(text, "w") as file:
+        file.write("all of this is the same text, and nobody minds.\n" * 4000)
+    for name, options in TRAININGS:
+        if arguments.only not in name:
+            continue
+        command = [arguments.tessera, "train", model, "--data", text, "--batch", "4", "--sequence", "128", "--steps",
+                   str(arguments.iterations), "--output", "logits", "--init", "*=normal:0.02", "--optimizer", "adamw",
+                   "--clip", "1", *options, "--machine", machine, "--json"]
+        run(command)
+        found = run(command)
+        yield row_of(name, found, found["measured"]["step_ms"])
+
+
+@contextlib.contextmanager
+def namespaces(rate):
+    """Two network namespaces whose link has that rate; yields their names."""
+    names = ["tessera_predict_a", "tessera_predict_b"]
+    commands = [["ip", "netns", "add", names[0]], ["ip", "netns", "add", names[1]],
+                ["ip", "link", "add", "tpa", "netns", names[0], "type", "veth", "peer", "name", "tpb", "netns", names[1]]]
+    for side, device in enumerate(["tpa", "tpb"]):
+        inside = ["ip", "netns", "exec", names[side]]
+        commands += [inside + ["ip", "addr", "add", f"10.77.0.{side + 1}/24", "dev", device],
+                     inside + ["ip", "link", "set", device, "up"], inside + ["ip", "link", "set", "lo", "up"],
+                     inside + ["tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", "128kb",
+                               "latency", "50ms"]]
+    try:
+        for command in commands:
+            subprocess.run(command, check=True, capture_output=True)
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+def gloo_rows(arguments, machine):
+    if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
+        print("left out: rows over Gloo, which want root, ip and tc", file=sys.stderr)
+        return
+    for rate in RATES:
+        for model, sizes in [RUNS[0], RUNS[1]]:
+            name = f"{model} {sizes}, tp=2 over Gloo at {rate}"
+            path = os.path.join(arguments.models, model, "model.onnx")
+            if arguments.only not in name or not os.path.exists(path):
+                continue
+            own = machine + "." + rate  # links differ
+            shutil.copy(machine, own) if not os.path.exists(own) else None
+            command = [arguments.tessera, "bench", path, "--shapes", sizes, "--mesh", "tp=2", "--machine", own, "--json",
+                       "--iterations", str(max(3, arguments.iterations // 3)), "--warmup", "1", "--engine", "gloo"]
+            with namespaces(rate) as names:
+                for attempt in range(2):
+                    ranks = []
+                    for rank, space in enumerate(names):
+                        environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK="0",
+                                           LOCAL_WORLD_SIZE="1", MASTER_ADDR="10.77.0.1", MASTER_PORT="29777")
+                        ranks.append(subprocess.Popen(["ip", "netns", "exec", space, *command], env=environment,
+                                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+                    said = [process.communicate(timeout=LIMIT) for process in ranks]
+                    if any(process.returncode for process in ranks):
+                        sys.exit(f"{' '.join(command)}\n{said[0][1]}{said[1][1]}")
+                found = json.loads(said[0][0])
+            yield row_of(name, found, found["latency_ms"]["median"])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--models", default=os.path.join(ROOT, "bench", "models"))
+    parser.add_argument("--tessera", default=os.path.join(ROOT, "build", "tessera"))
+    parser.add_argument("--machine", default="", help="a machine file; by default, this machine is calibrated")
+    parser.add_argument("--only", default="", help="rows whose name contains this")
+    parser.add_argument("--iterations", type=int, default=15)
+    parser.add_argument("--json", default="", help="a file for all figures")
+    arguments = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        machine = os.path.join(folder, "machine.json")
+        if arguments.machine:
+            shutil.copy(arguments.machine, machine)
+        else:
+            subprocess.run([arguments.tessera, "calibrate", "-o", machine, "--quiet"], check=True)
+        print(f"{'plan':58} {'predicted':>10} {'measured':>10} {'error':>8} {'computed':>9}")
+        for made in (bench_rows(arguments, machine), train_rows(arguments, machine, folder),
+                     gloo_rows(arguments, machine)):
+            for row in made:
+                rows.append(row)
+                print(f"{row['plan']:58} {row['predicted_ms']:8.2f}ms {row['measured_ms']:8.2f}ms "
+                      f"{100 * row['error']:7.1f}% {100 * row['extrapolated']:8.1f}%", flush=True)
+        processor = json.load(open(machine))["processor"]
+    if not rows:
+        sys.exit("no row is left")
+    errors = sorted(abs(row["error"]) for row in rows)
+    worst = max(rows, key=lambda row: abs(row["error"]))
+    print(f"{len(rows)} plans on {processor}, {socket.gethostname()}: error {100 * statistics.median(errors):.1f} % in the "
+          f"median, {100 * errors[-1]:.1f} % at worst")
+    print(f"worst: {worst['plan']}")
+    for each in worst["operators"][:5]:
+        print(f"  {each['op']}: predicted {each['predicted_ms']:.2f} ms, measured {each['measured_ms']:.2f} ms")
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump(rows, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+#include "tessera/sim/measure.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "tessera/base/error.h"
+#include "tessera/runtime/sized_rank.h"
+
+namespace tessera::sim {
+namespace {
+
+using bind::Location;
+using Clock = std::chrono::steady_clock;
+using Where = Location::Where;
+
+// Floats of 16 and 32 bits of these bytes are about 0.01, so that nothing overflows and nothing is denormal.
+constexpr int kFloatByte = 0x3c;
+
+// A rank's plan with memory in which its kernels can run.
+class Replay {
+ public:
+  Replay(const runtime::DryRun& run, int rank, int threads, size_t most)
+      : sized_(run.programs, rank, run.symbols,
+               runtime::SizedRank::Options{
+                   threads, "cpu", {run.options.keep_all, run.options.overlap, run.options.prefetch}}),
+        works_(sized_.plan.works()) {
+    place(most);
+  }
+
+  const std::vector<bind::StepWork>& works() const { return works_; }
+  const bind::MachineProgram& machine() const { return sized_.plan.machine(); }
+
+  // Runs the kernels in order; `times`, by step, gets the seconds since the kernel before it.
+  void run(std::vector<double>& times) {
+    Clock::time_point last = Clock::now();
+    for (const Ready& ready : ready_) {
+      ready.kernel->run({ready.in, ready.out, ready.scratch});
+      const Clock::time_point now = Clock::now();
+      times[ready.step] = std::chrono::duration<double>(now - last).count();
+      last = now;
+    }
+  }
+
+ private:
+  struct Ready {
+    size_t step = 0;
+    kernels::Kernel* kernel = nullptr;
+    std::vector<const void*> in;
+    std::vector<void*> out;
+    void* scratch = nullptr;
+  };
+  using Key = std::pair<Where, size_t>;
+
+  void place(size_t most) {
+    const bind::MachineProgram& machine = this->machine();
+    arena_ = memory(machine.arena_bytes);
+    size_t weights = 0;
+    for (const auto& step : machine.steps) {
+      if (!step->kernel) continue;
+      for (size_t i = 0; i < step->inputs.size(); ++i) {
+        grow(step->inputs[i], step->operands[i]);
+        if (is_planned(step->inputs[i])) weights += aligned(step->operands[i].bytes());
+      }
+      for (size_t i = 0; i < step->outputs.size(); ++i) grow(step->outputs[i], step->results[i]);
+    }
+    weights_bytes_ = std::min(weights, most);
+    weights_ = memory(weights_bytes_);
+    std::memset(weights_.get(), kFloatByte, weights_bytes_);
+    for (const auto& [key, bytes] : sizes_) {
+      others_[key] = memory(bytes);
+      std::memset(others_[key].get(), integers_.contains(key) ? 0 : kFloatByte, bytes);
+    }
+    for (const bind::Enqueued& it : *machine.actions)
+      if (it.action.phase == bind::Phase::run) prepare(static_cast<size_t>(it.action.task));
+  }
+
+  static size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+  static std::shared_ptr<std::byte[]> memory(size_t bytes) {
+    bytes = std::max<size_t>(aligned(bytes), 64);
+    auto* raw = static_cast<std::byte*>(std::aligned_alloc(64, bytes));
+    if (!raw) fail("measure", "there is no memory for {} bytes of the measured program", bytes);
+    std::memset(raw, 0, bytes);
+    return {raw, [](std::byte* memory) { std::free(memory); }};
+  }
+  // A weight that the plan only counts.
+  static bool is_planned(const Location& place) { return place.where == Where::fixed && !place.address; }
+
+  void grow(const Location& place, const kernels::TensorDesc& desc) {
+    if (place.where == Where::none || place.where == Where::arena || place.where == Where::fixed) return;
+    size_t& bytes = sizes_[{place.where, place.index}];
+    bytes = std::max(bytes, place.skip + desc.bytes());
+    if (desc.present() && !is_float(desc.dtype)) integers_.insert({place.where, place.index});
+  }
+
+  void prepare(size_t s) {
+    const bind::Step& step = *machine().steps[s];
+    Ready ready{s, step.kernel.get(), {}, {}, nullptr};
+    for (size_t i = 0; i < step.inputs.size(); ++i) ready.in.push_back(address(step.inputs[i], step.operands[i]));
+    for (size_t i = 0; i < step.outputs.size(); ++i) ready.out.push_back(address(step.outputs[i], step.results[i]));
+    if (step.scratch >= 0) ready.scratch = arena_.get() + machine().offsets[static_cast<size_t>(step.scratch)];
+    ready_.push_back(std::move(ready));
+  }
+
+  std::byte* address(const Location& place, const kernels::TensorDesc& desc) {
+    switch (place.where) {
+      case Where::none:
+        return nullptr;
+      case Where::arena:
+        return arena_.get() + machine().offsets[place.index] + place.skip;
+      case Where::fixed:
+        if (place.address) return static_cast<std::byte*>(const_cast<void*>(place.address)) + place.skip;
+        return weight(desc);
+      default:
+        return others_.at({place.where, place.index}).get() + place.skip;
+    }
+  }
+
+  // The next piece of the weights' memory; from its beginning if it is used up.
+  std::byte* weight(const kernels::TensorDesc& desc) {
+    const size_t bytes = aligned(desc.bytes());
+    if (weight_at_ + bytes > weights_bytes_) weight_at_ = 0;
+    if (bytes > weights_bytes_) {
+      spare_.push_back(memory(bytes));
+      return spare_.back().get();
+    }
+    std::byte* at = weights_.get() + weight_at_;
+    if (!is_float(desc.dtype) && bits_of(desc.dtype) >= 32) std::memset(at, 0, bytes);  // they may be indices
+    weight_at_ += bytes;
+    return at;
+  }
+
+  runtime::SizedRank sized_;
+  std::vector<bind::StepWork> works_;
+  std::map<Key, size_t> sizes_;
+  std::set<Key> integers_;
+  std::map<Key, std::shared_ptr<std::byte[]>> others_;
+  std::shared_ptr<std::byte[]> arena_, weights_;
+  std::vector<std::shared_ptr<std::byte[]>> spare_;
+  size_t weights_bytes_ = 0, weight_at_ = 0;
+  std::vector<Ready> ready_;
+};
+
+double quantile(std::vector<double>& sorted, double share) {
+  return sorted[static_cast<size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5)];
+}
+
+MachineModel::Kernel kernel_of(std::vector<double>& times, const bind::StepWork& work) {
+  std::sort(times.begin(), times.end());
+  const double median = quantile(times, 0.5);
+  return {median, median > 0 ? (quantile(times, 0.75) - quantile(times, 0.25)) / median : 0, work.flops, work.bytes};
+}
+
+}  // namespace
+
+std::string condition(int threads, int teams) {
+  return fmt::format(" @{} of {} threads", teams, threads);
+}
+
+std::map<std::string, MachineModel::Kernel> measure_kernels(const runtime::DryRun& run, int rank,
+                                                            const std::map<std::string, MachineModel::Kernel>& known,
+                                                            const MeasureLimits& limits) {
+  const int threads = runtime::threads_of_rank(*run.programs, run.options);
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int ranks =
+      run.options.machine_ranks > 0 ? run.options.machine_ranks : static_cast<int>(run.programs->mesh().size());
+  const int teams = std::clamp(cores / threads, 1, ranks);
+  const std::string suffix = condition(threads, teams);
+
+  std::map<std::string, std::vector<double>> samples;
+  std::map<std::string, bind::StepWork> works;
+  std::mutex mutex;
+  std::barrier begin(teams);
+  std::atomic<bool> more = true;
+  std::exception_ptr failed;
+  const auto measure = [&](int team) {
+    omp_set_num_threads(threads);
+    Replay replay(run, rank, threads, limits.memory / static_cast<size_t>(teams));
+    const auto is_missing = [&](const bind::StepWork& work) {
+      return !work.signature.empty() && !known.contains(work.signature + suffix);
+    };
+    if (std::none_of(replay.works().begin(), replay.works().end(), is_missing)) return;
+    std::vector<double> times(replay.machine().steps.size());
+    const Clock::time_point started = Clock::now();
+    for (int round = -1; more; ++round) {
+      begin.arrive_and_wait();
+      replay.run(times);
+      begin.arrive_and_wait();
+      if (team == 0) {
+        const double passed = std::chrono::duration<double>(Clock::now() - started).count();
+        more = round + 1 < limits.most_rounds && (round + 1 < limits.least_rounds || passed < limits.seconds);
+      }
+      if (round >= 0) {
+        const std::lock_guard lock(mutex);
+        for (size_t s = 0; s < times.size(); ++s)
+          if (const bind::StepWork& work = replay.works()[s]; is_missing(work)) {
+            samples[work.signature].push_back(times[s]);
+            works[work.signature] = work;
+          }
+      }
+      begin.arrive_and_wait();
+    }
+  };
+  std::vector<std::thread> others;
+  for (int team = 0; team < teams; ++team)
+    others.emplace_back([&, team] {
+      try {
+        measure(team);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        failed = std::current_exception();
+        begin.arrive_and_drop();
+        more = false;
+      }
+    });
+  for (std::thread& each : others) each.join();
+  if (failed) std::rethrow_exception(failed);
+
+  std::map<std::string, MachineModel::Kernel> found;
+  for (auto& [signature, times] : samples) found[signature + suffix] = kernel_of(times, works.at(signature));
+  return found;
+}
+
+}  // namespace tessera::sim

@@ -1,0 +1,108 @@
+// Predicted times, as a person asks for them.
+#include "cli/command_line.h"
+#include "tessera/files.h"
+
+namespace tessera {
+namespace {
+
+class Time : public CommandLine {
+ protected:
+  std::string file(const char* name, const std::string& text) {
+    write_file(folder_ / name, text);
+    return (folder_ / name).string();
+  }
+};
+
+TEST_F(Time, SimulatesAMeshOfAnySize) {
+  const json found = parsed("simulate " + model_ + " --mesh dp=512,tp=8 --cluster h100-sxm --shapes batch=4096");
+  const json& predicted = found["predicted"];
+  EXPECT_EQ(predicted["machine"], "H100-SXM");
+  EXPECT_GT(predicted["step_ms"], 0);
+  EXPECT_GE(predicted["step_ms"], predicted["bound_ms"]);
+  EXPECT_EQ(predicted["extrapolated"], 1);
+  int64_t ranks = 0;
+  for (const json& each : predicted["classes"]) ranks += each["count"].get<int64_t>();
+  EXPECT_EQ(ranks, 4096);
+  EXPECT_LE(predicted["classes"].size(), 8U);
+}
+
+TEST_F(Time, SimulatesATrainingStep) {
+  const json found =
+      parsed("simulate " + model_ + " --train --loss mse --mesh dp=4 --preset zero1 --cluster a100-80gb" +
+             " --shapes batch=64");
+  EXPECT_GT(found["predicted"]["step_ms"], 0);
+  EXPECT_GT(found["peak_bytes"], 0);
+  EXPECT_THAT(mistake("simulate " + model_ + " --optimizer sgd --cluster a100-80gb"), HasSubstr("--train"));
+}
+
+TEST_F(Time, AShardSaysWhatItTakesOnACluster) {
+  const json found = parsed("shard " + model_ + " --mesh tp=4 --dry-run --cluster h100-sxm --shapes batch=64");
+  EXPECT_GT(found["predicted"]["step_ms"], 0);
+  EXPECT_THAT(tessera("shard " + model_ + " --mesh tp=4 --dry-run --cluster h100-sxm").out,
+              AllOf(HasSubstr("predicted for H100-SXM"), HasSubstr("what the step waited for")));
+}
+
+TEST_F(Time, ASlowRankAndASlowLinkTakeLonger) {
+  const std::string command = "simulate " + model_ + " --mesh dp=2,tp=8 --cluster h100-sxm --shapes batch=4096";
+  const double usual = parsed(command)["predicted"]["step_ms"];
+  EXPECT_GT(parsed(command + " --slow 3=2")["predicted"]["step_ms"], usual);
+  EXPECT_GT(parsed(command + " --scale link:nvlink=0.5")["predicted"]["step_ms"], usual);
+  EXPECT_LT(parsed(command + " --scale link:nvlink=2")["predicted"]["step_ms"], usual);
+}
+
+TEST_F(Time, WritesATraceOfItsClasses) {
+  const std::string trace = (folder_ / "trace.json").string();
+  tessera("simulate " + model_ + " --mesh tp=2 --cluster h100-sxm --trace " + trace);
+  const json events = json::parse(contents(trace))["traceEvents"];
+  EXPECT_GT(events.size(), 3U);
+}
+
+// Nothing is asserted of how exact it is: other work runs beside a test.
+TEST_F(Time, CalibratesThisMachineAndPredictsWhatItRuns) {
+  const std::string machine = (folder_ / "machine.json").string();
+  EXPECT_THAT(tessera("calibrate --quick -o " + machine).out, HasSubstr("FLOP/s"));
+  const json before = json::parse(contents(machine));
+  EXPECT_GT(before["kernels"].size(), 10U);
+  EXPECT_GT(before["cores"], 0);
+  const json found = parsed("bench " + model_ + " --mesh tp=2 --iterations 2 --shapes batch=8 --machine " + machine);
+  EXPECT_GT(found["predicted"]["step_ms"], 0);
+  EXPECT_EQ(found["predicted"]["extrapolated"], 0);
+  EXPECT_GT(json::parse(contents(machine))["kernels"].size(), before["kernels"].size());
+  // A dry run measures nothing, but what was measured counts.
+  const std::string text = contents(machine);
+  const json dry = parsed("shard " + model_ + " --mesh tp=2 --dry-run --shapes batch=8 --machine " + machine);
+  EXPECT_EQ(contents(machine), text);
+  EXPECT_GT(dry["predicted"]["step_ms"], 0);
+}
+
+TEST_F(Time, AFileOfAnotherMachineIsSaidToBeOne) {
+  const std::string other =
+      file("other.json", R"({"name": "other", "processor": "another", "cores": 3, "date": "2020-01-01",
+    "bandwidths": [{"bytes_per_second": 1e9}], "links": [{"name": "l", "alpha": 1e-6, "bandwidth": 1e9}]})");
+  const std::string before = contents(other);
+  EXPECT_THAT(tessera("run " + model_ + " --mesh tp=2 --machine " + other).out,
+              HasSubstr("is of another machine (another, 3 cores, 2020-01-01), so nothing is measured here"));
+  EXPECT_EQ(contents(other), before);
+}
+
+TEST_F(Time, MistakesNameThePlaceAndTheFix) {
+  const std::string simulate = "simulate " + model_ + " --mesh tp=2 ";
+  EXPECT_THAT(mistake(simulate), HasSubstr("no machine is named; give --machine FILE or --cluster"));
+  EXPECT_THAT(mistake(simulate + "--cluster cray"),
+              AllOf(HasSubstr("'cray' is neither a file"), HasSubstr("h100-sxm")));
+  EXPECT_THAT(mistake(simulate + "--cluster h100-sxm --machine x.json"), HasSubstr("give one of them"));
+  EXPECT_THAT(mistake(simulate + "--cluster " + file("bad.json", "{\"kernel\": 1")), HasSubstr("is not JSON"));
+  EXPECT_THAT(mistake(simulate + "--cluster h100-sxm --slow 7=2"), HasSubstr("no rank 7 on a mesh of 2 ranks"));
+  EXPECT_THAT(mistake(simulate + "--cluster h100-sxm --slow x=2"), HasSubstr("'x' is no rank"));
+  EXPECT_THAT(mistake(simulate + "--cluster h100-sxm --slow 1=0"), HasSubstr("factor above 0"));
+  EXPECT_THAT(mistake(simulate + "--cluster h100-sxm --scale nvlink=2"), HasSubstr("--scale link:ethernet=2"));
+  EXPECT_THAT(mistake(simulate + "--cluster h100-sxm --scale link:dcn=2"),
+              AllOf(HasSubstr("no level of links 'dcn'"), HasSubstr("nvlink")));
+  const std::string lone = file("lone.json", R"({"bandwidths": [{"bytes_per_second": 1e9}], "links":
+    [{"name": "l", "size": 2, "alpha": 1e-6, "bandwidth": 1e9}]})");
+  EXPECT_THAT(mistake("simulate " + model_ + " --mesh tp=8 --cluster " + lone),
+              HasSubstr("joins at most 2 of the mesh's 8"));
+}
+
+}  // namespace
+}  // namespace tessera

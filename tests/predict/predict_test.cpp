@@ -1,0 +1,190 @@
+#include "tessera/sim/predict.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "error_of.h"
+#include "tessera/compiler/programs.h"
+#include "tessera/cost/collectives.h"
+#include "tessera/ir/text.h"
+#include "tessera/predict/report.h"
+#include "tessera/time.h"
+
+namespace tessera::sim {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Round numbers: a byte takes a nanosecond in memory and in a link.
+MachineModel round_machine(const std::string& device = "cpu") {
+  MachineModel machine;
+  machine.name = "round";
+  machine.device = device;
+  machine.kernel = 1e-6;
+  machine.products[DType::float32] = {1e9, {0, 0, 0}};
+  machine.bandwidths = {{std::numeric_limits<double>::infinity(), 1e9}};
+  machine.links = {{"near", 4, 1e-6, 1e9}, {"far", 0, 1e-5, 1e8}};
+  return machine;
+}
+
+// Of two layers, whose middle dimension tp splits.
+constexpr std::string_view kPair = R"(
+pair (float[batch, 64] x) => (float[batch, 64] y) <float[64, 256] up, float[256, 64] down> {
+  hidden = MatMul (x, up)
+  active = Relu (hidden)
+  y = MatMul (active, down)
+})";
+
+std::string layers(int count) {
+  std::string weights, nodes;
+  for (int i = 0; i < count; ++i) {
+    weights += fmt::format("{}float[64, 256] up{}, float[256, 64] down{}", i ? ", " : "", i, i);
+    nodes += fmt::format(
+        "  a{0} = MatMul (h{0}, up{0})\n  b{0} = Gelu (a{0})\n  c{0} = MatMul (b{0}, down{0})\n  h{1} = Add (h{0}, "
+        "c{0})\n",
+        i, i + 1);
+  }
+  return fmt::format("<opset_import: [\"\" : 21]>\nstack (float[batch, 64] h0) => (float[batch, 64] h{}) <{}> {{\n{}}}",
+                     count, weights, nodes);
+}
+
+runtime::DryRun dry_run(std::string_view text, const std::string& mesh, const std::string& presets,
+                        int64_t batch = 32) {
+  compiler::ProgramOptions options;
+  options.mesh = Mesh::parse(mesh);
+  options.presets = presets;
+  options.shapes = {{"batch", batch}};
+  const auto source = std::make_shared<const compiler::Source>("model", parse_text(text), std::vector<uint64_t>());
+  return compiler::compile_program(source, options).dry_run({{"batch", batch}});
+}
+
+Predicted predicted(const runtime::DryRun& run, const MachineModel& machine, PredictOptions options = {}) {
+  options.machine = &machine;
+  return predict(run, options);
+}
+
+double kernels_and_transfers(const Predicted& made) {
+  double sum = 0;
+  for (size_t c = 0; c < made.classes.size(); ++c)
+    for (const StepTime& step : made.classes[c].steps) sum += step.seconds;
+  return sum;
+}
+
+TEST(Predict, OneRankTakesTheSumOfItsKernels) {
+  const MachineModel machine = round_machine();
+  const Predicted made = predicted(dry_run(kPair, "tp=1", "none"), machine);
+  // Two products of 2 * 32 * 64 * 256 operations, one of which takes over Relu.
+  const double product = 2 * 32 * 64 * 256 * 1e-9 + 1e-6;
+  const double relu = 32 * 256 * 1e-9;
+  EXPECT_NEAR(made.timeline.seconds, 2 * product + relu, 1e-12);
+  EXPECT_NEAR(made.timeline.bound(), made.timeline.seconds, 1e-12);
+}
+
+TEST(Predict, ACollectiveTakesItsFormulaOnItsLink) {
+  const MachineModel machine = round_machine();
+  const Predicted made = predicted(dry_run(kPair, "tp=2", "megatron"), machine);
+  const double product = 2 * 32 * 64 * 128 * 1e-9 + 1e-6;
+  const double reduced = cost::time_on(Collective::all_reduce, {2, 1e-6, 1e-9}, 32 * 64 * 4);
+  ASSERT_EQ(made.classes.size(), 2U);  // the first rank stores the output
+  const double relu = 32 * 128 * 1e-9;
+  EXPECT_NEAR(made.timeline.classes[0].exposed, reduced, 1e-12);
+  EXPECT_NEAR(made.timeline.seconds, 2 * product + relu + reduced, 1e-12);
+}
+
+TEST(Predict, ASlowRankMakesAllWait) {
+  const MachineModel machine = round_machine();
+  const runtime::DryRun run = dry_run(kPair, "tp=4", "megatron");
+  const double even = predicted(run, machine).timeline.seconds;
+  PredictOptions options;
+  options.slow = {{2, 3.0}};
+  const Predicted made = predicted(run, machine, options);
+  EXPECT_THAT(made.ranks.of, ElementsAre(0, 1, 2, 1));
+  const double kernels = 2 * (2 * 32 * 64 * 64 * 1e-9 + 1e-6) + 32 * 64 * 1e-9;
+  EXPECT_NEAR(made.timeline.seconds, even + 2 * kernels, 1e-12);
+  EXPECT_NEAR(made.timeline.classes[1].idle, 2 * kernels, 1e-12);
+  EXPECT_NEAR(made.timeline.classes[2].idle, 0, 1e-12);
+}
+
+TEST(Predict, ALoopCountsItsIterations) {
+  constexpr std::string_view kLoop = R"(<opset_import: ["" : 21]>
+loop (float[batch, 64] x) => (float[batch, 64] y) <float[64, 64] w> {
+  trips = Constant <value = int64 {5}> ()
+  y = Loop <body = b (int64 i, bool c, float[batch, 64] v) => (bool d, float[batch, 64] u) {
+    p = MatMul (v, w)
+    q = Sin (p)
+    u = MatMul (q, w)
+    d = Identity (c)
+  }> (trips, "", x)
+})";
+  const Predicted made = predicted(dry_run(kLoop, "tp=1", "none"), round_machine());
+  EXPECT_GT(made.timeline.seconds, 10 * 2 * 32 * 64 * 64 * 1e-9);
+}
+
+// Each on a mesh with presets; with the bounds that hold for any program.
+TEST(Predict, HoldsItsInvariantsOnManyMeshes) {
+  struct Case {
+    std::string mesh, presets;
+  };
+  const std::vector<Case> cases = {{"tp=4", "megatron"}, {"dp=2,tp=2", "dp+megatron"},
+                                   {"dp=4", "dp"},       {"dp=2,tp=4", "dp+megatron"},
+                                   {"tp=3", "megatron"}, {"dp=3", "dp"},
+                                   {"dp=4", "fsdp"},     {"dp=2,tp=2", "fsdp+megatron"}};
+  for (const std::string device : {"cpu", "simulated"})
+    for (const Case& each : cases) {
+      SCOPED_TRACE(fmt::format("{} {} on {}", each.mesh, each.presets, device));
+      const runtime::DryRun run = dry_run(layers(3), each.mesh, each.presets, 35);
+      MachineModel machine = round_machine(device);
+      const Predicted made = predicted(run, machine);
+      const double seconds = made.timeline.seconds;
+      EXPECT_LE(made.timeline.bound(), seconds * (1 + 1e-9));
+      EXPECT_LE(made.timeline.chain, seconds * (1 + 1e-9));
+      EXPECT_LE(seconds, kernels_and_transfers(made) + 1e-3);  // copies of inputs and outputs come in addition
+      for (const ClassTimes& times : made.timeline.classes)
+        EXPECT_NEAR(times.compute + times.exposed + times.idle, seconds, 1e-9);
+
+      PredictOptions single;
+      single.fold = false;
+      const Predicted all = predicted(run, machine, single);
+      EXPECT_EQ(static_cast<int64_t>(all.classes.size()), run.programs->mesh().size());
+      EXPECT_NEAR(all.timeline.seconds, seconds, 1e-12);
+      for (size_t rank = 0; rank < all.classes.size(); ++rank) {
+        const ClassTimes& own = all.timeline.classes[rank];
+        const ClassTimes& of_class = made.timeline.classes[static_cast<size_t>(made.ranks.of[rank])];
+        EXPECT_NEAR(own.compute, of_class.compute, 1e-12);
+        EXPECT_NEAR(own.exposed, of_class.exposed, 1e-12);
+        EXPECT_NEAR(own.idle, of_class.idle, 1e-12);
+        EXPECT_EQ(all.classes[rank].cost.flops, made.classes[static_cast<size_t>(made.ranks.of[rank])].cost.flops);
+        EXPECT_EQ(all.classes[rank].cost.received,
+                  made.classes[static_cast<size_t>(made.ranks.of[rank])].cost.received);
+      }
+      for (MachineModel::Link& link : machine.links) {
+        const double bandwidth = link.bandwidth;
+        link.bandwidth *= 2;
+        EXPECT_LE(predicted(run, machine).timeline.seconds, seconds + 1e-12) << link.name;
+        link.bandwidth = bandwidth;
+      }
+    }
+}
+
+TEST(Predict, NamesWhatAClusterLacks) {
+  MachineModel machine = round_machine();
+  machine.links = {{"near", 4, 1e-6, 1e9}};
+  const runtime::DryRun run = dry_run(kPair, "tp=8", "megatron");
+  EXPECT_THAT(test::error_of([&] { predicted(run, machine); }), HasSubstr("joins at most 4 of the mesh's 8 ranks"));
+}
+
+TEST(Predict, ReportsTheChainByOperator) {
+  const Prediction report = predict::report(predicted(dry_run(kPair, "tp=2", "megatron"), round_machine()));
+  double sum = 0;
+  for (const ChainPart& part : report.chain) sum += part.ms;
+  EXPECT_NEAR(sum, report.step_ms, 1e-9);
+  EXPECT_NEAR(report.compute_ms + report.exposed_ms + report.idle_ms, report.step_ms, 1e-9);
+  ASSERT_FALSE(report.chain.empty());
+}
+
+}  // namespace
+}  // namespace tessera::sim
