@@ -47,7 +47,7 @@ TEST_F(Help, groups_options_by_subject) {
                                               "Ranks", "Memory", "Output and logs"));
   EXPECT_THAT(headings_of("train"),
               ElementsAre("Most used options", "Model and inputs", "Mesh and layout", "Training", "Training data",
-                          "Evaluation", "Checkpoints", "Ranks", "Memory", "Output and logs"));
+                          "Evaluation", "Checkpoints", "Measurement", "Ranks", "Memory", "Output and logs"));
   EXPECT_THAT(options_under("Evaluation", "train"),
               ElementsAre("--eval-data", "--held-out", "--eval-every", "--eval-steps"));
 }

@@ -86,7 +86,7 @@ TEST_F(Time, AFileOfAnotherMachineIsSaidToBeOne) {
 }
 
 TEST_F(Time, MistakesNameThePlaceAndTheFix) {
-  const std::string simulate = "simulate " + model_ + " --mesh tp=2 ";
+  const std::string simulate = "simulate " + model_ + " --mesh tp=2 --shapes batch=2 ";
   EXPECT_THAT(mistake(simulate), HasSubstr("no machine is named; give --machine FILE or --cluster"));
   EXPECT_THAT(mistake(simulate + "--cluster cray"),
               AllOf(HasSubstr("'cray' is neither a file"), HasSubstr("h100-sxm")));
@@ -100,7 +100,7 @@ TEST_F(Time, MistakesNameThePlaceAndTheFix) {
               AllOf(HasSubstr("no level of links 'dcn'"), HasSubstr("nvlink")));
   const std::string lone = file("lone.json", R"({"bandwidths": [{"bytes_per_second": 1e9}], "links":
     [{"name": "l", "size": 2, "alpha": 1e-6, "bandwidth": 1e9}]})");
-  EXPECT_THAT(mistake("simulate " + model_ + " --mesh tp=8 --cluster " + lone),
+  EXPECT_THAT(mistake("simulate " + model_ + " --mesh tp=8 --shapes batch=2 --cluster " + lone),
               HasSubstr("joins at most 2 of the mesh's 8"));
 }
 

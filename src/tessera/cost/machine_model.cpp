@@ -159,8 +159,8 @@ Json parse(std::string_view text, std::string_view source) {
   } catch (const Json::parse_error& error) {
     const std::string_view what = error.what();
     const size_t place = what.find("parse error");
-    fail(kStage, "{} is not JSON: {}; give a file that `tessera calibrate` wrote, or one as docs/time.md describes it",
-         source, place == std::string_view::npos ? what : what.substr(place));
+    fail(kStage, "{} is not JSON: {}; give a machine file, as docs/time.md describes it", source,
+         place == std::string_view::npos ? what : what.substr(place));
   }
 }
 
@@ -247,12 +247,11 @@ std::string MachineModel::to_json() const {
   json["slows_computation"] = slows_computation;
   json["slowed_by_computation"] = slowed_by_computation;
   for (const Collective& each : collectives)
-    json["collectives"].push_back(
-        {{"engine", each.engine},
-         {"kind", each.kind},
-         {"members", each.members},
-         {"ranks", each.ranks},
-         {"points", each.points}});
+    json["collectives"].push_back({{"engine", each.engine},
+                                   {"kind", each.kind},
+                                   {"members", each.members},
+                                   {"ranks", each.ranks},
+                                   {"points", each.points}});
   for (const auto& [signature, each] : kernels)
     json["kernels"][signature] = {
         {"seconds", each.seconds}, {"scatter", each.scatter}, {"flops", each.flops}, {"bytes", each.bytes}};

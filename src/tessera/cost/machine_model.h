@@ -47,9 +47,9 @@ struct MachineModel {
   };
   /// Measured seconds of a collective, by bytes.
   struct Collective {
-    std::string engine, kind;  ///< "threads", "all_reduce"
-    int64_t members = 1;  ///< of a group
-    int64_t ranks = 1;    ///< of all groups, which did it at once
+    std::string engine, kind;                       ///< "threads", "all_reduce"
+    int64_t members = 1;                            ///< of a group
+    int64_t ranks = 1;                              ///< of all groups, which did it at once
     std::vector<std::pair<double, double>> points;  ///< bytes (as in cost::ring), seconds; ascending
     bool operator==(const Collective&) const = default;
   };
@@ -75,7 +75,7 @@ struct MachineModel {
   Progress progress = Progress::background;
   double slows_computation = 1;           ///< factor on kernels' times while a collective is under way
   double slowed_by_computation = 1;       ///< factor on a collective's time while kernels run
-  std::map<std::string, Kernel> kernels;  ///< by signature (sim/signature.h)
+  std::map<std::string, Kernel> kernels;  ///< by operator, attributes and types
   std::vector<Collective> collectives;
   std::map<std::string, std::string> sources;  ///< of the numbers, for readers
 

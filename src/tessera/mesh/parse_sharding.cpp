@@ -228,7 +228,7 @@ std::vector<PlacedAxis> parse_place(std::string_view text, const Mesh& mesh, std
     auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
     if (digits.empty() || error != std::errc() || end != digits.data() + digits.size())
       fail("place", "'{}': '{}' is not a place; write AXIS:INDEX, as pp:1", what, entry);
-    const AxisRef axis = [&] {
+    const AxisRef axis = [&, &name = name] {
       try {
         return parse_axis(name, mesh);
       } catch (const Error&) {

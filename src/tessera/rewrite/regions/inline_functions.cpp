@@ -123,7 +123,7 @@ class Inliner {
     }();
     for (Node* node : splice(graph, *body, mapped, call, prefix)) {
       substitute(node->attributes, *call, function);
-      node->set(kCallStamp, call->label());
+      if (node->domain != "tessera.comm") node->set(kCallStamp, call->label());  // whose attributes are all known
     }
     for (const auto& [inside, value] : mapped)
       if (!outside.contains(value)) value->extra.clear();  // about the function's value
