@@ -38,14 +38,12 @@ void TimeOptions::declare(CLI::App& app) {
   app.add_option("--machine", machine, "predict times of this machine: a file that tessera calibrate wrote");
   app.add_option("--cluster", cluster,
                  "predict times of machines that need not be there: " + joined(known_machines()) +
-                     "; or a machine file, as docs/time.md describes it")
-      ->type_name("NAME|FILE");
+                     "; or a machine file, as docs/time.md describes it");
   const auto file_of_cluster = [](const std::string& text) {
     const std::vector<std::string> known = known_machines();
     return std::find(known.begin(), known.end(), text) == known.end() ? std::vector{text} : std::vector<std::string>{};
   };
   declare_paths(app, {{"--machine", PathUse::reads}, {"--cluster", PathUse::reads, file_of_cluster}});
-  app.get_option("--cluster")->type_name("NAME|FILE");
 }
 
 void TimeOptions::declare_changes(CLI::App& app) {
