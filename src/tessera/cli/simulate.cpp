@@ -23,7 +23,8 @@ class Simulate : public Command {
     plan_.declare(app);
     const std::vector<CLI::Option*> before = app.get_options();
     training_.declare_training(app);
-    app.remove_option(app.get_option("--train"));  // of tensors that train, too
+    app.remove_option(app.get_option("--train"));   // of tensors that train, too
+    app.remove_option(app.get_option("--config"));  // has options of a whole training run
     const std::vector<CLI::Option*> with_training = app.get_options();
     CLI::Option* train = app.add_flag("--train", trains_, "simulate a training step of the model");
     for (CLI::Option* option : with_training)
@@ -88,7 +89,6 @@ class Simulate : public Command {
       model = model.for_program(plan.shapes, none);
       return compile(model, mesh, plan, options);
     }
-    training_.read_config();
     Training training = training_.training(plan.dtype ? std::string(name_of(*plan.dtype)) : "");
     plan.dtype.reset();
     training.sizes = plan.shapes;
