@@ -56,6 +56,37 @@ function(tessera_rooms name)
   set_property(GLOBAL PROPERTY TESSERA_ROOMS_${name} ${ARGN})
 endfunction()
 
+# tessera_embed(TARGET FUNCTION HEADER TYPE [STEMS] FILES...): a function of the target that returns the files as a vector of
+# TYPE, each with its name (without its extension if STEMS is given) and its text. HEADER declares both.
+function(tessera_embed target function header type)
+  cmake_parse_arguments(PARSE_ARGV 4 given "STEMS" "" "")
+  set(rows)
+  foreach(path IN LISTS given_UNPARSED_ARGUMENTS)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
+    file(READ ${path} text)
+    if(given_STEMS)
+      cmake_path(GET path STEM LAST_ONLY name)
+    else()
+      cmake_path(GET path FILENAME name)
+    endif()
+    string(APPEND rows "      {\"${name}\", R\"file(${text})file\"},\n")
+  endforeach()
+  string(REGEX REPLACE "^tessera_" "" room ${target})
+  file(CONFIGURE OUTPUT ${function}.cpp @ONLY CONTENT [[
+#include "@header@"
+
+namespace tessera::@room@ {
+
+std::vector<@type@> @function@() {
+  return {
+@rows@  };
+}
+
+}  // namespace tessera::@room@
+]])
+  target_sources(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/${function}.cpp)
+endfunction()
+
 # tessera_library(NAME DEPENDS... [ROOMS FOLDERS...]): an object library of the folder's own *.cpp and of those in its
 # rooms, with what it includes.
 function(tessera_library name)
