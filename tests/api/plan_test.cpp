@@ -90,6 +90,7 @@ TEST(Plan, refuses_what_is_not_its_own) {
       error_of(R"({"dtype": "int3"})"),
       HasSubstr("plan.json: models compute in float32 (fp32), bfloat16 (bf16) or float16 (fp16), not in 'int3'"));
   EXPECT_THAT(error_of("[]"), HasSubstr("a plan is an object"));
+  EXPECT_THAT(error_of(R"({"presets": "dp", "presets": "megatron"})"), HasSubstr("'presets' is given twice"));
   EXPECT_THAT(error_of("{\"presets\": "), HasSubstr("plan.json is not JSON: parse error at line 1"));
 }
 

@@ -63,6 +63,7 @@ TEST(MachineModel, NamesWhatIsWrongAndWhere) {
   };
   const std::string memory = R"("bandwidths": [{"bytes_per_second": 1e9}])";
   EXPECT_THAT(refused("{"), HasSubstr("m.json is not JSON"));
+  EXPECT_THAT(refused(R"({"kernel": 1, "kernel": 2})"), HasSubstr("'kernel' is given twice"));
   EXPECT_THAT(refused("[]"), HasSubstr("m.json is array, but must be an object"));
   EXPECT_THAT(refused("{}"), HasSubstr("m.json has no 'bandwidths'"));
   EXPECT_THAT(refused("{" + memory + R"(, "speed": 1})"), HasSubstr("has no key 'speed'; its keys are: "));

@@ -1,17 +1,17 @@
 #include "tessera/plan.h"
 
 #include <array>
-#include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/open_mesh.h"
+#include "tessera/io/json_text.h"
 #include "tessera/mesh/mesh.h"
 
 namespace tessera {
 inline namespace v1 {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 std::string text_of(const Json& value, std::string_view source, std::string_view key, std::string_view example) {
   if (!value.is_string())
@@ -73,14 +73,7 @@ void require_fits(const std::string& mesh, const std::string& open) {
 }  // namespace
 
 Plan Plan::from_json(std::string_view text, std::string_view source) {
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    std::string_view what = error.what();
-    size_t place = what.find("parse error");
-    fail("plan", "{} is not JSON: {}", source, place == std::string_view::npos ? what : what.substr(place));
-  }
+  const Json json = parse_json("plan", text, source);
   if (!json.is_object())
     fail("plan", R"({}: a plan is an object, as {{"presets": "megatron"}}, not {})", source, json.type_name());
   Plan plan;
@@ -131,7 +124,7 @@ DType Plan::dtype_named(std::string_view name, std::string_view source) {
 }
 
 std::string Plan::to_json() const {
-  Json json = Json::object();
+  nlohmann::json json = nlohmann::json::object();  // keys in the order of the alphabet
   if (!mesh.empty()) json["mesh"] = mesh;
   if (!presets.empty()) json["presets"] = presets;
   for (const Annotation& annotation : annotations) json["annotations"].push_back(annotation.text);

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
+#include "tessera/io/json_text.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -153,21 +153,10 @@ MachineModel::Collective read_collective(const Json& json, const std::string& pl
   return collective;
 }
 
-Json parse(std::string_view text, std::string_view source) {
-  try {
-    return Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    const std::string_view what = error.what();
-    const size_t place = what.find("parse error");
-    fail(kStage, "{} is not JSON: {}; give a machine file, as docs/time.md describes it", source,
-         place == std::string_view::npos ? what : what.substr(place));
-  }
-}
-
 }  // namespace
 
 MachineModel MachineModel::from_json(std::string_view text, std::string_view source) {
-  const Json json = parse(text, source);
+  const Json json = parse_json(kStage, text, source);
   Reader reader(json, std::string(source));
   MachineModel model;
   model.source = source;

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
+#include "tessera/io/json_text.h"
 
 namespace tessera {
 namespace {
@@ -12,29 +12,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kExample = R"({"axes": {"tp": [{"size": 4, "alpha": 1e-6, "bandwidth": 5e9}]}})";
-
-Json parse(std::string_view text, std::string_view source) {
-  // JSON would silently drop the first of two equal keys.
-  std::vector<std::vector<std::string>> open;
-  auto once = [&](int, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) open.emplace_back();
-    if (event == Json::parse_event_t::object_end) open.pop_back();
-    if (event == Json::parse_event_t::key) {
-      auto key = parsed.get<std::string>();
-      if (std::find(open.back().begin(), open.back().end(), key) != open.back().end())
-        fail("topology", "{}: '{}' is given twice; give it once", source, key);
-      open.back().push_back(std::move(key));
-    }
-    return true;
-  };
-  try {
-    return Json::parse(text, once);
-  } catch (const Json::parse_error& error) {
-    std::string_view what = error.what();
-    size_t place = what.find("parse error");
-    fail("topology", "{} is not JSON: {}", source, place == std::string_view::npos ? what : what.substr(place));
-  }
-}
 
 // Reads one level; `where` names it in messages: "cluster.json: axis 'tp', level 0".
 LinkLevel read_level(const Json& json, const std::string& where) {
@@ -99,7 +76,7 @@ void Topology::require_fits(const Mesh& mesh) const {
 }
 
 Topology Topology::from_json(std::string_view text, std::string_view source) {
-  const Json json = parse(text, source);
+  const Json json = parse_json("topology", text, source);
   if (!json.is_object())
     fail("topology", "{}: a topology is an object, as {}, not {}", source, kExample, json.type_name());
   Topology topology;
