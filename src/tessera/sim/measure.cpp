@@ -7,10 +7,10 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -27,25 +27,55 @@ using Where = Location::Where;
 // Floats of 16 and 32 bits of these bytes are about 0.01, so that nothing overflows and nothing is denormal.
 constexpr int kFloatByte = 0x3c;
 
-// A rank's plan with memory in which its kernels can run.
+// A rank's plan whose kernels can run once they are placed().
 class Replay {
  public:
-  Replay(const runtime::DryRun& run, int rank, int threads, size_t most)
+  Replay(const runtime::DryRun& run, int rank, int threads)
       : sized_(run.programs, rank, run.symbols,
                runtime::SizedRank::Options{
                    threads, "cpu", {run.options.keep_all, run.options.overlap, run.options.prefetch}}),
-        works_(sized_.plan.works()) {
-    place(most);
-  }
+        works_(sized_.plan.works()) {}
 
   const std::vector<bind::StepWork>& works() const { return works_; }
-  const bind::MachineProgram& machine() const { return sized_.plan.machine(); }
 
-  // Runs the kernels in order; `times`, by step, gets the seconds since the kernel before it.
-  void run(std::vector<double>& times) {
+  // Gives everything memory: at most `most` bytes to weights.
+  void place(size_t most) {
+    arena_ = memory(machine().arena_bytes);
+    size_t weights = 0;
+    for (const auto& step : machine().steps) {
+      for (size_t i = 0; i < step->inputs.size(); ++i) {
+        grow(step->inputs[i], step->operands[i]);
+        if (step->kernel && is_planned(step->inputs[i])) weights += aligned(step->operands[i].bytes());
+      }
+      for (size_t i = 0; i < step->outputs.size(); ++i) grow(step->outputs[i], step->results[i]);
+    }
+    weights_ = memory(std::min(weights, most), kFloatByte);
+    for (const auto& [key, bytes] : sizes_) others_[key] = memory(bytes, integers_.contains(key) ? 0 : kFloatByte);
+    Ready inputs;  // which come anew with each run
+    for (const bind::HostCopy& copy : machine().inputs)
+      inputs.cleared.emplace_back(address(copy.place, {}), copy.bytes);
+    ready_.push_back(std::move(inputs));
+    for (const bind::Enqueued& it : *machine().actions) {
+      if (it.action.phase == bind::Phase::run) prepare(static_cast<size_t>(it.action.task));
+      if (it.action.phase == bind::Phase::wait) clear_results(*machine().steps[static_cast<size_t>(it.action.task)]);
+    }
+  }
+
+  // Runs the kernels in order; `times`, by step, gets the seconds since the kernel before it. A kernel that refuses
+  // what it gets here (an index that follows from a communication) does not run again, and has no time.
+  void run(std::vector<std::optional<double>>& times) {
     Clock::time_point last = Clock::now();
-    for (const Ready& ready : ready_) {
-      ready.kernel->run({ready.in, ready.out, ready.scratch});
+    for (Ready& ready : ready_) {
+      for (const auto& [at, bytes] : ready.cleared) std::memset(at, 0, bytes);
+      if (!ready.cleared.empty()) last = Clock::now();
+      if (!ready.kernel) continue;
+      try {
+        ready.kernel->run({ready.in, ready.out, ready.scratch});
+      } catch (const Error&) {
+        ready.kernel = nullptr;
+        times[ready.step].reset();
+        continue;
+      }
       const Clock::time_point now = Clock::now();
       times[ready.step] = std::chrono::duration<double>(now - last).count();
       last = now;
@@ -53,45 +83,24 @@ class Replay {
   }
 
  private:
+  // A kernel's run; or what would come from the caller or from other ranks, which is 0 here.
   struct Ready {
     size_t step = 0;
     kernels::Kernel* kernel = nullptr;
-    std::vector<const void*> in;
-    std::vector<void*> out;
+    std::vector<const void*> in = {};
+    std::vector<void*> out = {};
     void* scratch = nullptr;
+    std::vector<std::pair<std::byte*, size_t>> cleared = {};
   };
   using Key = std::pair<Where, size_t>;
 
-  void place(size_t most) {
-    const bind::MachineProgram& machine = this->machine();
-    arena_ = memory(machine.arena_bytes);
-    size_t weights = 0;
-    for (const auto& step : machine.steps) {
-      if (!step->kernel) continue;
-      for (size_t i = 0; i < step->inputs.size(); ++i) {
-        grow(step->inputs[i], step->operands[i]);
-        if (is_planned(step->inputs[i])) weights += aligned(step->operands[i].bytes());
-      }
-      for (size_t i = 0; i < step->outputs.size(); ++i) grow(step->outputs[i], step->results[i]);
-    }
-    weights_bytes_ = std::min(weights, most);
-    weights_ = memory(weights_bytes_);
-    std::memset(weights_.get(), kFloatByte, weights_bytes_);
-    for (const auto& [key, bytes] : sizes_) {
-      others_[key] = memory(bytes);
-      std::memset(others_[key].get(), integers_.contains(key) ? 0 : kFloatByte, bytes);
-    }
-    for (const bind::Enqueued& it : *machine.actions)
-      if (it.action.phase == bind::Phase::run) prepare(static_cast<size_t>(it.action.task));
-  }
+  const bind::MachineProgram& machine() const { return sized_.plan.machine(); }
 
   static size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
-  static std::shared_ptr<std::byte[]> memory(size_t bytes) {
-    bytes = std::max<size_t>(aligned(bytes), 64);
-    auto* raw = static_cast<std::byte*>(std::aligned_alloc(64, bytes));
-    if (!raw) fail("measure", "there is no memory for {} bytes of the measured program", bytes);
-    std::memset(raw, 0, bytes);
-    return {raw, [](std::byte* memory) { std::free(memory); }};
+  static Tensor memory(size_t bytes, int byte = 0) {
+    Tensor made = Tensor::zeros(DType::uint8, {static_cast<int64_t>(bytes)});
+    std::memset(made.mutable_data(), byte, bytes);  // touches each page, too
+    return made;
   }
   // A weight that the plan only counts.
   static bool is_planned(const Location& place) { return place.where == Where::fixed && !place.address; }
@@ -105,36 +114,44 @@ class Replay {
 
   void prepare(size_t s) {
     const bind::Step& step = *machine().steps[s];
-    Ready ready{s, step.kernel.get(), {}, {}, nullptr};
+    Ready ready{s, step.kernel.get()};
     for (size_t i = 0; i < step.inputs.size(); ++i) ready.in.push_back(address(step.inputs[i], step.operands[i]));
     for (size_t i = 0; i < step.outputs.size(); ++i) ready.out.push_back(address(step.outputs[i], step.results[i]));
-    if (step.scratch >= 0) ready.scratch = arena_.get() + machine().offsets[static_cast<size_t>(step.scratch)];
+    if (step.scratch >= 0) ready.scratch = arena() + machine().offsets[static_cast<size_t>(step.scratch)];
     ready_.push_back(std::move(ready));
   }
+
+  // Nothing is received, and what is in the results' memory need not be numbers of theirs: integers may be indices.
+  void clear_results(const bind::Step& step) {
+    Ready received;
+    for (size_t i = 0; i < step.outputs.size(); ++i)
+      if (step.results[i].present() && !is_float(step.results[i].dtype))
+        received.cleared.emplace_back(address(step.outputs[i], step.results[i]), step.results[i].bytes());
+    if (!received.cleared.empty()) ready_.push_back(std::move(received));
+  }
+
+  std::byte* arena() { return arena_.mutable_data(); }
 
   std::byte* address(const Location& place, const kernels::TensorDesc& desc) {
     switch (place.where) {
       case Where::none:
         return nullptr;
       case Where::arena:
-        return arena_.get() + machine().offsets[place.index] + place.skip;
+        return arena() + machine().offsets[place.index] + place.skip;
       case Where::fixed:
         if (place.address) return static_cast<std::byte*>(const_cast<void*>(place.address)) + place.skip;
         return weight(desc);
       default:
-        return others_.at({place.where, place.index}).get() + place.skip;
+        return others_.at({place.where, place.index}).mutable_data() + place.skip;
     }
   }
 
   // The next piece of the weights' memory; from its beginning if it is used up.
   std::byte* weight(const kernels::TensorDesc& desc) {
     const size_t bytes = aligned(desc.bytes());
-    if (weight_at_ + bytes > weights_bytes_) weight_at_ = 0;
-    if (bytes > weights_bytes_) {
-      spare_.push_back(memory(bytes));
-      return spare_.back().get();
-    }
-    std::byte* at = weights_.get() + weight_at_;
+    if (bytes > weights_.bytes) return spare_.emplace_back(memory(bytes, kFloatByte)).mutable_data();
+    if (weight_at_ + bytes > weights_.bytes) weight_at_ = 0;
+    std::byte* at = weights_.mutable_data() + weight_at_;
     if (!is_float(desc.dtype) && bits_of(desc.dtype) >= 32) std::memset(at, 0, bytes);  // they may be indices
     weight_at_ += bytes;
     return at;
@@ -144,10 +161,10 @@ class Replay {
   std::vector<bind::StepWork> works_;
   std::map<Key, size_t> sizes_;
   std::set<Key> integers_;
-  std::map<Key, std::shared_ptr<std::byte[]>> others_;
-  std::shared_ptr<std::byte[]> arena_, weights_;
-  std::vector<std::shared_ptr<std::byte[]>> spare_;
-  size_t weights_bytes_ = 0, weight_at_ = 0;
+  Tensor arena_, weights_;
+  std::map<Key, Tensor> others_;
+  std::vector<Tensor> spare_;
+  size_t weight_at_ = 0;
   std::vector<Ready> ready_;
 };
 
@@ -185,12 +202,13 @@ std::map<std::string, MachineModel::Kernel> measure_kernels(const runtime::DryRu
   std::exception_ptr failed;
   const auto measure = [&](int team) {
     omp_set_num_threads(threads);
-    Replay replay(run, rank, threads, limits.memory / static_cast<size_t>(teams));
+    Replay replay(run, rank, threads);
     const auto is_missing = [&](const bind::StepWork& work) {
       return !work.signature.empty() && !known.contains(work.signature + suffix);
     };
     if (std::none_of(replay.works().begin(), replay.works().end(), is_missing)) return;
-    std::vector<double> times(replay.machine().steps.size());
+    replay.place(limits.memory / static_cast<size_t>(teams));
+    std::vector<std::optional<double>> times(replay.works().size());
     const Clock::time_point started = Clock::now();
     for (int round = -1; more; ++round) {
       begin.arrive_and_wait();
@@ -203,8 +221,8 @@ std::map<std::string, MachineModel::Kernel> measure_kernels(const runtime::DryRu
       if (round >= 0) {
         const std::lock_guard lock(mutex);
         for (size_t s = 0; s < times.size(); ++s)
-          if (const bind::StepWork& work = replay.works()[s]; is_missing(work)) {
-            samples[work.signature].push_back(times[s]);
+          if (const bind::StepWork& work = replay.works()[s]; times[s] && is_missing(work)) {
+            samples[work.signature].push_back(*times[s]);
             works[work.signature] = work;
           }
       }

@@ -23,7 +23,7 @@ std::string condition(int threads, int teams);
 /// as the program plans it and each weight in memory of its own, so that what they read is in the caches, or not, as in
 /// a run. Communications are left out, so results mean nothing. The medians of all rounds, ranks and occurrences count.
 ///
-/// Does nothing if all are known. Programs for devices with memory of their own cannot be measured here: user error.
+/// Runs nothing if all are known. A kernel that refuses what it gets instead of received values is left out.
 std::map<std::string, MachineModel::Kernel> measure_kernels(const runtime::DryRun& run, int rank,
                                                             const std::map<std::string, MachineModel::Kernel>& known,
                                                             const MeasureLimits& limits = {});

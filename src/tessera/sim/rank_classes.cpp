@@ -9,6 +9,7 @@
 #include "tessera/dialect/schema.h"
 #include "tessera/mesh/group.h"
 #include "tessera/spmd/collective_attributes.h"
+#include "tessera/spmd/partition/held_part.h"
 #include "tessera/spmd/program.h"
 
 namespace tessera::sim {
@@ -21,7 +22,6 @@ template <typename Key>
 class Numbers {
  public:
   int of(const Key& key) { return numbers_.emplace(key, static_cast<int>(numbers_.size())).first->second; }
-  size_t size() const { return numbers_.size(); }
 
  private:
   std::map<Key, int> numbers_;
@@ -69,10 +69,7 @@ class Refinement {
       const spmd::Program& program = programs.of(rank);
       for (const spmd::Port& output : program.outputs)
         if (output.value) values.push_back(spmd::writes_part(program, output.value, coordinates));
-      if (!extents.empty()) {
-        for (const Expr& extent : extents)
-          values.push_back(spmd::hinted(bind_rank(extent, mesh_, coordinates), sizes_));
-      }
+      for (const Expr& extent : extents) values.push_back(spmd::hinted(bind_rank(extent, mesh_, coordinates), sizes_));
       const auto factor = slow.find(rank);
       colors.push_back(numbers.of({programs.program_of.empty() ? 0 : programs.program_of[static_cast<size_t>(rank)],
                                    values, factor == slow.end() ? 1 : factor->second}));

@@ -339,18 +339,13 @@ class Simulation {
     return found->second;
   }
 
-  // Which part of its full speed each kind of work has now.
-  struct Rates {
-    double cores = 1;  // of kernels, where ranks share cores
-  };
-  Rates rates() const {
-    if (setting_.machine.cores <= 0) return {};
+  // The share of its full speed at which each kernel runs, where ranks share cores.
+  double share_of_cores() const {
+    if (setting_.machine.cores <= 0) return 1;
     double busy = 0;
-    for (const ClassState& state : classes_) {
-      const double ranks = static_cast<double>(state.program->count) / hosts_;
-      if (computes(state)) busy += ranks * setting_.threads;
-    }
-    return {busy > setting_.machine.cores ? setting_.machine.cores / busy : 1};
+    for (const ClassState& state : classes_)
+      if (at_work(state)) busy += static_cast<double>(state.program->count) / hosts_ * setting_.threads;
+    return busy > setting_.machine.cores ? setting_.machine.cores / busy : 1;
   }
 
   static bool has_ended(const ClassState& state) {
@@ -358,18 +353,18 @@ class Simulation {
                        [](const QueueState& queue) { return queue.next == queue.actions.size(); });
   }
 
-  // What the class computes or copies now: the seconds that are left of it; null: nothing.
-  double* at_work(ClassState& state) const {
+  // The seconds that are left of what the class computes or copies now; null: nothing.
+  template <typename State>
+  auto at_work(State& state) const -> decltype(&state.before) {
     if (state.before > 0) return &state.before;
     if (has_ended(state)) return state.after > 0 ? &state.after : nullptr;
-    QueueState& queue = state.queues[static_cast<size_t>(QueueKind::compute)];
+    auto& queue = state.queues[static_cast<size_t>(QueueKind::compute)];
     const bool runs = queue.running && enqueued(state, queue.actions[queue.next]).action.phase == Phase::run;
     return runs ? &queue.left : nullptr;
   }
-  bool computes(const ClassState& state) const { return at_work(const_cast<ClassState&>(state)) != nullptr; }
 
-  double kernel_rate(const ClassState& state, const Rates& rates) const {
-    return rates.cores / (state.transfers > 0 && !at_wait_ ? setting_.machine.slows_computation : 1);
+  double kernel_rate(const ClassState& state) const {
+    return share_of_cores_ / (state.transfers > 0 && !at_wait_ ? setting_.machine.slows_computation : 1);
   }
 
   // Transfers that share a level of links at a class share its bandwidth.
@@ -386,7 +381,7 @@ class Simulation {
       int most = 1;
       bool beside = false;
       for (int member : meeting.members) {
-        beside = beside || computes(classes_[static_cast<size_t>(member)]);
+        beside = beside || at_work(classes_[static_cast<size_t>(member)]);
         for (const std::string& level : meeting.transfer.levels) most = std::max(most, sharing[{member, level}]);
       }
       rates.push_back(1.0 / most / (beside ? setting_.machine.slowed_by_computation : 1));
@@ -395,11 +390,11 @@ class Simulation {
   }
 
   double time_to_next() {
-    rates_ = rates();
+    share_of_cores_ = share_of_cores();
     transfer_rates_ = transfer_rates();
     double least = kNever;
     for (ClassState& state : classes_) {
-      if (const double* left = at_work(state)) least = std::min(least, *left / kernel_rate(state, rates_));
+      if (const double* left = at_work(state)) least = std::min(least, *left / kernel_rate(state));
       if (at_wait_)
         for (const auto& [task, own] : state.under_way)
           if (own.began != kNever && own.left > 0) least = std::min(least, own.left);
@@ -418,7 +413,7 @@ class Simulation {
     };
     for (size_t c = 0; c < classes_.size(); ++c) account(classes_[c], timeline_.classes[c], step);
     for (ClassState& state : classes_) {
-      const double rate = kernel_rate(state, rates_);
+      const double rate = kernel_rate(state);
       if (double* left = at_work(state)) reduce(*left, step * rate);
       if (at_wait_)
         for (auto& [task, own] : state.under_way)
@@ -440,7 +435,7 @@ class Simulation {
   }
 
   void account(const ClassState& state, ClassTimes& times, double step) const {
-    if (computes(state)) {
+    if (at_work(state)) {
       times.compute += step;
       if (state.transfers > 0) times.overlapped += step;
     } else if (state.transfers > 0) {
@@ -477,7 +472,7 @@ class Simulation {
   std::map<std::string, int> ids_;  // of meetings
   std::map<std::pair<int, std::vector<std::string>>, std::vector<int>> members_;
   std::vector<int> moving_;  // meetings
-  Rates rates_;
+  double share_of_cores_ = 1;
   std::vector<double> transfer_rates_;
   Timeline timeline_;
 };

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <map>
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -12,13 +12,12 @@
 /// (runtime/rank_plan.h), with kernels that take the given times and transfers that share links.
 ///
 /// - A queue does one action after the other; an action begins when the one before it and its `after` have ended.
-/// - A collective's transfer begins once all members have started it, a message's once its sender has. It takes the
-/// time
-///   of the alpha-beta model on its levels of links (cost/collectives.h), or as long as measured. Transfers that share
-///   a level of links at a rank share its bandwidth equally.
+/// - A collective's transfer begins once all members have started it, a message's once its sender has. It takes as long
+///   as was measured, or the time of the alpha-beta model on its levels of links (cost/collectives.h). Transfers that
+///   share a level of links at a rank share its bandwidth equally.
 /// - Where nothing moves between start and wait (MachineModel::Progress::at_wait), each rank's transfer begins only
-///   while it waits, and takes one of its threads.
-/// - Ranks that share a machine's cores and have more threads at work than there are cores slow each other down
+///   while it waits.
+/// - If the kernels of ranks that share a machine have more threads than it has cores, they slow each other down
 /// equally.
 namespace tessera::sim {
 
@@ -27,10 +26,10 @@ struct ClassProgram {
   const bind::MachineProgram* machine = nullptr;
   std::vector<double> seconds;  ///< by step: of its kernel
   std::vector<double> repeats;  ///< by step: iterations of the loops around it
-  double before = 0,
-         after = 0;   ///< seconds in which inputs come before the first action, and outputs go after the last
-  int rank = 0;       ///< that stands for the class
-  int64_t count = 1;  ///< ranks of the class
+  double before = 0;            ///< seconds in which inputs come, before the first action
+  double after = 0;             ///< seconds in which outputs go, after the last one
+  int rank = 0;                 ///< that stands for the class
+  int64_t count = 1;            ///< ranks of the class
 };
 
 struct Setting {
@@ -52,12 +51,11 @@ struct Event {
 };
 
 struct ClassTimes {
-  std::vector<Event> events;                 ///< in the order of their ends
-  double compute = 0;                        ///< in kernels
-  double overlapped = 0;                     ///< of that, while a transfer was under way
-  double exposed = 0;                        ///< in waits, while a transfer was under way
-  double idle = 0;                           ///< the rest, until the last class has ended
-  std::map<std::string, double> link_bytes;  ///< bytes that a rank received over each level of links
+  std::vector<Event> events;  ///< in the order of their ends
+  double compute = 0;         ///< in kernels
+  double overlapped = 0;      ///< of that, while a transfer was under way
+  double exposed = 0;         ///< in waits, while a transfer was under way
+  double idle = 0;            ///< the rest, until the last class has ended
 };
 
 struct Timeline {
@@ -71,8 +69,5 @@ struct Timeline {
 
 /// Throws a user error (stage "simulate") if the machine's links do not reach a group of the mesh.
 Timeline simulate(const std::vector<ClassProgram>& classes, const Setting& setting);
-
-/// Seconds of a communication step of a rank if nothing disturbs it.
-double transfer_seconds(const bind::Step& step, const Setting& setting);
 
 }  // namespace tessera::sim

@@ -1,7 +1,6 @@
 #include "tessera/sim/transfer.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "tessera/base/error.h"
 #include "tessera/cost/links.h"
@@ -38,10 +37,10 @@ Transfer transfer_of(const bind::Step& step, const Setting& setting) {
   transfer.bytes = bytes;
   if (step.info.members == 1) return transfer;
   const auto levels = cost::levels_of(parse_axes(step.info.axes, setting.mesh), setting.mesh, setting.topology);
+  for (const cost::GroupLevel& level : levels) transfer.levels.push_back(level.name);
   for (const MachineModel::Collective& measured : setting.machine.collectives)
     if (measured.engine == setting.engine && measured.kind == traits.name && measured.members == step.info.members &&
         measured.ranks == setting.mesh.size()) {
-      for (const cost::GroupLevel& level : levels) transfer.levels.push_back(level.name);
       if (levels.empty()) transfer.levels.push_back(setting.engine);
       transfer.seconds = at(measured.points, bytes);
       transfer.measured = true;
@@ -52,21 +51,13 @@ Transfer transfer_of(const bind::Step& step, const Setting& setting) {
          "{} says nothing of links over {}, which '{}' needs; give the machine file levels of links, or a topology",
          setting.machine.source, fmt::join(step.info.axes, ","), step.info.name);
   std::vector<cost::Level> costs;
-  for (const cost::GroupLevel& level : levels) {
-    costs.push_back(level.cost);
-    transfer.levels.push_back(level.name);
-  }
+  for (const cost::GroupLevel& level : levels) costs.push_back(level.cost);
   if (traits.message || *kind == Collective::permute) {  // may go as far as the farthest level
     transfer.seconds = costs.back().alpha + bytes * costs.back().beta;
     return transfer;
   }
-  transfer.seconds =
-      costs.size() == 1 ? cost::time_on(*kind, costs.front(), bytes) : cost::flat_time(*kind, costs, bytes);
+  transfer.seconds = cost::flat_time(*kind, costs, bytes);
   return transfer;
-}
-
-double transfer_seconds(const bind::Step& step, const Setting& setting) {
-  return transfer_of(step, setting).seconds;
 }
 
 }  // namespace tessera::sim
