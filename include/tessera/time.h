@@ -30,6 +30,9 @@ struct PredictSettings {
   bool overlap = true;
   std::map<int64_t, double> slow;            ///< by rank: a factor on the times of its kernels
   std::map<std::string, double> link_scale;  ///< by level of links: a factor on its bandwidth
+
+  /// The links of a mesh: `topology`, or the machine's. For CompileOptions, too. Throws as MachineModel::topology().
+  Topology links(const Mesh& mesh) const;
 };
 
 /// Milliseconds of one rank of a class of ranks that do the same at the same times; compute + exposed + idle is the
@@ -45,7 +48,8 @@ struct PredictedRanks {
   double received_bytes = 0, sent_bytes = 0;
 };
 
-/// What a kind of operator contributes to the longest chain of actions, each of which waited for the one before it.
+/// What a kind of operator contributes to the chain of actions that ends last, each of which waited for the one before
+/// it. Copies of inputs and outputs are one part of it.
 struct ChainPart {
   std::string op;
   bool communication = false;

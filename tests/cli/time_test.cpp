@@ -1,4 +1,6 @@
 // Predicted times, as a person asks for them.
+#include <set>
+
 #include "cli/command_line.h"
 #include "tessera/files.h"
 
@@ -68,6 +70,13 @@ TEST_F(Time, CalibratesThisMachineAndPredictsWhatItRuns) {
   EXPECT_GT(found["predicted"]["step_ms"], 0);
   EXPECT_EQ(found["predicted"]["extrapolated"], 0);
   EXPECT_GT(json::parse(contents(machine))["kernels"].size(), before["kernels"].size());
+  // Ranks that are processes have collectives of their own.
+  const json spawned = parsed("run " + model_ + " --mesh tp=2 --spawn 2 --shapes batch=8 --machine " + machine);
+  EXPECT_GT(spawned["predicted"]["step_ms"], 0);
+  std::set<std::string> engines;
+  const json after = json::parse(contents(machine));
+  for (const json& each : after["collectives"]) engines.insert(each["engine"]);
+  EXPECT_THAT(engines, testing::ElementsAre("processes", "threads"));
   // A dry run measures nothing, but what was measured counts.
   const std::string text = contents(machine);
   const json dry = parsed("shard " + model_ + " --mesh tp=2 --dry-run --shapes batch=8 --machine " + machine);

@@ -11,6 +11,7 @@
 #include "tessera/cost/collectives.h"
 #include "tessera/ir/text.h"
 #include "tessera/predict/report.h"
+#include "tessera/sim/measure.h"
 #include "tessera/time.h"
 
 namespace tessera::sim {
@@ -64,6 +65,7 @@ runtime::DryRun dry_run(std::string_view text, const std::string& mesh, const st
 
 Predicted predicted(const runtime::DryRun& run, const MachineModel& machine, PredictOptions options = {}) {
   options.machine = &machine;
+  if (run.programs->mesh().size() > 1) options.topology = machine.topology(run.programs->mesh());
   return predict(run, options);
 }
 
@@ -168,6 +170,33 @@ TEST(Predict, HoldsItsInvariantsOnManyMeshes) {
         link.bandwidth = bandwidth;
       }
     }
+}
+
+// What other ranks and the caller would give is indices here, in memory that other values use meanwhile.
+TEST(Measure, RunsKernelsThatReadIndices) {
+  constexpr std::string_view kLookup = R"(<opset_import: ["" : 21]>
+lookup (int64[batch, 8] ids) => (float[batch, 8, 64] y, int64[batch, 8] best) <float[100, 64] table, float[64, 64] w> {
+  row = Gather (table, ids)
+  h = MatMul (row, w)
+  active = Gelu (h)
+  z = MatMul (active, w)
+  again = Gather (table, ids)
+  y = Add (z, again)
+  best = ArgMax <axis = 2, keepdims = 0> (y)
+})";
+  for (const std::string mesh : {"dp=2", "tp=2"}) {
+    SCOPED_TRACE(mesh);
+    runtime::DryRun run = dry_run(kLookup, mesh, mesh == "dp=2" ? "dp" : "megatron");
+    run.options.machine_ranks = 2;
+    const auto found = measure_kernels(run, 0, {}, {.seconds = 0, .least_rounds = 3, .most_rounds = 3});
+    size_t gathers = 0;
+    for (const auto& [signature, kernel] : found) {
+      EXPECT_GT(kernel.seconds, 0) << signature;
+      gathers += signature.starts_with("Gather");
+    }
+    EXPECT_GE(gathers, 1U);
+    EXPECT_TRUE(measure_kernels(run, 0, found).empty());
+  }
 }
 
 TEST(Predict, NamesWhatAClusterLacks) {

@@ -1,14 +1,11 @@
 #include "tessera/time.h"
 
 #include <algorithm>
-#include <fstream>
-#include <set>
-#include <sstream>
 
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
-#include "tessera/cost/shipped_machines.h"
 #include "tessera/predict/calibrate.h"
+#include "tessera/predict/machines.h"
 #include "tessera/predict/report.h"
 #include "tessera/sim/predict.h"
 
@@ -16,48 +13,16 @@ namespace tessera {
 inline namespace v1 {
 
 std::vector<std::string> known_machines() {
-  std::vector<std::string> names;
-  for (const cost::ShippedMachine& machine : cost::shipped_machines()) names.emplace_back(machine.name);
-  return names;
+  return predict::known_machines();
 }
 
 MachineModel load_machine(const std::string& name_or_path) {
-  for (const cost::ShippedMachine& machine : cost::shipped_machines())
-    if (machine.name == name_or_path) return MachineModel::from_json(machine.text, name_or_path);
-  std::ifstream file(name_or_path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf()))
-    fail("machine", "'{}' is neither a file that can be read nor a machine that comes with tessera: {}", name_or_path,
-         fmt::join(known_machines(), ", "));
-  return MachineModel::from_json(text.str(), name_or_path);
+  return predict::load_machine(name_or_path);
 }
 
-namespace {
-
-void scale_links(Topology& topology, MachineModel& machine, const std::map<std::string, double>& scale) {
-  std::set<std::string> names;
-  for (const auto& [name, factor] : scale) {
-    bool found = false;
-    for (Topology::Axis& axis : topology.axes)
-      for (LinkLevel& level : axis.levels) {
-        names.insert(level.name);
-        if (level.name != name) continue;
-        level.bandwidth *= factor;
-        found = true;
-      }
-    for (MachineModel::Collective& collective : machine.collectives) {
-      names.insert(collective.engine);
-      if (collective.engine != name) continue;
-      for (auto& [bytes, seconds] : collective.points) seconds /= factor;
-      found = true;
-    }
-    if (!found)
-      fail("simulate", "there is no level of links '{}' on this mesh; its levels are: {}", name,
-           fmt::join(names, ", "));
-  }
+Topology PredictSettings::links(const Mesh& mesh) const {
+  return topology.empty() && mesh.size() > 1 ? machine.topology(mesh) : topology;
 }
-
-}  // namespace
 
 namespace {
 
@@ -79,8 +44,8 @@ struct Simulated {
       run.options.threads_per_rank = settings.threads_per_rank;
     else if (machine.cores > 0)
       run.options.threads_per_rank = static_cast<int>(std::max<int64_t>(1, machine.cores / mesh.size()));
-    options.topology = settings.topology.empty() && mesh.size() > 1 ? machine.topology(mesh) : settings.topology;
-    scale_links(options.topology, machine, settings.link_scale);
+    options.topology = settings.links(mesh);
+    predict::scale_links(options.topology, machine, settings.link_scale);
     options.machine = &machine;
     if (settings.connection) {
       options.engine = settings.connection->launch().engine;

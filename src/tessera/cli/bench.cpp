@@ -202,8 +202,8 @@ Json differences_json(const Prediction& prediction, const Costs& costs) {
   return all;
 }
 
-void print_forecast(const Console& console, const Forecast& forecast, const Latency& latency, const Costs& costs) {
-  print_prediction(console, forecast.prediction, forecast.settings);
+void print_compared(const Console& console, const Forecast& forecast, const Latency& latency, const Costs& costs) {
+  print_forecast(console, forecast);
   console.say(compared_text(forecast.prediction, latency.median));
   constexpr size_t kMost = 6;
   Table table({"differ most", "predicted", "measured"});
@@ -302,7 +302,9 @@ class Bench : public Command {
       at += profile.duration;
     }
     progress.end();
-    const std::optional<Forecast> forecast = forecast_of(console, loaded, session);
+    const std::optional<Forecast> forecast =
+        time_.predict_run(console, program, session, plan_.topology(), sizes_of(program.inputs(), loaded.inputs),
+                          !run_.no_overlap);  // with all ranks
     if (!console.speaks()) return kGood;
     if (!trace_.empty()) trace.write(trace_);
     const Latency latency(times);
@@ -314,18 +316,6 @@ class Bench : public Command {
   }
 
  private:
-  /// Of the sizes of the inputs; nullopt if no machine is named.
-  std::optional<Forecast> forecast_of(const Console& console, const Loaded& loaded, const Session& session) const {
-    if (!time_.asked()) return std::nullopt;
-    PredictSettings settings = time_.settings(plan_.topology());
-    settings.sizes = sizes_of(loaded.program.inputs(), loaded.inputs);
-    settings.threads_per_rank = session.threads_per_rank();
-    settings.overlap = run_.session(console).overlap;
-    settings.connection = console.connection;
-    Prediction prediction = time_.predict(console, loaded.program, settings, true);
-    return Forecast{std::move(settings), std::move(prediction)};
-  }
-
   /// Prints no peaks and, for a written program, no FLOPs and bytes either, since it does not state the model's.
   static Floor floor_of(const Loaded& loaded) {
     Floor floor;
@@ -378,7 +368,7 @@ class Bench : public Command {
     }
     print_operators(console, "operator", costs.by_type, costs.by_type.size());
     print_operators(console, "slowest", costs.by_name, 10);
-    if (forecast) print_forecast(console, *forecast, latency, costs);
+    if (forecast) print_compared(console, *forecast, latency, costs);
     if (!trace_.empty()) console.note("wrote " + trace_ + "; open it at ui.perfetto.dev or chrome://tracing");
   }
 
@@ -464,7 +454,7 @@ class Bench : public Command {
                    {"notes", program.summary().notes},
                    {"warnings", program.summary().warnings}};
     if (forecast) {
-      object["predicted"] = prediction_json(forecast->prediction, forecast->settings);
+      object["predicted"] = forecast_json(*forecast);
       object["predicted"]["error"] = forecast->prediction.step_ms / latency.median - 1;
       object["predicted"]["operators"] = differences_json(forecast->prediction, costs);
     }

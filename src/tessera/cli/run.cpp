@@ -232,29 +232,19 @@ class Run : public Command {
     progress.next("running");
     const Ran ran = run_steps(session, fed);
     const Tensors after = saved_states_.empty() ? Tensors{} : session.states();
+    progress.end();
+    const std::optional<Forecast> forecast =
+        time_.predict_run(console, program, session, plan_.topology(), sizes.shapes, !run_.no_overlap);
     if (!console.speaks()) return kGood;  // outputs are where rank 0 is
     progress.next("writing");
     if (!outputs_.empty()) write_tensors(outputs_, ran.outputs);
     if (!saved_states_.empty()) write_tensors(saved_states_, after);
     progress.end();
-    const std::optional<Forecast> forecast = forecast_of(console, program, session, sizes.shapes);
     if (console.json)
       emit(console, program, session, peaks, ran.outputs, ran.seconds, forecast);
     else
       print(console, program, ran.outputs, ran.seconds, forecast);
     return kGood;
-  }
-
-  // Nullopt if no machine is named.
-  std::optional<Forecast> forecast_of(const Console& console, const Program& program, const Session& session,
-                                      const SymbolSizes& sizes) const {
-    if (!time_.asked()) return std::nullopt;
-    PredictSettings settings = time_.settings(plan_.topology());
-    settings.sizes = sizes;
-    settings.threads_per_rank = session.threads_per_rank();
-    settings.overlap = run_.session(console).overlap;
-    Prediction prediction = time_.predict(console, program, settings, true);
-    return Forecast{std::move(settings), std::move(prediction)};
   }
 
   static std::string why_in_parts(const Model& model) {
@@ -330,7 +320,7 @@ class Run : public Command {
   // What was asked for is in the file of --outputs; the rest is for who looks on.
   void print(const Console& console, const Program& program, const Tensors& outputs, double seconds,
              const std::optional<Forecast>& forecast) const {
-    if (forecast) print_prediction(console, forecast->prediction, forecast->settings);
+    if (forecast) print_forecast(console, *forecast);
     if (console.quiet) return;
     print_collectives(console, program.summary());
     console.say(inputs_.steps > 0
@@ -367,7 +357,7 @@ class Run : public Command {
     if (inputs_.steps > 0) object["steps"] = inputs_.steps;
     if (!outputs_.empty()) object["written"] = outputs_;
     if (!saved_states_.empty()) object["written_states"] = saved_states_;
-    if (forecast) object["predicted"] = prediction_json(forecast->prediction, forecast->settings);
+    if (forecast) object["predicted"] = forecast_json(*forecast);
     dump_.add_to(object);
     console.emit(object);
   }

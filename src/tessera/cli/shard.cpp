@@ -53,13 +53,13 @@ class Shard : public Command {
       if (plan.ring_attention != "always") plan.ring_attention = "never";  // they have no messages
     }
     if (plan.mesh.find('?') != std::string::npos) return annotate(console, model, plan);
-    std::optional<PredictSettings> settings;
-    if (time_.asked()) settings = time_.settings(plan_.topology());
+    const std::optional<PredictSettings> settings = time_.settings_if_asked(plan_.topology());
     Program program = [&] {
       Progress progress(console, "compiling");
       const Mesh mesh = plan_.mesh(plan);
-      return compile(model, mesh, plan,
-                     {{}, dump_.observer(console), time_.topology(plan_.topology(), mesh), memory_.bytes()});
+      return compile(
+          model, mesh, plan,
+          {{}, dump_.observer(console), settings ? settings->links(mesh) : plan_.topology(), memory_.bytes()});
     }();
     Figures figures;
     {
@@ -74,15 +74,15 @@ class Shard : public Command {
       Progress progress(console, "writing");
       program.write(folder_, form_.options());
     }
-    std::optional<Prediction> prediction;
-    if (settings) prediction = time_.predict(console, program, *settings, false);
+    std::optional<Forecast> forecast;
+    if (settings) forecast = time_.predict(console, program, *settings, false);
     if (console.json) {
       Json object = json_of(program, figures);
-      if (prediction) object["predicted"] = prediction_json(*prediction, *settings);
+      if (forecast) object["predicted"] = forecast_json(*forecast);
       console.emit(object);
     } else if (dry_ || !console.quiet) {
       print(console, program, figures);
-      if (prediction) print_prediction(console, *prediction, *settings);
+      if (forecast) print_forecast(console, *forecast);
     }
     return kGood;
   }

@@ -45,25 +45,25 @@ class Simulate : public Command {
     if (!trace_.empty()) require_writable(trace_);
     const Program program = compiled(console, settings);
     if (!trace_.empty()) require_writable(trace_);  // the model's files are known now
-    const Prediction prediction = time_.predict(console, program, settings, false);
-    const int64_t peak = program.figures(0).peak_bytes;
+    const Forecast forecast = time_.predict(console, program, settings, false);
+    const int64_t peak = program.figures(largest_rank(program)).peak_bytes;
     if (!trace_.empty()) {
       Trace trace;
-      trace.add(prediction.profile, 0);
+      trace.add(forecast.prediction.profile, 0);
       trace.write(trace_);
     }
     if (console.json) {
       Json object = {{"model", model_},
                      {"mesh", mesh_json(program.mesh())},
                      {"peak_bytes", peak},
-                     {"predicted", prediction_json(prediction, settings)}};
+                     {"predicted", forecast_json(forecast)}};
       console.emit(object);
       return kGood;
     }
     console.note(program.summary());
     console.say("mesh " + mesh_text(program.mesh()) + ", " + bytes_text(static_cast<double>(peak)) +
                 " on a rank at its peak" + memory_text(settings.machine, peak));
-    print_prediction(console, prediction, settings);
+    print_forecast(console, forecast);
     return kGood;
   }
 
@@ -78,16 +78,14 @@ class Simulate : public Command {
     Plan plan = plan_.plan(model, console, trains_);
     const Mesh mesh = plan_.mesh(plan);
     CompileOptions options;
-    options.topology = time_.topology(plan_.topology(), mesh);
+    options.topology = settings.links(mesh);
     options.run.overlap = settings.overlap;
     std::string note;
     plan.shapes = model.complete(plan.shapes, &note);
     if (!note.empty()) console.note("note: " + note);
     const Progress progress(console, "compiling");
     if (!trains_) {
-      Tensors none;
-      model = model.for_program(plan.shapes, none);
-      return compile(model, mesh, plan, options);
+      return compile(model.for_program(plan.shapes), mesh, plan, options);
     }
     Training training = training_.training(plan.dtype ? std::string(name_of(*plan.dtype)) : "");
     plan.dtype.reset();

@@ -76,24 +76,41 @@ PredictSettings TimeOptions::settings(const Topology& topology) const {
   return settings;
 }
 
-Topology TimeOptions::topology(const Topology& topology, const Mesh& mesh) const {
-  if (!asked() || !topology.empty() || mesh.size() == 1) return topology;
-  return settings(topology).machine.topology(mesh);
+std::optional<PredictSettings> TimeOptions::settings_if_asked(const Topology& topology) const {
+  return asked() ? std::optional(settings(topology)) : std::nullopt;
 }
 
-Prediction TimeOptions::predict(const Console& console, const Program& program, PredictSettings settings,
-                                bool measures) const {
-  if (!machine.empty() && !is_this_machine(settings.machine)) {
+Forecast TimeOptions::predict(const Console& console, const Program& program, PredictSettings settings,
+                              bool measures) const {
+  settings.connection = console.connection;
+  bool is_here = !machine.empty() && is_this_machine(settings.machine);
+  if (!machine.empty() && !is_here)
     console.note("note: " + machine + " is of another machine (" + settings.machine.processor + ", " +
                  std::to_string(settings.machine.cores) + " cores, " + settings.machine.date +
                  "), so nothing is measured here");
-  } else if (!machine.empty() && measures) {
+  if (measures && console.connection) {
+    const std::vector<int64_t> all = console.connection->from_all(is_here);
+    is_here = std::find(all.begin(), all.end(), 0) == all.end();
+  }
+  if (measures && is_here) {
     Progress progress(console, "measuring what " + machine + " lacks");
     if (measure_missing(program, settings, [&](const std::string& what) { progress.next("measuring " + what); }))
       if (console.speaks()) write_file(machine, settings.machine.to_json());
   }
   const Progress progress(console, "simulating");
-  return tessera::predict(program, settings);
+  Prediction prediction = tessera::predict(program, settings);
+  return {std::move(settings), std::move(prediction)};
+}
+
+std::optional<Forecast> TimeOptions::predict_run(const Console& console, const Program& program, const Session& session,
+                                                 const Topology& topology, const SymbolSizes& sizes,
+                                                 bool overlap) const {
+  std::optional<PredictSettings> settings = settings_if_asked(topology);
+  if (!settings) return std::nullopt;
+  settings->sizes = sizes;
+  settings->threads_per_rank = session.threads_per_rank();
+  settings->overlap = overlap;
+  return predict(console, program, std::move(*settings), true);
 }
 
 std::string compared_text(const Prediction& prediction, double measured_ms) {
@@ -101,7 +118,8 @@ std::string compared_text(const Prediction& prediction, double measured_ms) {
          " (median): " + percent(prediction.step_ms / measured_ms - 1);
 }
 
-void print_prediction(const Console& console, const Prediction& prediction, const PredictSettings& settings) {
+void print_forecast(const Console& console, const Forecast& forecast) {
+  const auto& [settings, prediction] = forecast;
   const auto ms = [](double value) { return time_text(value * 1e-3); };
   console.say("predicted for " + settings.machine.name + ": " + ms(prediction.step_ms) + " a step" +
               (prediction.extrapolated > 0
@@ -130,7 +148,8 @@ void print_prediction(const Console& console, const Prediction& prediction, cons
   chain.print(console);
 }
 
-Json prediction_json(const Prediction& prediction, const PredictSettings& settings) {
+Json forecast_json(const Forecast& forecast) {
+  const auto& [settings, prediction] = forecast;
   Json classes = Json::array(), chain = Json::array();
   for (const PredictedRanks& each : prediction.classes)
     classes.push_back({{"rank", each.rank},

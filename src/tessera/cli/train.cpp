@@ -206,7 +206,8 @@ class Train : public Command {
     setup.mesh = plan_.mesh(plan);
     setup.plan = plan;
     setup.compile.observe = dump_.observer(console);
-    setup.compile.topology = time_.topology(plan_.topology(), setup.mesh);
+    const std::optional<PredictSettings> predicted = time_.settings_if_asked(plan_.topology());
+    setup.compile.topology = predicted ? predicted->links(setup.mesh) : plan_.topology();
     setup.compile.run = run_.planned(console, setup.mesh, !options_.dry_run);
     setup.compile.run.checkpoints = !options_.checkpoints.empty();
     setup.evaluation = evaluation_;
@@ -236,28 +237,22 @@ class Train : public Command {
     console.say(memory_line(step, program, memory, std::nullopt));
     dump_.machine(console, program, {}, run_.session(console));
     if (!options_.memory_plan.empty()) write_memory_plan(program, 0, options_.memory_plan);
-    const std::optional<Forecast> forecast = forecast_of(console, program, std::nullopt);
+    std::optional<Forecast> forecast;
+    if (std::optional<PredictSettings> settings = time_.settings_if_asked(plan_.topology())) {
+      settings->threads_per_rank = run_.threads;
+      settings->overlap = !run_.no_overlap;
+      forecast = time_.predict(console, program, std::move(*settings), false);
+    }
     if (!console.json) {
       print_collectives(console, program.summary());
-      if (forecast) print_prediction(console, forecast->prediction, forecast->settings);
+      if (forecast) print_forecast(console, *forecast);
       return kGood;
     }
     Json object = plan_json(model_, step, program, memory);
-    if (forecast) object["predicted"] = prediction_json(forecast->prediction, forecast->settings);
+    if (forecast) object["predicted"] = forecast_json(*forecast);
     dump_.add_to(object);
     console.emit(object);
     return kGood;
-  }
-
-  // A dry run, which has no `threads`, measures nothing. Nullopt if no machine is named.
-  std::optional<Forecast> forecast_of(const Console& console, const Program& program,
-                                      std::optional<int> threads) const {
-    if (!time_.asked() || !console.speaks()) return std::nullopt;
-    PredictSettings settings = time_.settings(plan_.topology());
-    settings.threads_per_rank = threads.value_or(run_.threads);
-    settings.overlap = run_.session(console).overlap;
-    Prediction prediction = time_.predict(console, program, settings, threads.has_value());
-    return Forecast{std::move(settings), std::move(prediction)};
   }
 
   int train(Console& console, const Model& model, const Training& training, const TrainingStep& step, const Plan& plan,
@@ -284,8 +279,9 @@ class Train : public Command {
     dump_.machine(console, program, {}, session_options);
     if (!options_.memory_plan.empty() && console.speaks()) write_memory_plan(program, 0, options_.memory_plan);
 
-    const std::optional<Forecast> forecast = forecast_of(console, program, trainer.session().threads_per_rank());
-    if (forecast && !console.json) print_prediction(console, forecast->prediction, forecast->settings);
+    const std::optional<Forecast> forecast =
+        time_.predict_run(console, program, trainer.session(), plan_.topology(), {}, !run_.no_overlap);
+    if (forecast && !console.json) print_forecast(console, *forecast);
     if (options_.resume) resume(console, trainer);
     report.begin(trainer, memory, steps_);
     const bool ended = trainer.train({steps_, options_.eval_every, options_.save_every, [&] { return stop.asked(); }});
@@ -308,7 +304,7 @@ class Train : public Command {
   // Predicted and measured steps, beside each other. `seconds`: the median of the steps; 0: there were none.
   static void tell_forecast(Console& console, const Forecast& forecast, double seconds) {
     if (console.json) {
-      console.known["predicted"] = prediction_json(forecast.prediction, forecast.settings);
+      console.known["predicted"] = forecast_json(forecast);
       if (seconds > 0) console.known["measured"] = {{"step_ms", seconds * 1e3}};
     } else if (seconds > 0) {
       console.say(compared_text(forecast.prediction, seconds * 1e3));

@@ -121,7 +121,7 @@ std::string memory_probe(bool quick) {
 
 using Kernels = std::map<std::string, MachineModel::Kernel>;
 
-/// Kernels by conditions.
+// Adds the kernels under each of the conditions that calibrate() promises.
 void add_kernels(MachineModel& machine, const std::string& text, DType dtype, const sim::MeasureLimits& limits) {
   const int cores = machine.cores;
   std::vector<std::pair<int, int>> conditions = {{cores, 1}};  // threads, ranks
@@ -171,41 +171,37 @@ MachineModel::Product fit_product(const std::vector<std::pair<ProductShape, doub
   return best;
 }
 
-/// The measured time of the kernel of that operator and condition that `is_it` picks; nullopt: none. Kernels of
-/// `before` are left out.
-std::optional<double> seconds_of(const MachineModel& machine, std::string_view operation, const Kernels& before,
-                                 const std::function<bool(const MachineModel::Kernel&)>& is_it) {
-  const std::string suffix = sim::condition(machine.cores, 1);
-  for (const auto& [signature, kernel] : machine.kernels)
-    if (signature.starts_with(operation) && signature.ends_with(suffix) && !before.contains(signature) && is_it(kernel))
-      return kernel.seconds;
+/// The measured time, on all cores, of the kernel whose signature begins and ends so.
+std::optional<double> seconds_of(const MachineModel& machine, const std::string& begin, const std::string& end) {
+  const std::string whole = end + sim::condition(machine.cores, 1);
+  for (auto kernel = machine.kernels.lower_bound(begin); kernel != machine.kernels.end(); ++kernel) {
+    if (!kernel->first.starts_with(begin)) break;
+    if (kernel->first.ends_with(whole) && kernel->second.seconds > 0) return kernel->second.seconds;
+  }
   return std::nullopt;
 }
 
-void fit_products(MachineModel& machine, DType dtype, const Kernels& before, bool quick) {
+void fit_products(MachineModel& machine, DType dtype, bool quick) {
   std::vector<std::pair<ProductShape, double>> rates;
   for (const ProductShape& shape : product_shapes(quick)) {
+    const auto seconds = seconds_of(machine, fmt::format("MatMul  {}[{},{}] ", name_of(dtype), shape.rows, shape.depth),
+                                    fmt::format(" -> {}[{},{}]", name_of(dtype), shape.rows, shape.columns));
     const double flops = 2.0 * double(shape.rows) * double(shape.depth) * double(shape.columns);
-    const auto seconds = seconds_of(machine, "MatMul ", before,
-                                    [&](const MachineModel::Kernel& kernel) { return kernel.flops == flops; });
-    if (seconds && *seconds > 0) rates.emplace_back(shape, flops / *seconds);
+    if (seconds) rates.emplace_back(shape, flops / *seconds);
   }
   if (!rates.empty()) machine.products[dtype] = fit_product(rates);
 }
 
 void fit_memory(MachineModel& machine, bool quick) {
-  double least = 1;
   for (int64_t bytes : working_sets(quick)) {
+    const auto seconds = seconds_of(machine, "Add ", fmt::format(" -> float32[{}]", bytes / 4));
+    if (!seconds) continue;
+    if (machine.bandwidths.empty()) machine.kernel = *seconds;
     const double moved = 3.0 * double(bytes);
-    const auto seconds =
-        seconds_of(machine, "Add ", {}, [&](const MachineModel::Kernel& kernel) { return kernel.bytes == moved; });
-    if (!seconds || *seconds <= 0) continue;
-    least = std::min(least, *seconds);
     machine.bandwidths.push_back({2 * moved, moved / *seconds});
   }
   if (machine.bandwidths.empty()) fail("calibrate", "no kernel's bandwidth could be measured");
   machine.bandwidths.back().up_to = std::numeric_limits<double>::infinity();
-  machine.kernel = least;
 }
 
 void add_collectives(MachineModel& machine, const CollectiveTimes& times, const std::string& engine, int64_t ranks) {
@@ -254,22 +250,19 @@ MachineModel calibrate(bool quick, const Begins& begins) {
   fit_memory(machine, quick);
   for (DType dtype : {DType::float32, DType::bfloat16}) {
     begins(fmt::format("products of {}", name_of(dtype)));
-    const Kernels before = machine.kernels;
     add_kernels(machine, products_probe(quick), dtype, limits);
-    fit_products(machine, dtype, before, quick);
+    fit_products(machine, dtype, quick);
   }
-  if (machine.cores > 1) {
-    const Mesh mesh({{"r", std::min(machine.cores, 4)}});
-    MeasureOptions options;
-    options.seconds = quick ? 0.01 : 0.05;
-    options.most = quick ? int64_t{4} << 20 : int64_t{64} << 20;
-    options.kinds = {"all_reduce", "all_gather", "reduce_scatter"};
-    options.begins = [&](const std::string& what) { begins(what); };
-    const CollectiveTimes times = measure_collectives(mesh, options);
-    add_collectives(machine, times, "threads", mesh.size());
-    for (const LinkFit& fit : times.fits)
-      if (fit.level.bandwidth > 0) machine.links = {{"threads", 0, fit.level.alpha, fit.level.bandwidth}};
-  }
+  const Mesh mesh({{"r", std::clamp(machine.cores, 2, 4)}});
+  MeasureOptions options;
+  options.seconds = quick ? 0.01 : 0.05;
+  options.most = quick ? int64_t{4} << 20 : int64_t{64} << 20;
+  options.kinds = {"all_reduce", "all_gather", "reduce_scatter"};
+  options.begins = begins;
+  const CollectiveTimes times = measure_collectives(mesh, options);
+  add_collectives(machine, times, "threads", mesh.size());
+  for (const LinkFit& fit : times.fits)
+    if (fit.level.bandwidth > 0) machine.links = {{"threads", 0, fit.level.alpha, fit.level.bandwidth}};
   return machine;
 }
 

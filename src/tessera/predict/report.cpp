@@ -70,7 +70,13 @@ std::vector<ChainPart> chain_of(const Predicted& predicted) {
     e = event.cause_event;
   }
   std::vector<ChainPart> chain;
-  for (auto& [op, part] : parts) chain.push_back(std::move(part));
+  double seconds = 0;
+  for (auto& [op, part] : parts) {
+    seconds += part.ms / kMillis;
+    chain.push_back(std::move(part));
+  }
+  if (const double rest = predicted.timeline.seconds - seconds; rest > 1e-9)
+    chain.push_back({"copies of inputs and outputs", false, 1, rest * kMillis});
   std::stable_sort(chain.begin(), chain.end(), [](const ChainPart& a, const ChainPart& b) { return a.ms > b.ms; });
   return chain;
 }

@@ -52,11 +52,10 @@ double copied_seconds(const std::vector<bind::HostCopy>& copies, const cost::Ker
 Predicted predict(const runtime::DryRun& run, const PredictOptions& options) {
   const MachineModel& machine = *options.machine;
   const Mesh& mesh = run.programs->mesh();
-  const Topology topology = options.topology.empty() && mesh.size() > 1 ? machine.topology(mesh) : options.topology;
   Predicted made;
   made.ranks = options.fold ? classes_of(*run.programs, run.symbols, options.slow) : single_ranks(mesh.size());
   const Setting setting{mesh,
-                        topology,
+                        options.topology,
                         machine,
                         made.ranks.of,
                         options.engine,

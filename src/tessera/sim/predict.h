@@ -15,7 +15,7 @@ namespace tessera::sim {
 
 struct PredictOptions {
   const MachineModel* machine = nullptr;
-  Topology topology;  ///< of the mesh's links; empty: the machine's
+  Topology topology;  ///< the mesh's links
   std::string engine = "threads";
   std::map<int, double> slow;  ///< factors on the times of single ranks' kernels
   bool fold = true;            ///< one rank stands for its class; false: each is simulated, to compare
