@@ -92,8 +92,9 @@ class Extended:
     """What simulate says of a step, by layers and microbatches: bilinear in them."""
 
     def __init__(self, simulator: Simulator, case: Case):
+        # The program of fewer than four microbatches is another, without loops.
         count = case.micro_batches
-        self.few = (count,) if count <= 3 and case.pp == 1 else (3, 4)
+        self.few = (count,) if count <= 4 and case.pp == 1 else (4, 5)
         self.points = {(layers, m): simulator.run(case, layers, m, case.per_rank) for layers in LAYERS for m in self.few}
 
     def _along(self, low: float, high: float, first: int, second: int, at: float) -> float:
