@@ -60,6 +60,19 @@ TEST(Plan, limits_changes_of_layout) {
   EXPECT_EQ(user.over(file).max_reshard_bytes, 0);
 }
 
+TEST(Plan, has_micro_batches_of_a_training_step) {
+  const Plan file = Plan::from_json(R"({"micro_batches": 4})");
+  EXPECT_EQ(file.micro_batches, 4);
+  EXPECT_EQ(Plan::from_json(file.to_json()).micro_batches, 4);
+  Plan user;
+  EXPECT_EQ(user.over(file).micro_batches, 4);
+  user.micro_batches = 2;
+  EXPECT_EQ(user.over(file).micro_batches, 2);
+  EXPECT_EQ(Plan().to_json().find("micro_batches"), std::string::npos);
+  for (const char* wrong : {"0", "-1", "1.5", "\"4\""})
+    EXPECT_THROW(Plan::from_json(std::string(R"({"micro_batches": )") + wrong + "}"), Error) << wrong;
+}
+
 TEST(Plan, comes_before_a_weaker_one) {
   Plan user;
   user.presets = "dp";

@@ -137,7 +137,7 @@ void PlanOptions::declare(CLI::App& app) {
                             "match wins"));
   app.add_option("--plan", plan_path,
                  "JSON file with mesh, presets, annotations, places, states, store, keep_gathered, recompute, "
-                 "ring_attention, bucket_bytes, max_reshard_bytes, shapes, dtype; options override it");
+                 "ring_attention, bucket_bytes, micro_batches, max_reshard_bytes, shapes, dtype; options override it");
   app.add_option("--configuration", configuration,
                  "follow the model's device annotations (IR version 11) for this configuration of its file, instead of "
                  "a mesh; without a mesh, those for its only configuration are followed")

@@ -87,7 +87,7 @@ class Simulate : public Command {
     if (!trains_) {
       return compile(model.for_program(plan.shapes), mesh, plan, options);
     }
-    Training training = training_.training(plan.dtype ? std::string(name_of(*plan.dtype)) : "");
+    Training training = training_.training(plan);
     plan.dtype.reset();
     training.sizes = plan.shapes;
     plan.shapes.clear();  // the step has these sizes only

@@ -52,7 +52,7 @@ class Train : public Command {
     if (!plan.states.empty())
       wrong_training(
           "the plan pairs the states of a step ('states'), which tessera train makes itself; leave them out");
-    Training training = options_.training(plan.dtype ? std::string(name_of(*plan.dtype)) : "");
+    Training training = options_.training(plan);
     plan.dtype.reset();
     if (!options_.save_average.empty() && training.average == 0)
       wrong_training("--save-average needs moving averages; give their decay, as --average 0.999");

@@ -251,7 +251,7 @@ BatchOptions TrainOptions::batches(bool evaluates, size_t memory_limit) const {
 
 const Bounds kFactors = Bounds::at_least(0);
 
-Training TrainOptions::training(const std::string& dtype) const {
+Training TrainOptions::training(const Plan& plan) const {
   Training made = step;
   made.loss = loss;
   made.optimizer = optimizer;
@@ -259,7 +259,9 @@ Training TrainOptions::training(const std::string& dtype) const {
     made.learning_rates = rates_of(learning_rate.substr(1));
   else
     made.learning_rate = learning_rate;
-  if (!dtype.empty()) made.compute = Plan::dtype_named(dtype, "--dtype");
+  made.compute = plan.dtype.value_or(DType::float32);
+  if (plan.micro_batches > 0 && app_->get_option("--micro-batches")->count() == 0)
+    made.micro_batches = plan.micro_batches;
   made.seed = seed;
   for (const std::string& text : init) {
     const size_t equals = text.rfind('=');

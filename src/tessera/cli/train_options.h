@@ -21,8 +21,9 @@ struct TrainOptions {
   /// Takes what the file of --config says for options that the command line does not give. Throws a user error for a
   /// key that is no option, and for a value that the option does not take.
   void read_config() const;
-  /// What `training_step` takes, without sizes.
-  Training training(const std::string& dtype) const;
+  /// What `training_step` takes, without sizes: in the plan's type, and with its micro-batches unless an option says
+  /// how many.
+  Training training(const Plan& plan) const;
   /// How --data becomes batches; with `evaluates`, the samples that evaluations take of --eval-data or --held-out.
   BatchOptions batches(bool evaluates, size_t memory_limit) const;
 

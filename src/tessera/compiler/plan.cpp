@@ -58,6 +58,13 @@ int64_t bytes_of(const Json& value, std::string_view source, std::string_view ke
   return value.get<int64_t>();
 }
 
+int micro_batches_of(const Json& value, std::string_view source) {
+  constexpr int64_t kMost = 1 << 24;
+  if (!value.is_number_integer() || value.get<int64_t>() < 1 || value.get<int64_t>() > kMost)
+    fail("plan", "{}: 'micro_batches' must be the number of parts of a batch, 1 or more, as 4", source);
+  return value.get<int>();
+}
+
 // Whether each axis of `mesh` is the axis of `open` at its position, with the same size unless that is open.
 void require_fits(const std::string& mesh, const std::string& open) {
   const Mesh given = Mesh::parse(mesh), ones = compiler::close_sizes(open, 1), twos = compiler::close_sizes(open, 2);
@@ -100,6 +107,8 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
       plan.ring_attention = text_of(value, source, key, R"("always")");
     else if (key == "bucket_bytes")
       plan.bucket_bytes = bytes_of(value, source, key);
+    else if (key == "micro_batches")
+      plan.micro_batches = micro_batches_of(value, source);
     else if (key == "max_reshard_bytes")
       plan.max_reshard_bytes = bytes_of(value, source, key);
     else if (key == "shapes")
@@ -109,7 +118,8 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
     else
       fail("plan",
            "{}: a plan has no key '{}'; its keys are: mesh, presets, annotations, places, states, "
-           "store, keep_gathered, recompute, ring_attention, bucket_bytes, max_reshard_bytes, shapes, dtype",
+           "store, keep_gathered, recompute, ring_attention, bucket_bytes, micro_batches, max_reshard_bytes, shapes, "
+           "dtype",
            source, key);
   }
   return plan;
@@ -135,6 +145,7 @@ std::string Plan::to_json() const {
   if (!recompute.empty()) json["recompute"] = recompute;
   if (!ring_attention.empty()) json["ring_attention"] = ring_attention;
   if (bucket_bytes) json["bucket_bytes"] = *bucket_bytes;
+  if (micro_batches > 0) json["micro_batches"] = micro_batches;
   if (max_reshard_bytes) json["max_reshard_bytes"] = *max_reshard_bytes;
   for (const auto& [symbol, size] : shapes) json["shapes"][symbol] = size;
   if (dtype) json["dtype"] = name_of(*dtype);
@@ -152,6 +163,7 @@ Plan Plan::over(const Plan& weaker) const {
   if (both.recompute.empty()) both.recompute = weaker.recompute;
   if (both.ring_attention.empty()) both.ring_attention = weaker.ring_attention;
   if (!both.bucket_bytes) both.bucket_bytes = weaker.bucket_bytes;
+  if (both.micro_batches == 0) both.micro_batches = weaker.micro_batches;
   if (!both.max_reshard_bytes) both.max_reshard_bytes = weaker.max_reshard_bytes;
   if (!both.dtype) both.dtype = weaker.dtype;
   if (both.mesh.empty()) both.mesh = weaker.mesh;
