@@ -1,0 +1,119 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/time.h"
+#include "tessera/training.h"
+
+/// Plans chosen by simulated time: the mesh, presets, micro-batches, recomputation and buckets with which a model takes
+/// least time on so many devices, within their memory (docs/planning.md).
+///
+///     tessera::PlannerSettings settings;
+///     settings.devices = 64;
+///     settings.predict.machine = tessera::load_machine("h100-sxm");
+///     settings.training.emplace();
+///     const tessera::PlannerReport report = tessera::find_plan(model, settings);
+///     tessera::write_file("plan.json", report.best.front().plan.to_json());
+namespace tessera {
+inline namespace v1 {
+
+/// What a plan decides.
+enum class PlanDimension : uint8_t {
+  mesh,           ///< factors of the number of devices: dp, fsdp, ep and tp, tp being the nearest
+  presets,        ///< of each axis, and with them how states are stored
+  keep_gathered,  ///< whether stored parameters are gathered once a step, or for each use
+  micro_batches,
+  recompute,
+  buckets,
+  annotations,  ///< layouts of single tensors; sequences split as context
+  pipelines,    ///< stages of layers, and their schedules
+  streaming,    ///< states that are held elsewhere, and come when they are needed
+};
+
+/// Whether find_plan() searches it.
+bool is_searched(PlanDimension dimension);
+
+enum class PlanObjective : uint8_t {
+  time,    ///< of a step, among plans that fit into the memory
+  memory,  ///< at the peak of a rank; of equal ones the fastest
+};
+
+struct PlannerProgress {
+  int64_t evaluated = 0, candidates = 0;
+  std::string next;    ///< the candidate that is evaluated now
+  double best_ms = 0;  ///< so far; 0: none
+};
+
+struct PlannerSettings {
+  PredictSettings predict;  ///< the machine; its topology stays empty, since each mesh has its own
+  int64_t devices = 1;
+  double memory_limit = 0;  ///< bytes that a rank may need at its peak; 0: what the machine has
+  PlanObjective objective = PlanObjective::time;
+  double seconds = 0;  ///< after which the best so far counts; 0: all candidates are searched
+  size_t best = 5;     ///< plans in the report
+  std::optional<Training> training = std::nullopt;  ///< a training step; none: the model alone
+  /// What all plans have: shapes, dtype, annotations. What it says of a dimension fixes that: mesh, presets,
+  /// keep_gathered, micro_batches, recompute, bucket_bytes.
+  Plan fixed;
+  std::function<void(const PlannerProgress&)> observe = nullptr;
+};
+
+/// One of the best plans.
+struct PlannedOption {
+  Plan plan;
+  std::string text;  ///< "dp=4,tp=2, zero1+megatron, 2 micro-batches, recompute=full"
+  Prediction prediction;
+  int64_t peak_bytes = 0;  ///< of the rank that needs most
+  /// Of all but the best: what made the difference, and which change of the machine would make it the best:
+  /// "if 'infiniband' were 1.4 times as fast".
+  std::string decided;
+  std::vector<std::string> wins;
+};
+
+struct PlannerReport {
+  std::vector<PlannedOption> best;  ///< the best first; never empty
+  double memory_limit = 0;          ///< bytes of a rank; 0: unknown, and so any
+  /// What no plan can beat: the FLOPs of the products at the machine's peak rate on all devices together.
+  double bound_ms = 0;
+  int64_t candidates = 0;
+  int64_t evaluated = 0;  ///< compiled; those that fit were simulated
+  int64_t unfit = 0;      ///< of these, those that need more than the limit
+  int64_t too_large = 0;  ///< candidates whose states alone are larger than the limit
+  int64_t too_slow = 0;   ///< candidates whose bound is above the best plan's time
+  int64_t refused = 0;    ///< that cannot be compiled or simulated
+  int64_t left = 0;       ///< that the search had no time for
+  std::string refusal;    ///< the first one's message
+
+  std::vector<std::string> not_searched;  ///< what was not, for people
+};
+
+/// Searches the candidates in the order of estimated times, which become better with each candidate that is compiled
+/// and simulated, and drops those that a bound excludes. Without a limit of time, the best plan is that of an
+/// exhaustive search. Throws user errors: if nothing fits, one that names the least peak and what would fit; for
+/// settings that leave no candidate; for what is wrong with the model or the machine file.
+PlannerReport find_plan(const Model& model, const PlannerSettings& settings);
+
+/// Links between groups of devices that are slower to reach than those within them.
+struct SlowLevel {
+  std::string link;
+  int64_t slice = 1;            ///< devices within the faster levels
+  double tokens_per_slice = 0;  ///< of a step; samples, if the model has no inputs of tokens
+  double needed = 0;            ///< FLOP/s of a slice over bytes/s out of it
+  int64_t least_batch = 0;      ///< samples in a step for which the computation hides the gradients
+  bool counts_tokens = false;
+  bool hidden() const { return tokens_per_slice >= needed; }
+};
+
+/// The arithmetic intensity of data parallelism over the slowest links that `devices` cross: the gradients of a slice's
+/// products take less time on these than the products if the tokens of a slice are more than FLOP/s over bytes/s
+/// (Multislice training: 8·tokens·D·F / FLOP/s ≥ 8·D·F / bytes/s in 16 bits). Nullopt if all devices are within the
+/// first level.
+std::optional<SlowLevel> slow_level(const Model& model, const SymbolSizes& sizes, const MachineModel& machine,
+                                    int64_t devices, DType compute);
+
+}  // namespace v1
+}  // namespace tessera

@@ -1,0 +1,143 @@
+#include "tessera/plan/estimate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/cost/collectives.h"
+#include "tessera/error.h"
+
+namespace tessera::plan {
+namespace {
+
+using comm::Kind;
+
+// Of the computation, and of the activations that are held, as they usually are in transformers.
+struct Recomputed {
+  double computing = 1, held = 1;
+};
+Recomputed recomputed(const std::string& recompute) {
+  if (recompute == "selective") return {1.05, 0.6};
+  if (recompute == "full") return {1.3, 0.25};
+  return {};
+}
+
+double shards_within_layers(const Choice& choice) {
+  return static_cast<double>(choice.size_of("tp") * choice.size_of("ep"));
+}
+
+double states_of(const Choice& choice, const Facts& facts) {
+  return facts.parameter_bytes / static_cast<double>(choice.parameter_shards) +
+         facts.optimizer_bytes / static_cast<double>(choice.optimizer_shards);
+}
+
+// The share of a step's activations that a rank holds at once.
+double held_share(const Choice& choice) {
+  return recomputed(choice.recompute).held /
+         (static_cast<double>(choice.data_ranks()) * shards_within_layers(choice) * choice.micro_batches);
+}
+
+int distance(const Choice& a, const Choice& b) {
+  return 4 * static_cast<int>(a.recompute != b.recompute) + 2 * static_cast<int>(a.bucket_bytes != b.bucket_bytes) +
+         std::abs(a.micro_batches - b.micro_batches);
+}
+
+}  // namespace
+
+Bounds bounds_of(const Choice& choice, const Facts& facts) {
+  return {facts.ideal_seconds / static_cast<double>(choice.mesh.size()), states_of(choice, facts)};
+}
+
+const Topology* Estimator::topology_of(const Mesh& mesh) const {
+  const auto [known, added] = topologies_.try_emplace(mesh.str());
+  if (added) try {
+      known->second = machine_.topology(mesh);
+    } catch (const Error&) {  // an evaluation says why
+    }
+  return known->second ? &*known->second : nullptr;
+}
+
+double Estimator::seconds_on(Kind kind, const Choice& choice, const std::vector<std::string>& axes,
+                             double bytes) const {
+  std::vector<AxisRef> group;
+  for (const std::string& axis : axes)
+    if (const int64_t size = choice.size_of(axis); size > 1) group.push_back({axis, 1, size});
+  const Topology* topology = topology_of(choice.mesh);
+  if (group.empty() || !topology || bytes <= 0) return 0;
+  std::vector<cost::Level> levels;
+  for (const cost::GroupLevel& level : cost::levels_of(group, choice.mesh, *topology)) levels.push_back(level.cost);
+  if (levels.empty()) return 0;
+  return std::min(cost::flat_time(kind, levels, bytes), cost::hierarchical_time(kind, levels, bytes));
+}
+
+double Estimator::moved_seconds(const Choice& choice) const {
+  const double within = shards_within_layers(choice);
+  const double gradients = facts_.gradient_bytes / within, gathered = facts_.gathered_bytes / within;
+  double seconds = 0;
+  if (choice.stores_parameters) {
+    const double times = choice.micro_batches, uses = choice.keeps_gathered ? 1 : 2 * times;
+    const auto shards = static_cast<double>(choice.size_of("fsdp"));
+    seconds += uses * seconds_on(Kind::all_gather, choice, {"fsdp"}, gathered) +
+               times * seconds_on(Kind::reduce_scatter, choice, {"fsdp"}, gradients) +
+               seconds_on(Kind::all_reduce, choice, {"dp"}, gradients / shards);
+  } else {
+    seconds += seconds_on(Kind::all_reduce, choice, {"dp", "fsdp"}, gradients);
+  }
+  if (const auto moved = tensor_bytes_.find(choice.tensor); moved != tensor_bytes_.end())
+    seconds +=
+        seconds_on(Kind::all_reduce, choice, {"ep", "tp"}, moved->second / static_cast<double>(choice.data_ranks()));
+  return seconds;
+}
+
+double Estimator::raw_seconds(const Choice& choice) const {
+  return facts_.ideal_seconds / static_cast<double>(choice.mesh.size()) * slowness_.value_or(1) *
+             recomputed(choice.recompute).computing +
+         moved_seconds(choice);
+}
+
+double Estimator::raw_bytes(const Choice& choice) const {
+  return states_of(choice, facts_) + activations_.value_or(0) * held_share(choice);
+}
+
+const Measured* Estimator::nearest(const Choice& choice, bool timed) const {
+  const Measured* best = nullptr;
+  for (const Measured& each : known_)
+    if (each.choice.is_like(choice) && (!timed || each.seconds > 0))
+      if (!best || distance(each.choice, choice) < distance(best->choice, choice)) best = &each;
+  return best;
+}
+
+Outcome Estimator::of(const Choice& choice) const {
+  Outcome estimate{raw_seconds(choice), raw_bytes(choice), {}};
+  if (const Measured* like = nearest(choice, true)) {
+    const double expected = raw_seconds(like->choice);
+    if (expected > 0) estimate.seconds *= like->seconds / expected;
+  }
+  if (const Measured* like = nearest(choice, false)) {
+    const double held = std::max(0.0, like->bytes - states_of(like->choice, facts_)) / held_share(like->choice);
+    estimate.bytes = states_of(choice, facts_) + held * held_share(choice);
+  }
+  return estimate;
+}
+
+void Estimator::learn(Measured measured) {
+  const Choice& choice = measured.choice;
+  const double held = std::max(0.0, measured.bytes - states_of(choice, facts_)) / held_share(choice);
+  activations_ = std::min(held, activations_.value_or(held));
+  const double ideal =
+      facts_.ideal_seconds / static_cast<double>(choice.mesh.size()) * recomputed(choice.recompute).computing;
+  if (measured.compute_seconds > 0 && ideal > 0) {
+    const double slowness = measured.compute_seconds / ideal;
+    slowness_ = std::min(slowness, slowness_.value_or(slowness));
+  }
+  double received = 0;
+  for (const auto& [axes, bytes] : measured.received)
+    if (axes == "tp" || axes == "ep" || axes == "ep,tp") received += bytes;
+  if (const double ranks = shards_within_layers(choice); ranks > 1 && !choice.tensor.empty()) {
+    const double moved = received * ranks / (2 * (ranks - 1)) * static_cast<double>(choice.data_ranks());
+    const auto [known, added] = tensor_bytes_.try_emplace(choice.tensor, moved);
+    known->second = std::min(known->second, moved);
+  }
+  known_.push_back(std::move(measured));
+}
+
+}  // namespace tessera::plan

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/cost/links.h"
+#include "tessera/cost/machine_model.h"
+#include "tessera/plan/choice.h"
+#include "tessera/plan/search.h"
+
+/// What candidates cost before they are compiled: bounds, which hold, and estimates, which order the search.
+namespace tessera::plan {
+
+/// What is known of a model on one device.
+struct Facts {
+  double parameter_bytes = 0;  ///< as stored
+  double optimizer_bytes = 0;  ///< states that only the optimizer has
+  double gradient_bytes = 0;   ///< of the parameters that train, as they are reduced
+  double gathered_bytes = 0;   ///< of all parameters in the type in which they are used
+  double ideal_seconds = 0;    ///< of the products of a step on one device, at its peak rate
+};
+
+/// Valid for every program of the candidate: its states as they are stored, and the products' FLOPs, which splitting
+/// does not make fewer. Bytes on links are no bound, since a layout may move activations where another moves gradients.
+Bounds bounds_of(const Choice& choice, const Facts& facts);
+
+/// What a program of a candidate turned out to need.
+struct Measured {
+  Choice choice;
+  double seconds = 0;  ///< of a step; 0: not simulated
+  double compute_seconds = 0;
+  double bytes = 0;                        ///< at the peak
+  std::map<std::string, double> received;  ///< bytes of a rank, by axes ("dp", "dp,tp")
+};
+
+/// Estimates by closed forms whose unknown numbers come from the candidates that have been compiled:
+///
+///     seconds = products at the peak rate · slowness + gradients and gathered parameters on their links
+///             + what tensor parallelism moves, which is in proportion to the samples of a rank, on its links
+///     bytes   = states + activations, in proportion to the samples of a micro-batch on a rank
+///
+/// Numbers that nothing has told yet count as favourable ones, so that a candidate that may be good is tried. A
+/// candidate whose layouts have been compiled with other refinements takes their ratio of truth and estimate, too.
+class Estimator {
+ public:
+  Estimator(const Facts& facts, const MachineModel& machine) : facts_(facts), machine_(machine) {}
+
+  Outcome of(const Choice& choice) const;
+  void learn(Measured measured);
+
+ private:
+  double raw_seconds(const Choice& choice) const;
+  double moved_seconds(const Choice& choice) const;
+  double raw_bytes(const Choice& choice) const;
+  double seconds_on(comm::Kind kind, const Choice& choice, const std::vector<std::string>& axes, double bytes) const;
+  const Topology* topology_of(const Mesh& mesh) const;
+  const Measured* nearest(const Choice& choice, bool timed) const;
+
+  const Facts facts_;
+  const MachineModel& machine_;
+  std::vector<Measured> known_;
+  std::optional<double> slowness_, activations_;  ///< factor; bytes of all samples on one rank
+  std::map<std::string, double> tensor_bytes_;    ///< by Choice::tensor: of all samples, as an all-reduce has them
+  mutable std::map<std::string, std::optional<Topology>> topologies_;  ///< by mesh; none: the machine cannot have it
+};
+
+}  // namespace tessera::plan

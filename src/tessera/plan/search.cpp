@@ -1,0 +1,77 @@
+#include "tessera/plan/search.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tessera::plan {
+namespace {
+
+std::pair<double, double> key_of(double seconds, double bytes, Objective objective) {
+  return objective == Objective::seconds ? std::pair(seconds, bytes) : std::pair(bytes, seconds);
+}
+
+// The candidates of `left` for which it holds move to `into`.
+template <typename Holds>
+void move_if(std::vector<size_t>& left, std::vector<size_t>& into, const Holds& holds) {
+  const auto stays = std::stable_partition(left.begin(), left.end(), [&](size_t each) { return !holds(each); });
+  into.insert(into.end(), stays, left.end());
+  left.erase(stays, left.end());
+}
+
+size_t most_promising(const std::vector<size_t>& left, Evaluator& evaluator) {
+  size_t best = left.front();
+  double least = evaluator.promise(best);
+  for (const size_t candidate : left)
+    if (const double promise = evaluator.promise(candidate); promise < least) {
+      least = promise;
+      best = candidate;
+    }
+  return best;
+}
+
+void sort_by(std::vector<Searched::Evaluated>& all, Objective objective) {
+  std::stable_sort(all.begin(), all.end(), [&](const Searched::Evaluated& a, const Searched::Evaluated& b) {
+    return is_better(a.outcome, b.outcome, objective);
+  });
+}
+
+}  // namespace
+
+bool is_better(const Outcome& one, const Outcome& other, Objective objective) {
+  return key_of(one.seconds, one.bytes, objective) < key_of(other.seconds, other.bytes, objective);
+}
+
+Searched search(const std::vector<Bounds>& bounds, Evaluator& evaluator, const SearchLimits& limits) {
+  Searched found;
+  std::vector<size_t> left(bounds.size());
+  for (size_t i = 0; i < left.size(); ++i) left[i] = i;
+  if (limits.bytes > 0)
+    move_if(left, found.too_large, [&](size_t candidate) { return bounds[candidate].bytes > limits.bytes; });
+  std::optional<Outcome> best;
+  while (!left.empty()) {
+    if (best)
+      move_if(left, found.too_slow, [&](size_t candidate) {
+        const Outcome least{bounds[candidate].seconds, bounds[candidate].bytes, {}};
+        return !is_better(least, *best, limits.objective);
+      });
+    if (left.empty()) break;
+    if (limits.is_over && limits.is_over()) break;
+    const size_t next = most_promising(left, evaluator);
+    left.erase(std::find(left.begin(), left.end(), next));
+    Searched::Evaluated made{next, evaluator.evaluate(next)};
+    if (!made.outcome.refused.empty()) {
+      found.refused.push_back(std::move(made));
+    } else if (limits.bytes > 0 && made.outcome.bytes > limits.bytes) {
+      found.unfit.push_back(std::move(made));
+    } else {
+      if (!best || is_better(made.outcome, *best, limits.objective)) best = made.outcome;
+      found.fit.push_back(std::move(made));
+    }
+  }
+  found.left = std::move(left);
+  sort_by(found.fit, limits.objective);
+  sort_by(found.unfit, Objective::bytes);
+  return found;
+}
+
+}  // namespace tessera::plan

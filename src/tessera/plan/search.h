@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// The search among candidates that are known by their numbers, whatever they are.
+namespace tessera::plan {
+
+/// What a candidate needs at least.
+struct Bounds {
+  double seconds = 0, bytes = 0;
+};
+
+/// What an evaluation says of a candidate.
+struct Outcome {
+  double seconds = 0;   ///< of a step; 0 where it does not fit
+  double bytes = 0;     ///< at the peak
+  std::string refused;  ///< why it cannot be evaluated; empty: it can
+};
+
+class Evaluator {
+ public:
+  virtual ~Evaluator() = default;
+  /// What a candidate will probably cost, in the unit of the objective; it may change as others are evaluated. The
+  /// candidate that promises least is evaluated next.
+  virtual double promise(size_t candidate) = 0;
+  virtual Outcome evaluate(size_t candidate) = 0;
+};
+
+enum class Objective : uint8_t { seconds, bytes };
+
+struct SearchLimits {
+  Objective objective = Objective::seconds;
+  double bytes = 0;                         ///< that a candidate may need; 0: any
+  std::function<bool()> is_over = nullptr;  ///< asked before each evaluation: whether the best so far must do
+};
+
+struct Searched {
+  struct Evaluated {
+    size_t candidate = 0;
+    Outcome outcome;
+  };
+  std::vector<Evaluated> fit;      ///< the best first
+  std::vector<Evaluated> unfit;    ///< by ascending bytes
+  std::vector<Evaluated> refused;  ///< in the order of evaluation
+  std::vector<size_t> too_large;   ///< whose least bytes exceed the limit
+  std::vector<size_t> too_slow;    ///< whose bounds are no better than the best
+  std::vector<size_t> left;        ///< that there was no time for
+};
+
+/// Branch and bound over a list: evaluates the most promising candidate first, and drops each that cannot be better
+/// than the best one so far. Unless it is ended early, the best is that of an evaluation of all candidates, if bounds
+/// hold; of equal ones, any.
+///
+/// Example: candidates that take 5, 3 and 9 s, with bounds 2, 3 and 4 s. If the second promises least, the third is
+/// never evaluated, since 4 ≥ 3; the first is, since it could take 2 s.
+Searched search(const std::vector<Bounds>& bounds, Evaluator& evaluator, const SearchLimits& limits);
+
+/// Whether one outcome is better than another: by the objective, then by the other figure.
+bool is_better(const Outcome& one, const Outcome& other, Objective objective);
+
+}  // namespace tessera::plan

@@ -1,0 +1,101 @@
+#include "tessera/plan/search.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace tessera::plan {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+// Outcomes by a list, and promises by another.
+class Listed : public Evaluator {
+ public:
+  Listed(std::vector<Outcome> outcomes, std::vector<double> promises)
+      : outcomes_(std::move(outcomes)), promises_(std::move(promises)) {}
+  double promise(size_t candidate) override { return promises_[candidate]; }
+  Outcome evaluate(size_t candidate) override {
+    order.push_back(candidate);
+    return outcomes_[candidate];
+  }
+
+  std::vector<size_t> order;
+
+ private:
+  std::vector<Outcome> outcomes_;
+  std::vector<double> promises_;
+};
+
+TEST(Search, drops_what_a_bound_excludes) {
+  Listed listed({{5, 1, {}}, {3, 1, {}}, {9, 1, {}}}, {2, 1, 3});
+  const Searched found = search({{2, 0}, {3, 0}, {4, 0}}, listed, {});
+  EXPECT_THAT(listed.order, ElementsAre(1, 0));
+  EXPECT_THAT(found.too_slow, ElementsAre(2));
+  EXPECT_EQ(found.fit.front().candidate, 1U);
+  EXPECT_THAT(found.fit, SizeIs(2));
+}
+
+TEST(Search, never_takes_what_does_not_fit) {
+  Listed listed({{1, 20, {}}, {2, 10, {}}, {1, 30, {}}, {0, 0, "no"}}, {1, 2, 3, 0});
+  const Searched found = search({{0, 0}, {0, 0}, {0, 11}, {0, 0}}, listed, {Objective::seconds, 10});
+  ASSERT_THAT(found.fit, SizeIs(1));
+  EXPECT_EQ(found.fit.front().candidate, 1U);
+  EXPECT_EQ(found.unfit.front().candidate, 0U);
+  EXPECT_THAT(found.too_large, ElementsAre(2));
+  EXPECT_EQ(found.refused.front().outcome.refused, "no");
+}
+
+TEST(Search, ends_early_with_the_best_so_far) {
+  Listed listed({{5, 1, {}}, {3, 1, {}}}, {1, 2});
+  SearchLimits limits;
+  limits.is_over = [&] { return !listed.order.empty(); };
+  const Searched found = search({{1, 0}, {1, 0}}, listed, limits);
+  EXPECT_EQ(found.fit.front().candidate, 0U);
+  EXPECT_THAT(found.left, ElementsAre(1));
+}
+
+TEST(Search, prefers_less_memory_if_that_is_the_objective) {
+  Listed listed({{1, 7, {}}, {2, 5, {}}, {1.5, 5, {}}, {9, 9, {}}}, {0, 1, 2, 3});
+  const Searched found = search({{0, 0}, {0, 0}, {0, 0}, {0, 6}}, listed, {Objective::bytes, 0});
+  EXPECT_EQ(found.fit.front().candidate, 2U);
+  EXPECT_THAT(found.too_slow, ElementsAre(3));
+}
+
+// Whatever the promises are, and whatever bounds that hold.
+TEST(Search, finds_what_an_exhaustive_search_finds) {
+  std::mt19937 random(7);
+  const auto within = [&](double most) { return std::uniform_real_distribution<double>(0, most)(random); };
+  for (int round = 0; round < 300; ++round) {
+    const auto objective = round % 2 == 0 ? Objective::seconds : Objective::bytes;
+    const double limit = round % 3 == 0 ? 0 : within(1);
+    std::vector<Outcome> outcomes;
+    std::vector<Bounds> bounds;
+    std::vector<double> promises;
+    const Outcome* best = nullptr;
+    for (int i = 0; i < 40; ++i) {
+      outcomes.push_back({within(1), within(1), i % 7 == 3 ? "refused" : ""});
+      bounds.push_back({within(outcomes.back().seconds), within(outcomes.back().bytes)});
+      promises.push_back(within(1));
+    }
+    for (const Outcome& each : outcomes)
+      if (each.refused.empty() && (limit == 0 || each.bytes <= limit))
+        if (!best || is_better(each, *best, objective)) best = &each;
+    Listed listed(outcomes, promises);
+    const Searched found = search(bounds, listed, {objective, limit});
+    ASSERT_EQ(found.fit.empty(), best == nullptr);
+    if (best) {
+      EXPECT_EQ(found.fit.front().candidate, static_cast<size_t>(best - outcomes.data()));
+    }
+    EXPECT_EQ(
+        found.fit.size() + found.unfit.size() + found.refused.size() + found.too_large.size() + found.too_slow.size(),
+        outcomes.size());
+    EXPECT_THAT(found.left, IsEmpty());
+  }
+}
+
+}  // namespace
+}  // namespace tessera::plan
