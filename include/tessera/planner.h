@@ -75,20 +75,20 @@ struct PlannedOption {
 };
 
 struct PlannerReport {
-  std::vector<PlannedOption> best;  ///< the best first; never empty
-  double memory_limit = 0;          ///< bytes of a rank; 0: unknown, and so any
+  /// The best first; never empty. Of plans with one mesh and the same presets, the best.
+  std::vector<PlannedOption> best;
+  double memory_limit = 0;  ///< bytes of a rank; 0: unknown, and so any
   /// What no plan can beat: the FLOPs of the products at the machine's peak rate on all devices together.
   double bound_ms = 0;
   int64_t candidates = 0;
-  int64_t evaluated = 0;  ///< compiled; those that fit were simulated
-  int64_t unfit = 0;      ///< of these, those that need more than the limit
-  int64_t too_large = 0;  ///< candidates whose states alone are larger than the limit
-  int64_t too_slow = 0;   ///< candidates whose bound is above the best plan's time
-  int64_t refused = 0;    ///< that cannot be compiled or simulated
-  int64_t left = 0;       ///< that the search had no time for
-  std::string refusal;    ///< the first one's message
-
-  std::vector<std::string> not_searched;  ///< what was not, for people
+  int64_t evaluated = 0;                  ///< compiled; those that fit were simulated
+  int64_t unfit = 0;                      ///< of these, those that need more than the limit
+  int64_t too_large = 0;                  ///< candidates whose states alone are larger than the limit
+  int64_t too_slow = 0;                   ///< candidates whose bound is above the best plan's time
+  int64_t refused = 0;                    ///< that cannot be compiled or simulated
+  int64_t left = 0;                       ///< that the search had no time for
+  std::string refusal;                    ///< the first one's message
+  std::vector<std::string> not_searched;  ///< for people: dimensions and candidates
 };
 
 /// Searches the candidates in the order of estimated times, which become better with each candidate that is compiled
@@ -97,21 +97,22 @@ struct PlannerReport {
 /// settings that leave no candidate; for what is wrong with the model or the machine file.
 PlannerReport find_plan(const Model& model, const PlannerSettings& settings);
 
-/// Links between groups of devices that are slower to reach than those within them.
+/// Links between slices: groups of devices that are nearer to each other.
 struct SlowLevel {
   std::string link;
   int64_t slice = 1;            ///< devices within the faster levels
   double tokens_per_slice = 0;  ///< of a step; samples, if the model has no inputs of tokens
-  double needed = 0;            ///< FLOP/s of a slice over bytes/s out of it
-  int64_t least_batch = 0;      ///< samples in a step for which the computation hides the gradients
   bool counts_tokens = false;
-  bool hidden() const { return tokens_per_slice >= needed; }
+  double intensity = 0;     ///< FLOP/s of a slice over bytes/s out of it
+  double needed = 0;        ///< tokens of a slice whose products hide their gradients, of 32 bits
+  int64_t least_batch = 0;  ///< samples of a step with as many tokens
+  bool is_hidden() const { return tokens_per_slice >= needed; }
 };
 
-/// The arithmetic intensity of data parallelism over the slowest links that `devices` cross: the gradients of a slice's
-/// products take less time on these than the products if the tokens of a slice are more than FLOP/s over bytes/s
-/// (Multislice training: 8·tokens·D·F / FLOP/s ≥ 8·D·F / bytes/s in 16 bits). Nullopt if all devices are within the
-/// first level.
+/// The arithmetic intensity of data parallelism over the slowest links that `devices` cross: the backward pass of a
+/// product of D by F takes 8·tokens·D·F / FLOP/s, and its gradients' all-reduce 16·D·F / bytes/s, so that a slice needs
+/// twice as many tokens as FLOP/s over bytes/s (as many, if gradients had 16 bits: Multislice training). Nullopt if all
+/// devices are within the first level.
 std::optional<SlowLevel> slow_level(const Model& model, const SymbolSizes& sizes, const MachineModel& machine,
                                     int64_t devices, DType compute);
 

@@ -23,9 +23,9 @@ using testing::HasSubstr;
 using testing_io::contents;
 
 /// The commands.
-inline const std::vector<std::string> kCommands = {"inspect",  "run",   "generate",   "train",    "shard",
-                                                   "annotate", "infer", "check",      "verify",   "bench",
-                                                   "explain",  "info",  "bench comm", "simulate", "calibrate"};
+inline const std::vector<std::string> kCommands = {
+    "inspect", "run",   "generate", "train", "shard",      "annotate", "infer",     "check",
+    "verify",  "bench", "explain",  "info",  "bench comm", "simulate", "calibrate", "plan"};
 
 /// Runs the binary as a person would, on a small model.
 class CommandLine : public testing::Test {

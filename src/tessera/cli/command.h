@@ -47,6 +47,7 @@ std::unique_ptr<Command> make_check();      // check.cpp
 std::unique_ptr<Command> make_bench();      // bench.cpp
 std::unique_ptr<Command> make_explain();    // explain.cpp
 std::unique_ptr<Command> make_simulate();   // simulate.cpp
+std::unique_ptr<Command> make_plan();       // plan.cpp
 std::unique_ptr<Command> make_calibrate();  // calibrate.cpp
 std::unique_ptr<Command> make_info();       // info.cpp
 

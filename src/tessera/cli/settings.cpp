@@ -24,6 +24,7 @@ constexpr std::array kSettings = {
     Setting{"clip"},
     Setting{"compile", "--dry-run"},
     Setting{"data"},
+    Setting{"devices"},
     Setting{"dialect"},
     Setting{"document_separator"},
     Setting{"dropout"},

@@ -251,6 +251,10 @@ BatchOptions TrainOptions::batches(bool evaluates, size_t memory_limit) const {
 
 const Bounds kFactors = Bounds::at_least(0);
 
+bool TrainOptions::gives_micro_batches() const {
+  return app_->get_option("--micro-batches")->count() > 0;
+}
+
 Training TrainOptions::training(const Plan& plan) const {
   Training made = step;
   made.loss = loss;
@@ -260,8 +264,7 @@ Training TrainOptions::training(const Plan& plan) const {
   else
     made.learning_rate = learning_rate;
   made.compute = plan.dtype.value_or(DType::float32);
-  if (plan.micro_batches > 0 && app_->get_option("--micro-batches")->count() == 0)
-    made.micro_batches = plan.micro_batches;
+  if (plan.micro_batches > 0 && !gives_micro_batches()) made.micro_batches = plan.micro_batches;
   made.seed = seed;
   for (const std::string& text : init) {
     const size_t equals = text.rfind('=');

@@ -24,6 +24,7 @@ struct TrainOptions {
   /// What `training_step` takes, without sizes: in the plan's type, and with its micro-batches unless an option says
   /// how many.
   Training training(const Plan& plan) const;
+  bool gives_micro_batches() const;
   /// How --data becomes batches; with `evaluates`, the samples that evaluations take of --eval-data or --held-out.
   BatchOptions batches(bool evaluates, size_t memory_limit) const;
 

@@ -1,0 +1,182 @@
+#include "tessera/api/plan_candidates.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "tessera/api/slow_level.h"
+#include "tessera/base/error.h"
+#include "tessera/inspect.h"
+
+namespace tessera::api {
+namespace {
+
+int64_t peak_of(const Program& program) {
+  int64_t most = 0;
+  for (const int64_t rank : program.unlike_ranks()) most = std::max(most, program.figures(rank).peak_bytes);
+  return most;
+}
+
+// "dp,tp:(1)2" is a part of "dp,tp".
+std::string axes_of(const CollectiveSummary& collective) {
+  std::string text;
+  std::set<std::string> known;
+  for (const std::string& axis : collective.axes)
+    if (const std::string whole = axis.substr(0, axis.find(':')); known.insert(whole).second)
+      text += (text.empty() ? "" : ",") + whole;
+  return text;
+}
+
+// As fast as the machine's products ever are, and nothing else takes time.
+MachineModel ideal(MachineModel machine) {
+  double fastest = 0;
+  for (const auto& [signature, kernel] : machine.kernels)
+    if (kernel.seconds > 0) fastest = std::max(fastest, kernel.flops / kernel.seconds);
+  for (auto& [dtype, product] : machine.products) product = {std::max(product.flops, fastest), {0, 0, 0}};
+  machine.kernel = 0;
+  machine.kernels.clear();
+  machine.bandwidths = {{std::numeric_limits<double>::infinity(), std::numeric_limits<double>::max()}};
+  return machine;
+}
+
+}  // namespace
+
+plan::Objective objective_of(const PlannerSettings& settings) {
+  return settings.objective == PlanObjective::memory ? plan::Objective::bytes : plan::Objective::seconds;
+}
+
+PlannedModel::PlannedModel(const Model& model, const PlannerSettings& settings)
+    : settings_(settings), sizes_(model.complete(settings.fixed.shapes)), model_(model) {
+  if (!settings.training) model_ = model.for_program(sizes_, {});
+}
+
+const TrainingStep& PlannedModel::step(int micro_batches) const {
+  if (const auto known = steps_.find(micro_batches); known != steps_.end()) return known->second;
+  Training training = *settings_.training;
+  training.micro_batches = micro_batches;
+  training.sizes = sizes_;
+  if (settings_.fixed.dtype) training.compute = *settings_.fixed.dtype;
+  return steps_.emplace(micro_batches, training_step(model_, training)).first->second;
+}
+
+Program PlannedModel::compiled(const Plan& plan, const Mesh& mesh) const {
+  CompileOptions options;
+  options.run.overlap = settings_.predict.overlap;
+  if (mesh.size() > 1) options.topology = settings_.predict.machine.topology(mesh);
+  Plan asked = plan;
+  if (!settings_.training) {
+    asked.shapes = sizes_;
+    return compile(model_, mesh, asked, options);
+  }
+  asked.shapes.clear();  // the step has these sizes only
+  asked.dtype.reset();
+  return compile(step(std::max(1, plan.micro_batches)).model, mesh, asked, options);
+}
+
+Prediction PlannedModel::predicted(const Program& program) const {
+  return predict(program, settings_.predict);
+}
+
+plan::Facts PlannedModel::facts() const {
+  Plan alone;
+  alone.dtype = settings_.fixed.dtype;
+  alone.states = settings_.fixed.states;
+  const Program program = compiled(alone, {});
+  PredictSettings settings = settings_.predict;
+  settings.machine = ideal(settings.machine);
+  plan::Facts facts;
+  facts.ideal_seconds = predict(program, settings).computation_ms * 1e-3;
+  std::set<std::string> optimizer, trained;
+  if (settings_.training) {
+    optimizer.insert(step(1).optimizer.begin(), step(1).optimizer.end());
+    trained.insert(step(1).parameters.begin(), step(1).parameters.end());
+  }
+  const DType compute =
+      settings_.fixed.dtype.value_or(settings_.training ? settings_.training->compute : DType::float32);
+  const double narrow = compute == DType::float32 ? 1 : 0.5;
+  for (const StateInfo& state : program.states()) {
+    const auto bytes = static_cast<double>(state.bytes);
+    (optimizer.contains(state.tensor.name) ? facts.optimizer_bytes : facts.parameter_bytes) += bytes;
+    if (trained.contains(state.tensor.name)) facts.gradient_bytes += bytes;
+    if (!optimizer.contains(state.tensor.name)) facts.gathered_bytes += bytes * narrow;
+  }
+  return facts;
+}
+
+bool PlannedModel::has_experts() const {
+  const Inspection inspection = inspect(model_, settings_.training ? sizes_ : SymbolSizes());
+  return std::any_of(inspection.rewritten.begin(), inspection.rewritten.end(),
+                     [](const OperatorCount& each) { return each.op == "tessera.Experts"; });
+}
+
+int64_t PlannedModel::batch() const {
+  return samples_and_tokens(model_, sizes_).first;
+}
+
+PlanCandidates::PlanCandidates(const PlannedModel& model, const PlannerSettings& settings, const plan::Space& space,
+                               double limit)
+    : model_(model),
+      settings_(settings),
+      limit_(limit),
+      facts_(model.facts()),
+      choices_(plan::choices(space)),
+      estimator_(facts_, settings.predict.machine) {
+  for (const plan::Choice& choice : choices_) bounds_.push_back(plan::bounds_of(choice, facts_));
+}
+
+// Those that will probably not fit come last, the smallest of them first.
+double PlanCandidates::promise(size_t candidate) {
+  constexpr double kUnfit = 1e9;
+  const plan::Outcome estimate = estimator_.of(choices_[candidate]);
+  if (settings_.objective == PlanObjective::memory) return estimate.bytes;
+  return limit_ > 0 && estimate.bytes > limit_ ? kUnfit * estimate.bytes / limit_ : estimate.seconds;
+}
+
+plan::Outcome PlanCandidates::evaluate(size_t candidate) {
+  const plan::Choice& choice = choices_[candidate];
+  if (settings_.observe)
+    settings_.observe({evaluated_, static_cast<int64_t>(choices_.size()), choice.str(),
+                       kept_.empty() ? 0 : kept_.front().prediction.step_ms});
+  ++evaluated_;
+  try {
+    Program program = model_.compiled(choice.over(settings_.fixed), choice.mesh);
+    plan::Measured measured{choice, 0, 0, static_cast<double>(peak_of(program)), {}};
+    for (const CollectiveSummary& collective : program.summary().collectives)
+      measured.received[axes_of(collective)] += static_cast<double>(collective.bytes);
+    plan::Outcome outcome{0, measured.bytes, {}};
+    if (limit_ == 0 || measured.bytes <= limit_) {
+      Prediction prediction = model_.predicted(program);
+      outcome.seconds = measured.seconds = prediction.step_ms * 1e-3;
+      measured.compute_seconds = prediction.compute_ms * 1e-3;
+      keep({candidate, outcome, std::move(program), std::move(prediction)});
+    }
+    estimator_.learn(std::move(measured));
+    return outcome;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::user) throw;
+    return {0, 0, error.what()};
+  }
+}
+
+void PlanCandidates::keep(Kept made) {
+  const plan::Objective objective = objective_of(settings_);
+  const auto alike = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& each) {
+    return choices_[each.candidate].is_like(choices_[made.candidate]);
+  });
+  if (alike == kept_.end())
+    kept_.push_back(std::move(made));
+  else if (plan::is_better(made.outcome, alike->outcome, objective))
+    *alike = std::move(made);
+  std::stable_sort(kept_.begin(), kept_.end(),
+                   [&](const Kept& a, const Kept& b) { return plan::is_better(a.outcome, b.outcome, objective); });
+  if (kept_.size() > std::max<size_t>(1, settings_.best)) kept_.pop_back();
+}
+
+size_t PlanCandidates::smallest() const {
+  size_t best = 0;
+  for (size_t i = 1; i < choices_.size(); ++i)
+    if (estimator_.of(choices_[i]).bytes < estimator_.of(choices_[best]).bytes) best = i;
+  return best;
+}
+
+}  // namespace tessera::api

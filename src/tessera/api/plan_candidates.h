@@ -1,0 +1,79 @@
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tessera/plan/estimate.h"
+#include "tessera/planner.h"
+
+/// Candidates of find_plan(), compiled and simulated by the public API.
+namespace tessera::api {
+
+/// A model and its training steps, by their micro-batches, at the sizes of a search.
+class PlannedModel {
+ public:
+  PlannedModel(const Model& model, const PlannerSettings& settings);
+
+  /// The program of a plan over a mesh; its micro-batches are the plan's. Throws user errors as compile() does.
+  Program compiled(const Plan& plan, const Mesh& mesh) const;
+  /// What is known before any candidate is compiled. Throws user errors for what is wrong with the model.
+  plan::Facts facts() const;
+  Prediction predicted(const Program& program) const;
+
+  const SymbolSizes& sizes() const { return sizes_; }
+  bool has_experts() const;
+  /// Extent of the first dimension of the first input that has any; 1: none.
+  int64_t batch() const;
+
+ private:
+  const TrainingStep& step(int micro_batches) const;
+
+  const PlannerSettings& settings_;
+  SymbolSizes sizes_;
+  Model model_;
+  mutable std::map<int, TrainingStep> steps_;
+};
+
+/// Compiles candidates, simulates those that fit, learns from both, and keeps the best of those with the same layouts.
+class PlanCandidates : public plan::Evaluator {
+ public:
+  struct Kept {
+    size_t candidate = 0;
+    plan::Outcome outcome;
+    Program program;
+    Prediction prediction;
+  };
+
+  /// `limit`: bytes of a rank; 0: any.
+  PlanCandidates(const PlannedModel& model, const PlannerSettings& settings, const plan::Space& space, double limit);
+
+  const std::vector<plan::Choice>& choices() const { return choices_; }
+  const std::vector<plan::Bounds>& bounds() const { return bounds_; }
+  const plan::Facts& facts() const { return facts_; }
+  double promise(size_t candidate) override;
+  plan::Outcome evaluate(size_t candidate) override;
+  /// Of all that were evaluated and fit, the best first.
+  const std::vector<Kept>& kept() const { return kept_; }
+  /// The candidate of least estimated bytes.
+  size_t smallest() const;
+  bool any_fits() const { return !kept_.empty(); }
+
+ private:
+  void keep(Kept made);
+
+  const PlannedModel& model_;
+  const PlannerSettings& settings_;
+  const double limit_;
+  const plan::Facts facts_;
+  std::vector<plan::Choice> choices_;
+  std::vector<plan::Bounds> bounds_;
+  plan::Estimator estimator_;
+  std::vector<Kept> kept_;
+  int64_t evaluated_ = 0;
+};
+
+plan::Objective objective_of(const PlannerSettings& settings);
+
+}  // namespace tessera::api

@@ -1,0 +1,184 @@
+#include "tessera/planner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+#include "tessera/api/plan_candidates.h"
+#include "tessera/base/bytes_text.h"
+#include "tessera/base/error.h"
+#include "tessera/plan/compare.h"
+
+namespace tessera {
+inline namespace v1 {
+namespace {
+
+using api::PlanCandidates;
+using api::PlannedModel;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+double limit_of(const PlannerSettings& settings) {
+  if (settings.memory_limit > 0) return settings.memory_limit;
+  const MachineModel& machine = settings.predict.machine;  // whose ranks share its memory, if they share cores
+  return machine.memory / static_cast<double>(machine.cores > 0 ? settings.devices : 1);
+}
+
+std::set<std::string> links_of(const Program& program, const MachineModel& machine) {
+  std::set<std::string> names;
+  if (program.mesh().size() > 1)
+    for (const Topology::Axis& axis : machine.topology(program.mesh()).axes)
+      for (const LinkLevel& level : axis.levels)
+        if (!level.name.empty()) names.insert(level.name);
+  return names;
+}
+
+double seconds_with(const Program& program, PredictSettings settings, const std::string& link, double factor) {
+  if (links_of(program, settings.machine).contains(link)) settings.link_scale[link] = factor;
+  return predict(program, settings).step_ms;
+}
+
+// The changes of one level of links with which `other` is as fast as `best`, both being simulated with them.
+std::vector<std::string> wins_of(const Program& best, const Program& other, const PredictSettings& settings) {
+  constexpr double kMost = 32;
+  std::set<std::string> links = links_of(best, settings.machine);
+  links.merge(links_of(other, settings.machine));
+  std::vector<std::string> wins;
+  for (const std::string& link : links)
+    for (const bool faster : {true, false}) {
+      const std::optional<double> factor = plan::least_factor(
+          [&](double size) {
+            const double scale = faster ? size : 1 / size;
+            return seconds_with(other, settings, link, scale) <= seconds_with(best, settings, link, scale);
+          },
+          kMost);
+      if (factor && *factor > 1)
+        wins.push_back(fmt::format("if '{}' were {:.3g} times as {}", link, *factor, faster ? "fast" : "slow"));
+    }
+  return wins;
+}
+
+std::string decided_of(const PlanCandidates::Kept& best, const PlanCandidates::Kept& other, PlanObjective objective) {
+  if (objective == PlanObjective::time || other.outcome.bytes == best.outcome.bytes)
+    return plan::difference(best.prediction, other.prediction);
+  return bytes_text(other.outcome.bytes - best.outcome.bytes) + " more on a rank";
+}
+
+// What would fit where nothing does: the same search's smallest candidate on more devices.
+std::string fitting_devices(const PlannedModel& model, const PlannerSettings& settings, plan::Space space,
+                            double limit) {
+  if (settings.memory_limit <= 0 && settings.predict.machine.cores > 0) return "";  // more ranks get less memory each
+  if (!settings.fixed.mesh.empty()) return "";
+  constexpr int kDoublings = 4;
+  for (int i = 0; i < kDoublings; ++i) {
+    space.devices *= 2;
+    PlanCandidates more(model, settings, space, limit);
+    const size_t smallest = more.smallest();
+    const plan::Outcome outcome = more.evaluate(smallest);
+    if (outcome.refused.empty() && outcome.bytes <= limit)
+      return fmt::format("; {} devices are enough: {} with {}", space.devices, bytes_text(outcome.bytes),
+                         more.choices()[smallest].str());
+  }
+  return "";
+}
+
+[[noreturn]] void refuse(const PlannedModel& model, const PlannerSettings& settings, const plan::Space& space,
+                         PlanCandidates& candidates, const plan::Searched& found, double limit) {
+  if (found.unfit.empty() && found.too_large.empty()) {
+    if (found.refused.empty()) fail("plan", "the search ended before it had evaluated a plan; give it more time");
+    fail("plan", "none of {} plans can be made; the first one, {}, says: {}", candidates.choices().size(),
+         candidates.choices()[found.refused.front().candidate].str(), found.refused.front().outcome.refused);
+  }
+  size_t smallest = found.unfit.empty() ? candidates.smallest() : found.unfit.front().candidate;
+  double least = found.unfit.empty() ? candidates.evaluate(smallest).bytes : found.unfit.front().outcome.bytes;
+  if (const size_t other = candidates.smallest(); !found.unfit.empty() && other != smallest) {
+    const plan::Outcome outcome = candidates.evaluate(other);
+    if (outcome.refused.empty() && outcome.bytes < least) {
+      least = outcome.bytes;
+      smallest = other;
+    }
+  }
+  fail(
+      "plan",
+      "no plan for {} devices fits into the {} of a rank: the smallest peak found is {}, with {}; give as much memory, "
+      "more devices, a smaller batch, or `dtype` bf16{}",
+      space.devices, bytes_text(limit), bytes_text(least), candidates.choices()[smallest].str(),
+      fitting_devices(model, settings, space, limit));
+}
+
+std::vector<std::string> not_searched(const PlannerReport& report) {
+  std::vector<std::string> all = {
+      "layouts of single tensors, and sequences split as context (annotations)",
+      "other orders of axes than dp, fsdp, ep, tp",
+      "pipelines of stages",
+      "states that are streamed from other memory",
+  };
+  if (report.left > 0)
+    all.push_back(fmt::format("{} of {} candidates, for which there was no time", report.left, report.candidates));
+  return all;
+}
+
+}  // namespace
+
+bool is_searched(PlanDimension dimension) {
+  return dimension < PlanDimension::annotations;
+}
+
+PlannerReport find_plan(const Model& model, const PlannerSettings& settings) {
+  if (!settings.predict.topology.empty())
+    fail("plan", "a topology is of one mesh, but the search tries many; describe the links in the machine file");
+  const auto begin = Clock::now();
+  const PlannedModel planned(model, settings);
+  const plan::Space space{settings.devices, settings.training.has_value(), planned.has_experts(), planned.batch(),
+                          settings.fixed};
+  const double limit = limit_of(settings);
+  PlanCandidates candidates(planned, settings, space, limit);
+  plan::SearchLimits limits{api::objective_of(settings), limit, nullptr};
+  // Where nothing has fitted yet, the search goes on for as long again.
+  if (settings.seconds > 0)
+    limits.is_over = [&] {
+      const double passed = seconds_since(begin);
+      return passed > settings.seconds && (candidates.any_fits() || passed > 2 * settings.seconds);
+    };
+  const plan::Searched found = plan::search(candidates.bounds(), candidates, limits);
+  if (found.fit.empty()) refuse(planned, settings, space, candidates, found, limit);
+
+  PlannerReport report;
+  report.memory_limit = limit;
+  report.bound_ms = candidates.facts().ideal_seconds / static_cast<double>(settings.devices) * 1e3;
+  const auto size = [](const auto& list) { return static_cast<int64_t>(list.size()); };
+  report.candidates = size(candidates.choices());
+  report.evaluated = size(found.fit) + size(found.unfit);
+  report.unfit = size(found.unfit);
+  report.too_large = size(found.too_large);
+  report.too_slow = size(found.too_slow);
+  report.refused = size(found.refused);
+  report.left = size(found.left);
+  if (!found.refused.empty())
+    report.refusal =
+        candidates.choices()[found.refused.front().candidate].str() + ": " + found.refused.front().outcome.refused;
+  report.not_searched = not_searched(report);
+  const PlanCandidates::Kept& best = candidates.kept().front();
+  for (const PlanCandidates::Kept& each : candidates.kept()) {
+    const plan::Choice& choice = candidates.choices()[each.candidate];
+    PlannedOption option{
+        choice.over(settings.fixed), choice.str(), each.prediction, static_cast<int64_t>(each.outcome.bytes), {}, {}};
+    if (&each != &best) {
+      option.decided = decided_of(best, each, settings.objective);
+      // As long again as the search may take.
+      if (settings.objective == PlanObjective::time &&
+          (settings.seconds == 0 || seconds_since(begin) < 2 * settings.seconds))
+        option.wins = wins_of(best.program, each.program, settings.predict);
+    }
+    report.best.push_back(std::move(option));
+  }
+  return report;
+}
+
+}  // namespace v1
+}  // namespace tessera

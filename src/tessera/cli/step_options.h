@@ -1,0 +1,34 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tessera/cli/options.h"
+#include "tessera/cli/train_options.h"
+
+namespace tessera::cli {
+
+/// What is compiled to be predicted: a model, or a training step of it.
+struct AskedStep {
+  Model model;
+  Plan plan;           ///< with a size for each symbol of the model
+  SymbolSizes stated;  ///< the sizes that the options, or the plan file, say
+  std::optional<Training> training;
+
+  /// Throws user errors as compile() does.
+  Program compiled(const Mesh& mesh, const CompileOptions& options) const;
+};
+
+/// A model, --train, and the options of plans and of training steps, for commands that run nothing.
+struct StepOptions {
+  void declare(CLI::App& app, const char* train_help);
+  /// Reads the model and the plan, and says which sizes it assumes.
+  AskedStep asked(const Console& console);
+
+  std::string model;
+  bool trains = false;
+  PlanOptions plan;
+  TrainOptions training;
+};
+
+}  // namespace tessera::cli
