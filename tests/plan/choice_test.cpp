@@ -64,7 +64,6 @@ TEST(Choices, keep_what_is_fixed) {
   space.fixed.presets = "dp+megatron";
   EXPECT_THAT(texts(space), testing::SizeIs(1));
   const Plan plan = choices(space).front().over(space.fixed);
-  EXPECT_EQ(plan.to_json(), Plan::from_json(plan.to_json()).to_json());
   EXPECT_EQ(plan.micro_batches, 2);
   EXPECT_EQ(plan.mesh, "dp=2,tp=2");
 }

@@ -24,6 +24,7 @@ Choice choice(const std::string& mesh, const std::string& presets) {
   made.stores_parameters = presets == "fsdp";
   if (made.stores_parameters) made.parameter_shards = made.optimizer_shards = made.mesh.size();
   made.recompute = "none";
+  made.layout = std::hash<std::string>()(mesh + presets);
   return made;
 }
 
@@ -53,7 +54,7 @@ TEST(Estimator, learns_from_what_was_compiled) {
   const MachineModel machine = round_machine();
   Estimator estimator(kFacts, machine);
   const Choice whole = choice("dp=4", "dp");
-  estimator.learn({whole, 6, 4, 400, {{"dp", 150}}});
+  estimator.learn({whole, 6, 4, 4, 400, {{"dp", 150}}});
   EXPECT_DOUBLE_EQ(estimator.of(whole).seconds, 6);
   EXPECT_DOUBLE_EQ(estimator.of(whole).bytes, 400);
   // Half of the 100 bytes beside the states.
@@ -77,9 +78,21 @@ TEST(Estimator, learns_what_splitting_within_layers_moves) {
   Choice other = choice("dp=2,tp=2", "zero1+megatron");
   other.tensor = "megatron";
   const double before = estimator.of(other).seconds;
-  estimator.learn({split, 3, 2, 300, {{"tp", 1.5e9}}});
+  estimator.learn({split, 3, 2, 2, 300, {{"tp", 1.5e9}}});
   // 1.5e9 = 2 · 3/4 · 1e9; half of the samples: 2 · 1/2 · 0.5e9 bytes.
   EXPECT_NEAR(estimator.of(other).seconds - before, 0.5, 1e-9);
+}
+
+TEST(Estimator, bounds_buckets_by_the_kernels_without_any) {
+  const MachineModel machine = round_machine();
+  Estimator estimator(kFacts, machine);
+  Choice none = choice("dp=4", "dp"), some = none, parts = none;
+  none.bucket_bytes = 0;
+  parts.micro_batches = 2;
+  parts.kernels = 1;
+  estimator.learn({none, 6, 4.5, 4, 400, {}});
+  EXPECT_EQ(estimator.least_seconds(some), 4);
+  EXPECT_EQ(estimator.least_seconds(parts), 0);
 }
 
 TEST(LeastFactor, is_found_within_a_percent) {

@@ -15,8 +15,9 @@ using testing::SizeIs;
 // Outcomes by a list, and promises by another.
 class Listed : public Evaluator {
  public:
-  Listed(std::vector<Outcome> outcomes, std::vector<double> promises)
-      : outcomes_(std::move(outcomes)), promises_(std::move(promises)) {}
+  Listed(std::vector<Bounds> bounds, std::vector<Outcome> outcomes, std::vector<double> promises)
+      : bounds_(std::move(bounds)), outcomes_(std::move(outcomes)), promises_(std::move(promises)) {}
+  Bounds bounds(size_t candidate) override { return bounds_[candidate]; }
   double promise(size_t candidate) override { return promises_[candidate]; }
   Outcome evaluate(size_t candidate) override {
     order.push_back(candidate);
@@ -26,13 +27,14 @@ class Listed : public Evaluator {
   std::vector<size_t> order;
 
  private:
+  std::vector<Bounds> bounds_;
   std::vector<Outcome> outcomes_;
   std::vector<double> promises_;
 };
 
 TEST(Search, drops_what_a_bound_excludes) {
-  Listed listed({{5, 1, {}}, {3, 1, {}}, {9, 1, {}}}, {2, 1, 3});
-  const Searched found = search({{2, 0}, {3, 0}, {4, 0}}, listed, {});
+  Listed listed({{2, 0}, {3, 0}, {4, 0}}, {{5, 1, {}}, {3, 1, {}}, {9, 1, {}}}, {2, 1, 3});
+  const Searched found = search(3, listed, {});
   EXPECT_THAT(listed.order, ElementsAre(1, 0));
   EXPECT_THAT(found.too_slow, ElementsAre(2));
   EXPECT_EQ(found.fit.front().candidate, 1U);
@@ -40,8 +42,8 @@ TEST(Search, drops_what_a_bound_excludes) {
 }
 
 TEST(Search, never_takes_what_does_not_fit) {
-  Listed listed({{1, 20, {}}, {2, 10, {}}, {1, 30, {}}, {0, 0, "no"}}, {1, 2, 3, 0});
-  const Searched found = search({{0, 0}, {0, 0}, {0, 11}, {0, 0}}, listed, {Objective::seconds, 10});
+  Listed listed({{0, 0}, {0, 0}, {0, 11}, {0, 0}}, {{1, 20, {}}, {2, 10, {}}, {1, 30, {}}, {0, 0, "no"}}, {1, 2, 3, 0});
+  const Searched found = search(4, listed, {Objective::seconds, 10});
   ASSERT_THAT(found.fit, SizeIs(1));
   EXPECT_EQ(found.fit.front().candidate, 1U);
   EXPECT_EQ(found.unfit.front().candidate, 0U);
@@ -50,17 +52,17 @@ TEST(Search, never_takes_what_does_not_fit) {
 }
 
 TEST(Search, ends_early_with_the_best_so_far) {
-  Listed listed({{5, 1, {}}, {3, 1, {}}}, {1, 2});
+  Listed listed({{1, 0}, {1, 0}}, {{5, 1, {}}, {3, 1, {}}}, {1, 2});
   SearchLimits limits;
   limits.is_over = [&] { return !listed.order.empty(); };
-  const Searched found = search({{1, 0}, {1, 0}}, listed, limits);
+  const Searched found = search(2, listed, limits);
   EXPECT_EQ(found.fit.front().candidate, 0U);
   EXPECT_THAT(found.left, ElementsAre(1));
 }
 
 TEST(Search, prefers_less_memory_if_that_is_the_objective) {
-  Listed listed({{1, 7, {}}, {2, 5, {}}, {1.5, 5, {}}, {9, 9, {}}}, {0, 1, 2, 3});
-  const Searched found = search({{0, 0}, {0, 0}, {0, 0}, {0, 6}}, listed, {Objective::bytes, 0});
+  Listed listed({{0, 0}, {0, 0}, {0, 0}, {0, 6}}, {{1, 7, {}}, {2, 5, {}}, {1.5, 5, {}}, {9, 9, {}}}, {0, 1, 2, 3});
+  const Searched found = search(4, listed, {Objective::bytes, 0});
   EXPECT_EQ(found.fit.front().candidate, 2U);
   EXPECT_THAT(found.too_slow, ElementsAre(3));
 }
@@ -84,8 +86,8 @@ TEST(Search, finds_what_an_exhaustive_search_finds) {
     for (const Outcome& each : outcomes)
       if (each.refused.empty() && (limit == 0 || each.bytes <= limit))
         if (!best || is_better(each, *best, objective)) best = &each;
-    Listed listed(outcomes, promises);
-    const Searched found = search(bounds, listed, {objective, limit});
+    Listed listed(bounds, outcomes, promises);
+    const Searched found = search(outcomes.size(), listed, {objective, limit});
     ASSERT_EQ(found.fit.empty(), best == nullptr);
     if (best) {
       EXPECT_EQ(found.fit.front().candidate, static_cast<size_t>(best - outcomes.data()));

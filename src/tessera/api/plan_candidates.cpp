@@ -120,8 +120,13 @@ PlanCandidates::PlanCandidates(const PlannedModel& model, const PlannerSettings&
       limit_(limit),
       facts_(model.facts()),
       choices_(plan::choices(space)),
-      estimator_(facts_, settings.predict.machine) {
-  for (const plan::Choice& choice : choices_) bounds_.push_back(plan::bounds_of(choice, facts_));
+      estimator_(facts_, settings.predict.machine) {}
+
+plan::Bounds PlanCandidates::bounds(size_t candidate) {
+  const plan::Choice& choice = choices_[candidate];
+  plan::Bounds bounds = plan::bounds_of(choice, facts_);
+  bounds.seconds = std::max(bounds.seconds, estimator_.least_seconds(choice));
+  return bounds;
 }
 
 // Those that will probably not fit come last, the smallest of them first.
@@ -140,7 +145,7 @@ plan::Outcome PlanCandidates::evaluate(size_t candidate) {
   ++evaluated_;
   try {
     Program program = model_.compiled(choice.over(settings_.fixed), choice.mesh);
-    plan::Measured measured{choice, 0, 0, static_cast<double>(peak_of(program)), {}};
+    plan::Measured measured{choice, 0, 0, 0, static_cast<double>(peak_of(program)), {}};
     for (const CollectiveSummary& collective : program.summary().collectives)
       measured.received[axes_of(collective)] += static_cast<double>(collective.bytes);
     plan::Outcome outcome{0, measured.bytes, {}};
@@ -148,6 +153,7 @@ plan::Outcome PlanCandidates::evaluate(size_t candidate) {
       Prediction prediction = model_.predicted(program);
       outcome.seconds = measured.seconds = prediction.step_ms * 1e-3;
       measured.compute_seconds = prediction.compute_ms * 1e-3;
+      measured.kernel_seconds = prediction.computation_ms * 1e-3;
       keep({candidate, outcome, std::move(program), std::move(prediction)});
     }
     estimator_.learn(std::move(measured));
@@ -161,7 +167,7 @@ plan::Outcome PlanCandidates::evaluate(size_t candidate) {
 void PlanCandidates::keep(Kept made) {
   const plan::Objective objective = objective_of(settings_);
   const auto alike = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& each) {
-    return choices_[each.candidate].is_like(choices_[made.candidate]);
+    return choices_[each.candidate].layout == choices_[made.candidate].layout;
   });
   if (alike == kept_.end())
     kept_.push_back(std::move(made));

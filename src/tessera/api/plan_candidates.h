@@ -50,8 +50,8 @@ class PlanCandidates : public plan::Evaluator {
   PlanCandidates(const PlannedModel& model, const PlannerSettings& settings, const plan::Space& space, double limit);
 
   const std::vector<plan::Choice>& choices() const { return choices_; }
-  const std::vector<plan::Bounds>& bounds() const { return bounds_; }
   const plan::Facts& facts() const { return facts_; }
+  plan::Bounds bounds(size_t candidate) override;
   double promise(size_t candidate) override;
   plan::Outcome evaluate(size_t candidate) override;
   /// Of all that were evaluated and fit, the best first.
@@ -68,7 +68,6 @@ class PlanCandidates : public plan::Evaluator {
   const double limit_;
   const plan::Facts facts_;
   std::vector<plan::Choice> choices_;
-  std::vector<plan::Bounds> bounds_;
   plan::Estimator estimator_;
   std::vector<Kept> kept_;
   int64_t evaluated_ = 0;

@@ -145,7 +145,7 @@ PlannerReport find_plan(const Model& model, const PlannerSettings& settings) {
       const double passed = seconds_since(begin);
       return passed > settings.seconds && (candidates.any_fits() || passed > 2 * settings.seconds);
     };
-  const plan::Searched found = plan::search(candidates.bounds(), candidates, limits);
+  const plan::Searched found = plan::search(candidates.choices().size(), candidates, limits);
   if (found.fit.empty()) refuse(planned, settings, space, candidates, found, limit);
 
   PlannerReport report;

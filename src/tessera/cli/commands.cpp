@@ -47,7 +47,7 @@ const std::vector<CommandEntry>& commands() {
        "Searches the fastest plan for so many devices that fits into their memory.",
        make_plan,
        {"devices", "cluster", "machine", "train", "memory-limit", "objective", "search-time", "shapes", "dtype",
-        "output"}},
+        "write-plan"}},
       {"explain",
        "Explains why a tensor has its layout, and what that costs.",
        make_explain,

@@ -30,8 +30,8 @@ class MakePlan : public Command {
         ->capture_default_str();
     memory_.declare(app, "bytes (512M, 80G) that a rank may need at its peak; by default, what the machine has");
     under(app, Heading::output);
-    app.add_option("-o,--output", output_, "the plan, as a JSON file that --plan takes");
-    declare_paths(app, {{"--output", PathUse::writes}});
+    app.add_option("-o,--write-plan", output_, "the plan, as a JSON file that --plan takes");
+    declare_paths(app, {{"--write-plan", PathUse::writes}});
   }
 
   int run(Console& console) override {

@@ -23,7 +23,7 @@ void print_decisions(const Console& console, const PlannerReport& report, PlanOb
   for (size_t i = 1; i < report.best.size(); ++i) {
     const PlannedOption& option = report.best[i];
     std::string line = std::to_string(i + 1) + " against 1: " + option.decided;
-    if (objective == PlanObjective::time)
+    if (objective == PlanObjective::time && option.prediction.step_ms > report.best.front().prediction.step_ms)
       line += option.wins.empty() ? "; no speed of a link alone makes it the better one"
                                   : "; the better one " + joined(option.wins, ", or ");
     console.say(line);

@@ -150,7 +150,7 @@ std::vector<std::optional<int64_t>> buckets_of(const Space& space) {
   if (space.fixed.bucket_bytes) return {space.fixed.bucket_bytes};
   if (space.devices == 1) return {std::nullopt};
   constexpr int64_t kMiB = 1 << 20;
-  return {std::nullopt, 0, 4 * kMiB, 32 * kMiB};
+  return {0, std::nullopt, 4 * kMiB, 32 * kMiB};  // without any first, from which a bound of the others follows
 }
 
 std::vector<bool> gathers_of(const Space& space, const Choice& layout) {
@@ -163,10 +163,6 @@ std::vector<bool> gathers_of(const Space& space, const Choice& layout) {
 int64_t Choice::size_of(std::string_view axis) const {
   const std::optional<int> at = mesh.find(axis);
   return at ? mesh.axes()[static_cast<size_t>(*at)].size : 1;
-}
-
-bool Choice::is_like(const Choice& other) const {
-  return mesh == other.mesh && presets == other.presets && keeps_gathered == other.keeps_gathered;
 }
 
 std::string Choice::str() const {
@@ -195,18 +191,22 @@ std::vector<Choice> choices(const Space& space) {
   std::vector<Choice> all;
   // Refinements vary slowest, so that of equal candidates the simplest comes first.
   const std::vector<Choice> layouts = fixed_layouts(space);
-  for (const std::optional<int64_t>& bucket : buckets_of(space))
+  for (const std::optional<int64_t>& bucket : buckets_of(space)) {
+    size_t kernels = 0;
     for (const std::string& recompute : recomputations_of(space))
-      for (const Choice& layout : layouts)
-        for (const int parts : micro_batches_of(space, layout))
-          for (const bool keeps : gathers_of(space, layout)) {
-            Choice choice = layout;
+      for (size_t l = 0; l < layouts.size(); ++l)
+        for (const int parts : micro_batches_of(space, layouts[l]))
+          for (const bool keeps : gathers_of(space, layouts[l])) {
+            Choice choice = layouts[l];
+            choice.layout = 2 * l + (keeps ? 1 : 0);
+            choice.kernels = kernels++;
             choice.keeps_gathered = keeps;
             choice.micro_batches = parts;
             choice.recompute = recompute;
             choice.bucket_bytes = bucket;
             all.push_back(std::move(choice));
           }
+  }
   return all;
 }
 

@@ -21,6 +21,8 @@ struct Choice {
   int micro_batches = 1;
   std::string recompute;                ///< "none", "selective", "full"; "" without a training step
   std::optional<int64_t> bucket_bytes;  ///< none: what the links ask for
+  size_t layout = 0;                    ///< number of its mesh, presets and gathers: with one number, layouts are equal
+  size_t kernels = 0;  ///< number of all but its buckets: with one number, programs run the same kernels
   /// Into how many parts each parameter and each state of the optimizer may be split, at most.
   int64_t parameter_shards = 1, optimizer_shards = 1;
 
@@ -28,8 +30,6 @@ struct Choice {
   int64_t size_of(std::string_view axis) const;
   /// Ranks over which the batch is split.
   int64_t data_ranks() const { return size_of("dp") * size_of("fsdp"); }
-  /// The same mesh, presets and gathers: layouts are equal, and so candidates are alike.
-  bool is_like(const Choice& other) const;
   /// "dp=4,tp=2, zero1+megatron, 2 micro-batches, recompute=full"
   std::string str() const;
   /// `fixed` with what the candidate decides.

@@ -100,8 +100,10 @@ double Estimator::raw_bytes(const Choice& choice) const {
 
 const Measured* Estimator::nearest(const Choice& choice, bool timed) const {
   const Measured* best = nullptr;
-  for (const Measured& each : known_)
-    if (each.choice.is_like(choice) && (!timed || each.seconds > 0))
+  const auto alike = known_.find(choice.layout);
+  if (alike == known_.end()) return nullptr;
+  for (const Measured& each : alike->second)
+    if (!timed || each.seconds > 0)
       if (!best || distance(each.choice, choice) < distance(best->choice, choice)) best = &each;
   return best;
 }
@@ -117,6 +119,11 @@ Outcome Estimator::of(const Choice& choice) const {
     estimate.bytes = states_of(choice, facts_) + held * held_share(choice);
   }
   return estimate;
+}
+
+double Estimator::least_seconds(const Choice& choice) const {
+  const auto known = kernel_seconds_.find(choice.kernels);
+  return known == kernel_seconds_.end() ? 0 : known->second;
 }
 
 void Estimator::learn(Measured measured) {
@@ -137,7 +144,8 @@ void Estimator::learn(Measured measured) {
     const auto [known, added] = tensor_bytes_.try_emplace(choice.tensor, moved);
     known->second = std::min(known->second, moved);
   }
-  known_.push_back(std::move(measured));
+  if (measured.seconds > 0 && choice.bucket_bytes == 0) kernel_seconds_[choice.kernels] = measured.kernel_seconds;
+  known_[choice.layout].push_back(std::move(measured));
 }
 
 }  // namespace tessera::plan

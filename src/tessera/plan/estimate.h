@@ -29,8 +29,9 @@ Bounds bounds_of(const Choice& choice, const Facts& facts);
 /// What a program of a candidate turned out to need.
 struct Measured {
   Choice choice;
-  double seconds = 0;  ///< of a step; 0: not simulated
-  double compute_seconds = 0;
+  double seconds = 0;                      ///< of a step; 0: not simulated
+  double compute_seconds = 0;              ///< of a rank, on average
+  double kernel_seconds = 0;               ///< of the rank that has most, if communication slows none
   double bytes = 0;                        ///< at the peak
   std::map<std::string, double> received;  ///< bytes of a rank, by axes ("dp", "dp,tp")
 };
@@ -48,6 +49,9 @@ class Estimator {
   Estimator(const Facts& facts, const MachineModel& machine) : facts_(facts), machine_(machine) {}
 
   Outcome of(const Choice& choice) const;
+  /// Seconds of the kernels of the same program without buckets, if it was simulated, since buckets only add copies;
+  /// else 0.
+  double least_seconds(const Choice& choice) const;
   void learn(Measured measured);
 
  private:
@@ -60,9 +64,10 @@ class Estimator {
 
   const Facts facts_;
   const MachineModel& machine_;
-  std::vector<Measured> known_;
-  std::optional<double> slowness_, activations_;  ///< factor; bytes of all samples on one rank
-  std::map<std::string, double> tensor_bytes_;    ///< by Choice::tensor: of all samples, as an all-reduce has them
+  std::map<size_t, std::vector<Measured>> known_;  ///< by layout
+  std::map<size_t, double> kernel_seconds_;        ///< by Choice::kernels: without buckets
+  std::optional<double> slowness_, activations_;   ///< factor; bytes of all samples on one rank
+  std::map<std::string, double> tensor_bytes_;     ///< by Choice::tensor: of all samples, as an all-reduce has them
   mutable std::map<std::string, std::optional<Topology>> topologies_;  ///< by mesh; none: the machine cannot have it
 };
 

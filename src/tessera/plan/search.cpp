@@ -41,17 +41,18 @@ bool is_better(const Outcome& one, const Outcome& other, Objective objective) {
   return key_of(one.seconds, one.bytes, objective) < key_of(other.seconds, other.bytes, objective);
 }
 
-Searched search(const std::vector<Bounds>& bounds, Evaluator& evaluator, const SearchLimits& limits) {
+Searched search(size_t candidates, Evaluator& evaluator, const SearchLimits& limits) {
   Searched found;
-  std::vector<size_t> left(bounds.size());
+  std::vector<size_t> left(candidates);
   for (size_t i = 0; i < left.size(); ++i) left[i] = i;
   if (limits.bytes > 0)
-    move_if(left, found.too_large, [&](size_t candidate) { return bounds[candidate].bytes > limits.bytes; });
+    move_if(left, found.too_large, [&](size_t candidate) { return evaluator.bounds(candidate).bytes > limits.bytes; });
   std::optional<Outcome> best;
   while (!left.empty()) {
     if (best)
       move_if(left, found.too_slow, [&](size_t candidate) {
-        const Outcome least{bounds[candidate].seconds, bounds[candidate].bytes, {}};
+        const Bounds bounds = evaluator.bounds(candidate);
+        const Outcome least{bounds.seconds, bounds.bytes, {}};
         return !is_better(least, *best, limits.objective);
       });
     if (left.empty()) break;
