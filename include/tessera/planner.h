@@ -106,6 +106,7 @@ struct SlowLevel {
   double intensity = 0;     ///< FLOP/s of a slice over bytes/s out of it
   double needed = 0;        ///< tokens of a slice whose products hide their gradients, of 32 bits
   int64_t least_batch = 0;  ///< samples of a step with as many tokens
+  bool operator==(const SlowLevel&) const = default;
   bool is_hidden() const { return tokens_per_slice >= needed; }
 };
 

@@ -22,7 +22,7 @@ Tensor x() {
   return Tensor::of<float>(DType::float32, {2}, {0.5f, 2});
 }
 
-std::string error_of(const std::filesystem::path& path) {
+std::string error_of_reading(const std::filesystem::path& path) {
   try {
     read_tensors(path, "input", kPorts);
   } catch (const Error& error) {
@@ -55,8 +55,9 @@ TEST(Tensors, are_read_from_test_data_folders_by_name_or_number) {
 
 TEST(Tensors, say_what_is_missing) {
   TemporaryFolder folder;
-  EXPECT_THAT(error_of(folder / "none.npz"), HasSubstr("none.npz does not exist; name a .npz file or a folder"));
-  EXPECT_THAT(error_of(folder.path()), HasSubstr("holds no input_0.pb"));
+  EXPECT_THAT(error_of_reading(folder / "none.npz"),
+              HasSubstr("none.npz does not exist; name a .npz file or a folder"));
+  EXPECT_THAT(error_of_reading(folder.path()), HasSubstr("holds no input_0.pb"));
 }
 
 TEST(Tensors, that_the_model_does_not_name_are_a_mistake) {
@@ -64,7 +65,7 @@ TEST(Tensors, that_the_model_does_not_name_are_a_mistake) {
   write_tensors(folder / "in.npz", {{"ids", ids()}, {"x@3", x()}});  // of rank 3 alone
   EXPECT_EQ(read_tensors(folder / "in.npz", "input", kPorts).size(), 2u);
   write_tensors(folder / "in.npz", {{"ids", ids()}, {"extra", x()}});
-  EXPECT_THAT(error_of(folder / "in.npz"), HasSubstr("the model has no input 'extra'; its inputs are: "));
+  EXPECT_THAT(error_of_reading(folder / "in.npz"), HasSubstr("the model has no input 'extra'; its inputs are: "));
 }
 
 TEST(Tensors, probing_a_path_leaves_nothing_there) {

@@ -114,17 +114,16 @@ int64_t PlannedModel::batch() const {
 }
 
 PlanCandidates::PlanCandidates(const PlannedModel& model, const PlannerSettings& settings, const plan::Space& space,
-                               double limit)
+                               double limit, plan::Estimator estimator)
     : model_(model),
       settings_(settings),
       limit_(limit),
-      facts_(model.facts()),
       choices_(plan::choices(space)),
-      estimator_(facts_, settings.predict.machine) {}
+      estimator_(std::move(estimator)) {}
 
 plan::Bounds PlanCandidates::bounds(size_t candidate) {
   const plan::Choice& choice = choices_[candidate];
-  plan::Bounds bounds = plan::bounds_of(choice, facts_);
+  plan::Bounds bounds = plan::bounds_of(choice, estimator_.facts());
   bounds.seconds = std::max(bounds.seconds, estimator_.least_seconds(choice));
   return bounds;
 }

@@ -47,10 +47,11 @@ class PlanCandidates : public plan::Evaluator {
   };
 
   /// `limit`: bytes of a rank; 0: any.
-  PlanCandidates(const PlannedModel& model, const PlannerSettings& settings, const plan::Space& space, double limit);
+  PlanCandidates(const PlannedModel& model, const PlannerSettings& settings, const plan::Space& space, double limit,
+                 plan::Estimator estimator);
 
   const std::vector<plan::Choice>& choices() const { return choices_; }
-  const plan::Facts& facts() const { return facts_; }
+  const plan::Estimator& estimator() const { return estimator_; }
   plan::Bounds bounds(size_t candidate) override;
   double promise(size_t candidate) override;
   plan::Outcome evaluate(size_t candidate) override;
@@ -66,7 +67,6 @@ class PlanCandidates : public plan::Evaluator {
   const PlannedModel& model_;
   const PlannerSettings& settings_;
   const double limit_;
-  const plan::Facts facts_;
   std::vector<plan::Choice> choices_;
   plan::Estimator estimator_;
   std::vector<Kept> kept_;

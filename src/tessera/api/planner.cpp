@@ -70,14 +70,14 @@ std::string decided_of(const PlanCandidates::Kept& best, const PlanCandidates::K
 }
 
 // What would fit where nothing does: the same search's smallest candidate on more devices.
-std::string fitting_devices(const PlannedModel& model, const PlannerSettings& settings, plan::Space space,
-                            double limit) {
+std::string fitting_devices(const PlannedModel& model, const PlannerSettings& settings, plan::Space space, double limit,
+                            const plan::Estimator& learned) {
   if (settings.memory_limit <= 0 && settings.predict.machine.cores > 0) return "";  // more ranks get less memory each
   if (!settings.fixed.mesh.empty()) return "";
   constexpr int kDoublings = 4;
   for (int i = 0; i < kDoublings; ++i) {
     space.devices *= 2;
-    PlanCandidates more(model, settings, space, limit);
+    PlanCandidates more(model, settings, space, limit, learned);
     const size_t smallest = more.smallest();
     const plan::Outcome outcome = more.evaluate(smallest);
     if (outcome.refused.empty() && outcome.bytes <= limit)
@@ -108,7 +108,7 @@ std::string fitting_devices(const PlannedModel& model, const PlannerSettings& se
       "no plan for {} devices fits into the {} of a rank: the smallest peak found is {}, with {}; give as much memory, "
       "more devices, a smaller batch, or `dtype` bf16{}",
       space.devices, bytes_text(limit), bytes_text(least), candidates.choices()[smallest].str(),
-      fitting_devices(model, settings, space, limit));
+      fitting_devices(model, settings, space, limit, candidates.estimator().for_others()));
 }
 
 std::vector<std::string> not_searched(const PlannerReport& report) {
@@ -137,7 +137,8 @@ PlannerReport find_plan(const Model& model, const PlannerSettings& settings) {
   const plan::Space space{settings.devices, settings.training.has_value(), planned.has_experts(), planned.batch(),
                           settings.fixed};
   const double limit = limit_of(settings);
-  PlanCandidates candidates(planned, settings, space, limit);
+  PlanCandidates candidates(planned, settings, space, limit,
+                            plan::Estimator(planned.facts(), settings.predict.machine));
   plan::SearchLimits limits{api::objective_of(settings), limit, nullptr};
   // Where nothing has fitted yet, the search goes on for as long again.
   if (settings.seconds > 0)
@@ -150,7 +151,7 @@ PlannerReport find_plan(const Model& model, const PlannerSettings& settings) {
 
   PlannerReport report;
   report.memory_limit = limit;
-  report.bound_ms = candidates.facts().ideal_seconds / static_cast<double>(settings.devices) * 1e3;
+  report.bound_ms = candidates.estimator().facts().ideal_seconds / static_cast<double>(settings.devices) * 1e3;
   const auto size = [](const auto& list) { return static_cast<int64_t>(list.size()); };
   report.candidates = size(candidates.choices());
   report.evaluated = size(found.fit) + size(found.unfit);

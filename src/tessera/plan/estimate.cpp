@@ -47,6 +47,13 @@ Bounds bounds_of(const Choice& choice, const Facts& facts) {
   return {facts.ideal_seconds / static_cast<double>(choice.mesh.size()), states_of(choice, facts)};
 }
 
+Estimator Estimator::for_others() const {
+  Estimator others = *this;
+  others.known_.clear();
+  others.kernel_seconds_.clear();
+  return others;
+}
+
 const Topology* Estimator::topology_of(const Mesh& mesh) const {
   const auto [known, added] = topologies_.try_emplace(mesh.str());
   if (added) try {

@@ -48,6 +48,10 @@ class Estimator {
  public:
   Estimator(const Facts& facts, const MachineModel& machine) : facts_(facts), machine_(machine) {}
 
+  /// For the candidates of another space, whose numbers mean other things: what was learned beside these.
+  Estimator for_others() const;
+
+  const Facts& facts() const { return facts_; }
   Outcome of(const Choice& choice) const;
   /// Seconds of the kernels of the same program without buckets, if it was simulated, since buckets only add copies;
   /// else 0.

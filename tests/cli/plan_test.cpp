@@ -1,0 +1,62 @@
+// Plans that are searched, as a person asks for them.
+#include "cli/command_line.h"
+
+namespace tessera {
+namespace {
+
+class PlanCommand : public CommandLine {
+ protected:
+  std::string path(const char* name) { return (folder_ / name).string(); }
+};
+
+TEST_F(PlanCommand, WritesAPlanThatOtherCommandsTake) {
+  const std::string plan = path("plan.json"), shapes = " --shapes batch=64";
+  const json found = parsed("plan " + model_ + " --devices 4 --cluster h100-sxm -o " + plan + shapes);
+  EXPECT_EQ(found["left"], 0);
+  EXPECT_LE(found["best"].size(), 5U);
+  EXPECT_EQ(json::parse(contents(plan)), found["plan"]);
+  const json same = parsed("simulate " + model_ + " --cluster h100-sxm --plan " + plan);
+  EXPECT_DOUBLE_EQ(same["predicted"]["step_ms"], found["best"][0]["step_ms"]);
+  EXPECT_EQ(same["peak_bytes"], found["best"][0]["peak_bytes"]);
+  EXPECT_EQ(tessera("verify " + model_ + " --plan " + plan).code, 0);
+}
+
+TEST_F(PlanCommand, PlansATrainingStep) {
+  const std::string plan = path("plan.json");
+  const std::string step = " --train --loss mse --cluster a100-80gb ";
+  const json found =
+      parsed("plan " + model_ + step + "--devices 2 --shapes batch=4 --recompute none --micro-batches 2 -o " + plan);
+  EXPECT_EQ(found["plan"]["micro_batches"], 2);
+  const json same = parsed("simulate " + model_ + step + "--plan " + plan);
+  EXPECT_DOUBLE_EQ(same["predicted"]["step_ms"], found["best"][0]["step_ms"]);
+}
+
+TEST_F(PlanCommand, PrintsWhatDecidedAndWhatWasNotSearched) {
+  const Ran ran = tessera("plan " + model_ + " --devices 16 --cluster a100-80gb --search-time 2");
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, AllOf(HasSubstr("plan for 16 devices of"), HasSubstr("2 against 1: "),
+                             HasSubstr("no order of the best plan's operators beats"), HasSubstr("not searched: "),
+                             HasSubstr("pipelines")));
+}
+
+TEST_F(PlanCommand, TheIntensityOverSlowLinksIsPrinted) {
+  const std::string step = " --train --loss mse --cluster h100-sxm --shapes batch=64 ";
+  EXPECT_THAT(tessera("simulate " + model_ + step + "--mesh dp=16").out,
+              AllOf(HasSubstr("over 'infiniband', between slices of 8 devices"), HasSubstr("the least batch is")));
+  const json found = parsed("simulate " + model_ + step + "--mesh dp=16");
+  EXPECT_EQ(found["slow_level"]["slice"], 8);
+  EXPECT_EQ(found["slow_level"]["hidden"], false);
+}
+
+TEST_F(PlanCommand, MistakesNameThePlaceAndTheFix) {
+  const std::string plan = "plan " + model_ + " --cluster h100-sxm ";
+  EXPECT_THAT(mistake(plan), HasSubstr("--devices 64"));
+  EXPECT_THAT(mistake("plan " + model_ + " --devices 2"), HasSubstr("no machine is named"));
+  EXPECT_THAT(mistake(plan + "--devices 2 --memory-limit 1K"),
+              AllOf(HasSubstr("no plan for 2 devices fits into the 1.0 KiB"), HasSubstr("smallest peak found")));
+  EXPECT_THAT(mistake(plan + "--devices 2 --mesh x=2"), HasSubstr("give its --preset"));
+  EXPECT_THAT(mistake(plan + "--devices 2 --objective speed"), HasSubstr("objective"));
+}
+
+}  // namespace
+}  // namespace tessera
