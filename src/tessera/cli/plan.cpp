@@ -59,6 +59,7 @@ class MakePlan : public Command {
       console.emit(object);
       return kGood;
     }
+    if (!step.note.empty()) console.note(step.note);
     print_planner_report(console, report, settings);
     if (slow) console.say(slow_level_text(*slow));
     if (!output_.empty()) console.note("wrote " + output_ + ", which --plan takes");

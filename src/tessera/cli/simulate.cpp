@@ -50,6 +50,7 @@ class Simulate : public Command {
       console.emit(object);
       return kGood;
     }
+    if (!step.note.empty()) console.note(step.note);
     console.note(program.summary());
     console.say("mesh " + mesh_text(program.mesh()) + ", " + bytes_text(static_cast<double>(peak)) +
                 " on a rank at its peak" + memory_text(settings.machine, peak));

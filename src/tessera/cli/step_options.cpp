@@ -27,9 +27,8 @@ AskedStep StepOptions::asked(const Console& console) {
   asked.model = load_model(console, model);
   asked.plan = plan.plan(asked.model, console, trains);
   asked.stated = asked.plan.shapes;
-  std::string note;
-  asked.plan.shapes = asked.model.complete(asked.plan.shapes, &note);
-  if (!note.empty()) console.note("note: " + note);
+  asked.plan.shapes = asked.model.complete(asked.plan.shapes, &asked.note);
+  if (!asked.note.empty()) asked.note = "note: " + asked.note;
   if (!trains) return asked;
   asked.training = training.training(asked.plan);
   if (training.gives_micro_batches()) asked.plan.micro_batches = asked.training->micro_batches;

@@ -14,6 +14,7 @@ struct AskedStep {
   Plan plan;           ///< with a size for each symbol of the model
   SymbolSizes stated;  ///< the sizes that the options, or the plan file, say
   std::optional<Training> training;
+  std::string note;  ///< of the sizes that are assumed; "" if all are stated
 
   /// Throws user errors as compile() does.
   Program compiled(const Mesh& mesh, const CompileOptions& options) const;
@@ -22,7 +23,7 @@ struct AskedStep {
 /// A model, --train, and the options of plans and of training steps, for commands that run nothing.
 struct StepOptions {
   void declare(CLI::App& app, const char* train_help);
-  /// Reads the model and the plan, and says which sizes it assumes.
+  /// Reads the model and the plan.
   AskedStep asked(const Console& console);
 
   std::string model;
