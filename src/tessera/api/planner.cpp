@@ -171,9 +171,9 @@ PlannerReport find_plan(const Model& model, const PlannerSettings& settings) {
         choice.over(settings.fixed), choice.str(), each.prediction, static_cast<int64_t>(each.outcome.bytes), {}, {}};
     if (&each != &best) {
       option.decided = decided_of(best, each, settings.objective);
-      // As long again as the search may take.
+      // Half as long again as the search may take.
       if (settings.objective == PlanObjective::time &&
-          (settings.seconds == 0 || seconds_since(begin) < 2 * settings.seconds))
+          (settings.seconds == 0 || seconds_since(begin) < 1.5 * settings.seconds))
         option.wins = wins_of(best.program, each.program, settings.predict);
     }
     report.best.push_back(std::move(option));
