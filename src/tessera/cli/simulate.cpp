@@ -1,6 +1,5 @@
 #include "tessera/cli/command.h"
 #include "tessera/cli/help.h"
-#include "tessera/cli/load_program.h"
 #include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
@@ -8,6 +7,7 @@
 #include "tessera/cli/step_options.h"
 #include "tessera/cli/time_options.h"
 #include "tessera/cli/trace.h"
+#include "tessera/trainer.h"
 
 namespace tessera::cli {
 namespace {
