@@ -9,12 +9,15 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/collective.h"
 #include "tessera/runtime/sized_rank.h"
 
 namespace tessera::sim {
@@ -23,6 +26,7 @@ namespace {
 using bind::Location;
 using Clock = std::chrono::steady_clock;
 using Where = Location::Where;
+using Times = std::vector<std::optional<double>>;  // by step; none: it has no kernel, or one that does not run
 
 // Floats of 16 and 32 bits of these bytes are about 0.01, so that nothing overflows and nothing is denormal.
 constexpr int kFloatByte = 0x3c;
@@ -57,15 +61,31 @@ class Replay {
     ready_.push_back(std::move(inputs));
     for (const bind::Enqueued& it : *machine().actions) {
       if (it.action.phase == bind::Phase::run) prepare(static_cast<size_t>(it.action.task));
-      if (it.action.phase == bind::Phase::wait) clear_results(*machine().steps[static_cast<size_t>(it.action.task)]);
+      if (it.action.phase == bind::Phase::wait) receive(*machine().steps[static_cast<size_t>(it.action.task)]);
     }
   }
 
-  // Runs the kernels in order; `times`, by step, gets the seconds since the kernel before it. A kernel that refuses
-  // what it gets here (an index that follows from a communication) does not run again, and has no time.
-  void run(std::vector<std::optional<double>>& times) {
+  // By step: how many collectives come before it in a run.
+  std::vector<size_t> segments() const {
+    std::vector<size_t> segments(works_.size());
+    size_t segment = 0;
+    for (const Ready& ready : ready_) {
+      segment += ready.meets ? 1 : 0;
+      if (ready.kernel) segments[ready.step] = segment;
+    }
+    return segments;
+  }
+
+  // Runs the kernels in order, and `meet` where they wait for a collective; `times`, by step, gets the seconds since
+  // the kernel before it. A kernel that refuses what it gets here (an index that follows from a communication) does not
+  // run again, and has no time.
+  void run(Times& times, const std::function<void()>& meet) {
     Clock::time_point last = Clock::now();
     for (Ready& ready : ready_) {
+      if (ready.meets) {
+        meet();
+        last = Clock::now();
+      }
       for (const auto& [at, bytes] : ready.cleared) std::memset(at, 0, bytes);
       if (!ready.cleared.empty()) last = Clock::now();
       if (!ready.kernel) continue;
@@ -91,6 +111,7 @@ class Replay {
     std::vector<void*> out = {};
     void* scratch = nullptr;
     std::vector<std::pair<std::byte*, size_t>> cleared = {};
+    bool meets = false;  // the other members of a collective
   };
   using Key = std::pair<Where, size_t>;
 
@@ -122,12 +143,13 @@ class Replay {
   }
 
   // Nothing is received, and what is in the results' memory need not be numbers of theirs: integers may be indices.
-  void clear_results(const bind::Step& step) {
+  void receive(const bind::Step& step) {
     Ready received;
+    received.meets = step.info.members > 1 && !traits_of(*collective_of_op(step.info.op)).message;
     for (size_t i = 0; i < step.outputs.size(); ++i)
       if (step.results[i].present() && !is_float(step.results[i].dtype))
         received.cleared.emplace_back(address(step.outputs[i], step.results[i]), step.results[i].bytes());
-    if (!received.cleared.empty()) ready_.push_back(std::move(received));
+    if (received.meets || !received.cleared.empty()) ready_.push_back(std::move(received));
   }
 
   std::byte* arena() { return arena_.mutable_data(); }
@@ -172,10 +194,42 @@ double quantile(std::vector<double>& sorted, double share) {
   return sorted[static_cast<size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5)];
 }
 
+double total_of(const Times& times) {
+  double total = 0;
+  for (const std::optional<double>& time : times) total += time.value_or(0);
+  return total;
+}
+
+// Ranks that wait for each other go on when the slowest of them has come: of each segment between collectives, the
+// times of the team that took longest.
+Times slowest(const std::vector<Times>& teams, const std::vector<size_t>& segments) {
+  std::map<size_t, std::vector<double>> totals;  // by segment, of the teams
+  for (size_t t = 0; t < teams.size(); ++t)
+    for (size_t s = 0; s < segments.size(); ++s) {
+      std::vector<double>& of = totals.try_emplace(segments[s], teams.size(), 0.0).first->second;
+      of[t] += teams[t][s].value_or(0);
+    }
+  Times times(segments.size());
+  for (size_t s = 0; s < segments.size(); ++s) {
+    const std::vector<double>& of = totals.at(segments[s]);
+    times[s] = teams[static_cast<size_t>(std::max_element(of.begin(), of.end()) - of.begin())][s];
+  }
+  return times;
+}
+
+// The half of the rounds whose totals are nearest to the median's: a kernel's mean over these is what it takes of a
+// usual run, in which a few kernels among many are disturbed.
+std::vector<Times> usual(std::vector<Times> rounds) {
+  std::stable_sort(rounds.begin(), rounds.end(),
+                   [](const Times& a, const Times& b) { return total_of(a) < total_of(b); });
+  const auto quarter = static_cast<std::ptrdiff_t>(rounds.size() / 4);
+  return {rounds.begin() + quarter, rounds.end() - quarter};
+}
+
 MachineModel::Kernel kernel_of(std::vector<double>& times, const bind::StepWork& work) {
+  const double mean = std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
   std::sort(times.begin(), times.end());
-  const double median = quantile(times, 0.5);
-  return {median, median > 0 ? (quantile(times, 0.75) - quantile(times, 0.25)) / median : 0, work.flops, work.bytes};
+  return {mean, mean > 0 ? (quantile(times, 0.75) - quantile(times, 0.25)) / mean : 0, work.flops, work.bytes};
 }
 
 }  // namespace
@@ -194,37 +248,36 @@ std::map<std::string, MachineModel::Kernel> measure_kernels(const runtime::DryRu
   const int teams = std::clamp(cores / threads, 1, ranks);
   const std::string suffix = condition(threads, teams);
 
-  std::map<std::string, std::vector<double>> samples;
-  std::map<std::string, bind::StepWork> works;
+  std::vector<bind::StepWork> works;
+  std::vector<size_t> segments;
+  std::vector<Times> times(static_cast<size_t>(teams)), rounds;
   std::mutex mutex;
   std::barrier begin(teams);
   std::atomic<bool> more = true;
   std::exception_ptr failed;
+  const auto is_missing = [&](const bind::StepWork& work) {
+    return !work.signature.empty() && !known.contains(work.signature + suffix);
+  };
   const auto measure = [&](int team) {
     omp_set_num_threads(threads);
     Replay replay(run, rank, threads);
-    const auto is_missing = [&](const bind::StepWork& work) {
-      return !work.signature.empty() && !known.contains(work.signature + suffix);
-    };
     if (std::none_of(replay.works().begin(), replay.works().end(), is_missing)) return;
     replay.place(limits.memory / static_cast<size_t>(teams));
-    std::vector<std::optional<double>> times(replay.works().size());
+    Times& own = times[static_cast<size_t>(team)];
+    own.resize(replay.works().size());
+    if (team == 0) {
+      works = replay.works();
+      segments = replay.segments();
+    }
     const Clock::time_point started = Clock::now();
     for (int round = -1; more; ++round) {
       begin.arrive_and_wait();
-      replay.run(times);
+      replay.run(own, [&] { begin.arrive_and_wait(); });
       begin.arrive_and_wait();
       if (team == 0) {
+        if (round >= 0 && !failed) rounds.push_back(slowest(times, segments));
         const double passed = std::chrono::duration<double>(Clock::now() - started).count();
         more = round + 1 < limits.most_rounds && (round + 1 < limits.least_rounds || passed < limits.seconds);
-      }
-      if (round >= 0) {
-        const std::lock_guard lock(mutex);
-        for (size_t s = 0; s < times.size(); ++s)
-          if (const bind::StepWork& work = replay.works()[s]; times[s] && is_missing(work)) {
-            samples[work.signature].push_back(*times[s]);
-            works[work.signature] = work;
-          }
       }
       begin.arrive_and_wait();
     }
@@ -244,8 +297,16 @@ std::map<std::string, MachineModel::Kernel> measure_kernels(const runtime::DryRu
   for (std::thread& each : others) each.join();
   if (failed) std::rethrow_exception(failed);
 
+  std::map<std::string, std::vector<double>> samples;
+  std::map<std::string, size_t> steps;
+  for (const Times& round : usual(std::move(rounds)))
+    for (size_t s = 0; s < round.size(); ++s)
+      if (round[s] && is_missing(works[s])) {
+        samples[works[s].signature].push_back(*round[s]);
+        steps[works[s].signature] = s;
+      }
   std::map<std::string, MachineModel::Kernel> found;
-  for (auto& [signature, times] : samples) found[signature + suffix] = kernel_of(times, works.at(signature));
+  for (auto& [signature, sampled] : samples) found[signature + suffix] = kernel_of(sampled, works[steps.at(signature)]);
   return found;
 }
 

@@ -21,7 +21,9 @@ std::string condition(int threads, int teams);
 /// Times the kernels of a rank's program on this machine and returns those that `known` lacks, by their signature and
 /// condition(). They run in the program's order, on as many ranks at once as the machine has cores for, with an arena
 /// as the program plans it and each weight in memory of its own, so that what they read is in the caches, or not, as in
-/// a run. Communications are left out, so results mean nothing. The medians of all rounds, ranks and occurrences count.
+/// a run. Communications move nothing, so results mean nothing, but ranks wait for each other where they have a
+/// collective, and the kernels of the rank that came last to it count. A kernel's time is its mean over all occurrences
+/// in the half of the rounds whose totals are nearest to the median.
 ///
 /// Runs nothing if all are known. A kernel that refuses what it gets instead of received values is left out.
 std::map<std::string, MachineModel::Kernel> measure_kernels(const runtime::DryRun& run, int rank,
