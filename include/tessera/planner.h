@@ -60,6 +60,10 @@ struct PlannerSettings {
   /// keep_gathered, micro_batches, recompute, bucket_bytes.
   Plan fixed;
   std::function<void(const PlannerProgress&)> observe = nullptr;
+  /// Measures what the machine lacks for a program, as measure_missing() does, and returns whether there was anything.
+  /// If given, the best plan counts only once all of its kernels are measured; until then the plan that is best now is
+  /// measured, and all that were kept are simulated anew.
+  std::function<bool(const Program&, PredictSettings&)> measure = nullptr;
 };
 
 /// One of the best plans.
@@ -87,6 +91,7 @@ struct PlannerReport {
   int64_t too_slow = 0;                   ///< candidates whose bound is above the best plan's time
   int64_t refused = 0;                    ///< that cannot be compiled or simulated
   int64_t left = 0;                       ///< that the search had no time for
+  int64_t measured = 0;                   ///< of the plans that were kept
   std::string refusal;                    ///< the first one's message
   std::vector<std::string> not_searched;  ///< for people: dimensions and candidates
 };

@@ -236,5 +236,30 @@ TEST_F(Planner, counts_the_intensity_over_slow_links) {
   EXPECT_FALSE(level->is_hidden());
 }
 
+// Measurements that make links slower, as the first plan turns out to be.
+TEST_F(Planner, measures_the_best_plan_until_the_best_is_measured) {
+  PlannerSettings settings = settings_for(4);
+  settings.training = squares();
+  settings.fixed.recompute = "none";
+  settings.fixed.micro_batches = 1;
+  settings.fixed.bucket_bytes = 0;
+  const PlannerReport expected = find_plan(model_, settings);
+  ASSERT_GT(expected.best.front().prediction.exposed_ms, 0) << "or nothing depends on links";
+  int calls = 0;
+  std::vector<std::string> measured;
+  settings.measure = [&](const Program& program, PredictSettings& predict) {
+    measured.push_back(program.mesh().str());
+    if (++calls > 1) return false;
+    for (MachineModel::Link& link : predict.machine.links) link.bandwidth /= 100;
+    return true;
+  };
+  const PlannerReport report = find_plan(model_, settings);
+  EXPECT_EQ(measured.front(), expected.best.front().plan.mesh);
+  EXPECT_EQ(report.measured, calls);
+  EXPECT_GT(report.best.front().prediction.step_ms, expected.best.front().prediction.step_ms);
+  for (const PlannedOption& option : report.best)
+    EXPECT_GE(option.prediction.step_ms, report.best.front().prediction.step_ms) << option.text;
+}
+
 }  // namespace
 }  // namespace tessera

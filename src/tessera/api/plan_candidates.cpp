@@ -172,9 +172,23 @@ void PlanCandidates::keep(Kept made) {
     kept_.push_back(std::move(made));
   else if (plan::is_better(made.outcome, alike->outcome, objective))
     *alike = std::move(made);
-  std::stable_sort(kept_.begin(), kept_.end(),
-                   [&](const Kept& a, const Kept& b) { return plan::is_better(a.outcome, b.outcome, objective); });
-  if (kept_.size() > std::max<size_t>(1, settings_.best)) kept_.pop_back();
+  sort_kept();
+  constexpr size_t kMeasured = 16;  // of which one may turn out to be the best
+  if (kept_.size() > std::max<size_t>(settings_.measure ? kMeasured : 1, settings_.best)) kept_.pop_back();
+}
+
+void PlanCandidates::sort_kept() {
+  std::stable_sort(kept_.begin(), kept_.end(), [&](const Kept& a, const Kept& b) {
+    return plan::is_better(a.outcome, b.outcome, objective_of(settings_));
+  });
+}
+
+void PlanCandidates::predict_again() {
+  for (Kept& each : kept_) {
+    each.prediction = model_.predicted(each.program);
+    each.outcome.seconds = each.prediction.step_ms * 1e-3;
+  }
+  sort_kept();
 }
 
 size_t PlanCandidates::smallest() const {

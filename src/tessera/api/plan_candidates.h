@@ -59,10 +59,13 @@ class PlanCandidates : public plan::Evaluator {
   const std::vector<Kept>& kept() const { return kept_; }
   /// The candidate of least estimated bytes.
   size_t smallest() const;
+  /// Simulates all that were kept once more, since `settings` know more of the machine now.
+  void predict_again();
   bool any_fits() const { return !kept_.empty(); }
 
  private:
   void keep(Kept made);
+  void sort_kept();
 
   const PlannedModel& model_;
   const PlannerSettings& settings_;

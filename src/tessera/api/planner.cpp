@@ -111,6 +111,14 @@ std::string fitting_devices(const PlannedModel& model, const PlannerSettings& se
       fitting_devices(model, settings, space, limit, candidates.estimator().for_others()));
 }
 
+// Measures the best plan, until the one that is the best then has been measured. Returns how many it measured.
+int64_t measure_best(PlanCandidates& candidates, PlannerSettings& settings) {
+  std::set<size_t> measured;
+  while (measured.insert(candidates.kept().front().candidate).second)
+    if (settings.measure(candidates.kept().front().program, settings.predict)) candidates.predict_again();
+  return static_cast<int64_t>(measured.size());
+}
+
 std::vector<std::string> not_searched(const PlannerReport& report) {
   std::vector<std::string> all = {
       "layouts of single tensors, and sequences split as context (annotations)",
@@ -129,7 +137,8 @@ bool is_searched(PlanDimension dimension) {
   return dimension < PlanDimension::annotations;
 }
 
-PlannerReport find_plan(const Model& model, const PlannerSettings& settings) {
+PlannerReport find_plan(const Model& model, const PlannerSettings& given) {
+  PlannerSettings settings = given;  // what is measured adds to its machine
   if (!settings.predict.topology.empty())
     fail("plan", "a topology is of one mesh, but the search tries many; describe the links in the machine file");
   const auto begin = Clock::now();
@@ -150,6 +159,7 @@ PlannerReport find_plan(const Model& model, const PlannerSettings& settings) {
   if (found.fit.empty()) refuse(planned, settings, space, candidates, found, limit);
 
   PlannerReport report;
+  if (settings.measure) report.measured = measure_best(candidates, settings);
   report.memory_limit = limit;
   report.bound_ms = candidates.estimator().facts().ideal_seconds / static_cast<double>(settings.devices) * 1e3;
   const auto size = [](const auto& list) { return static_cast<int64_t>(list.size()); };
@@ -166,6 +176,7 @@ PlannerReport find_plan(const Model& model, const PlannerSettings& settings) {
   report.not_searched = not_searched(report);
   const PlanCandidates::Kept& best = candidates.kept().front();
   for (const PlanCandidates::Kept& each : candidates.kept()) {
+    if (report.best.size() == std::max<size_t>(1, settings.best)) break;
     const plan::Choice& choice = candidates.choices()[each.candidate];
     PlannedOption option{
         choice.over(settings.fixed), choice.str(), each.prediction, static_cast<int64_t>(each.outcome.bytes), {}, {}};

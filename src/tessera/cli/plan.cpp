@@ -28,6 +28,7 @@ class MakePlan : public Command {
                    "seconds after which the best plan so far is taken; 0: all candidates are searched")
         ->check(zero_or_more())
         ->capture_default_str();
+    app.add_option("--best", best_, "how many plans to show")->check(above_zero())->capture_default_str();
     memory_.declare(app, "bytes (512M, 80G) that a rank may need at its peak; by default, what the machine has");
     under(app, Heading::output);
     app.add_option("-o,--write-plan", output_, "the plan, as a JSON file that --plan takes");
@@ -48,6 +49,11 @@ class MakePlan : public Command {
     settings.seconds = seconds_;
     settings.training = step.training;
     settings.fixed = step.plan;
+    settings.best = best_;
+    if (settings.objective == PlanObjective::time && time_.is_here(settings.predict))
+      settings.measure = [&](const Program& program, PredictSettings& predict) {
+        return time_.measure(console, program, predict);
+      };
     PlannerReport report = searched(console, step.model, settings);
     for (PlannedOption& option : report.best) option.plan.shapes = step.stated;
     if (!output_.empty()) write_file(output_, report.best.front().plan.to_json() + "\n");
@@ -79,6 +85,7 @@ class MakePlan : public Command {
 
   std::string objective_ = "time", output_;
   int64_t devices_ = 0;
+  size_t best_ = 5;
   double seconds_ = 60;
   MemoryOption memory_;
   StepOptions step_;

@@ -41,6 +41,7 @@ std::string counts_text(const PlannerReport& report) {
   add(report.too_slow, "whose bound is no better");
   add(report.refused, "that cannot be made");
   add(report.left, "left");
+  add(report.measured, "measured on this machine");
   return text;
 }
 
@@ -96,6 +97,7 @@ Json planner_json(const PlannerReport& report, const PlannerSettings& settings) 
           {"too_slow", report.too_slow},
           {"refused", report.refused},
           {"left", report.left},
+          {"measured", report.measured},
           {"not_searched", report.not_searched}};
 }
 

@@ -80,23 +80,31 @@ std::optional<PredictSettings> TimeOptions::settings_if_asked(const Topology& to
   return asked() ? std::optional(settings(topology)) : std::nullopt;
 }
 
+bool TimeOptions::is_here(const PredictSettings& settings) const {
+  return !machine.empty() && is_this_machine(settings.machine);
+}
+
+bool TimeOptions::measure(const Console& console, const Program& program, PredictSettings& settings) const {
+  Progress progress(console, "measuring what " + machine + " lacks");
+  const bool any =
+      measure_missing(program, settings, [&](const std::string& what) { progress.next("measuring " + what); });
+  if (any && console.speaks()) write_file(machine, settings.machine.to_json());
+  return any;
+}
+
 Forecast TimeOptions::predict(const Console& console, const Program& program, PredictSettings settings,
                               bool measures) const {
   settings.connection = console.connection;
-  bool is_here = !machine.empty() && is_this_machine(settings.machine);
-  if (!machine.empty() && !is_here)
+  bool here = is_here(settings);
+  if (!machine.empty() && !here)
     console.note("note: " + machine + " is of another machine (" + settings.machine.processor + ", " +
                  std::to_string(settings.machine.cores) + " cores, " + settings.machine.date +
                  "), so nothing is measured here");
   if (measures && console.connection) {
-    const std::vector<int64_t> all = console.connection->from_all(is_here);
-    is_here = std::find(all.begin(), all.end(), 0) == all.end();
+    const std::vector<int64_t> all = console.connection->from_all(here);
+    here = std::find(all.begin(), all.end(), 0) == all.end();
   }
-  if (measures && is_here) {
-    Progress progress(console, "measuring what " + machine + " lacks");
-    if (measure_missing(program, settings, [&](const std::string& what) { progress.next("measuring " + what); }))
-      if (console.speaks()) write_file(machine, settings.machine.to_json());
-  }
+  if (measures && here) measure(console, program, settings);
   const Progress progress(console, "simulating");
   Prediction prediction = tessera::predict(program, settings);
   return {std::move(settings), std::move(prediction)};

@@ -35,6 +35,10 @@ struct TimeOptions {
   /// The prediction. With `measures`, if --machine names a file of this machine, what it lacks is measured first, and
   /// added to the file; where ranks are processes, all of them make this call, on machines that are all like that.
   Forecast predict(const Console& console, const Program& program, PredictSettings settings, bool measures) const;
+  /// Whether --machine names a file of this machine.
+  bool is_here(const PredictSettings& settings) const;
+  /// Measures what the file lacks for the program, adds it to both, and returns whether there was anything.
+  bool measure(const Console& console, const Program& program, PredictSettings& settings) const;
   /// Of a program that `session` has run with inputs of these sizes. Nullopt if no machine is named.
   std::optional<Forecast> predict_run(const Console& console, const Program& program, const Session& session,
                                       const Topology& topology, const SymbolSizes& sizes, bool overlap) const;
