@@ -184,7 +184,7 @@ class Run : public Command {
     const std::optional<Program> program = session.prepare(inputs_.at_step(fed.arrays, fed.ports, 0));
     if (!program) return run_in_parts(session, model, mesh, fed, console, progress);
     if (const std::string sizes = sizes_text(fixed_sizes(fed.ports, *program)); !sizes.empty())
-      console.note("note: compiled for " + sizes + " alone, which decides how many tensors a sequence has");
+      console.note("note: compiled for " + sizes + " only, since that decides how many tensors a sequence has");
     return run_program(session, *program, fed, console, progress);
   }
 
