@@ -73,7 +73,7 @@ TEST(Plan, has_micro_batches_of_a_training_step) {
     EXPECT_THROW(Plan::from_json(std::string(R"({"micro_batches": )") + wrong + "}"), Error) << wrong;
 }
 
-TEST(Plan, comes_before_a_weaker_one) {
+TEST(Plan, overrides_a_weaker_one) {
   Plan user;
   user.presets = "dp";
   user.annotations = {{"x=[dp,-]"}};

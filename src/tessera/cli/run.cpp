@@ -317,7 +317,7 @@ class Run : public Command {
     table.print(console);
   }
 
-  // What was asked for is in the file of --outputs; the rest is for who looks on.
+  // The file of --outputs has everything; the rest is for the terminal.
   void print(const Console& console, const Program& program, const Tensors& outputs, double seconds,
              const std::optional<Forecast>& forecast) const {
     if (forecast) print_forecast(console, *forecast);
