@@ -42,7 +42,8 @@ TEST_F(PlanCommand, PrintsWhatDecidedAndWhatWasNotSearched) {
 TEST_F(PlanCommand, TheIntensityOverSlowLinksIsPrinted) {
   const std::string step = " --train --loss mse --cluster h100-sxm --shapes batch=64 ";
   EXPECT_THAT(tessera("simulate " + model_ + step + "--mesh dp=16").out,
-              AllOf(HasSubstr("over 'infiniband', between slices of 8 devices"), HasSubstr("the least batch is")));
+              AllOf(HasSubstr("over 'infiniband', between slices of 8 devices"),
+                    HasSubstr("the least batch that hides them is")));
   const json found = parsed("simulate " + model_ + step + "--mesh dp=16");
   EXPECT_EQ(found["slow_level"]["slice"], 8);
   EXPECT_EQ(found["slow_level"]["hidden"], false);
