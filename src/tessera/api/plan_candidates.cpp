@@ -35,7 +35,7 @@ MachineModel ideal(MachineModel machine) {
   for (auto& [dtype, product] : machine.products) product = {std::max(product.flops, fastest), {0, 0, 0}};
   machine.kernel = 0;
   machine.kernels.clear();
-  machine.bandwidths = {{std::numeric_limits<double>::infinity(), std::numeric_limits<double>::max()}};
+  machine.bandwidths = {{std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()}};
   return machine;
 }
 
