@@ -9,8 +9,8 @@
 #include "tessera/time.h"
 #include "tessera/training.h"
 
-/// Plans chosen by simulated time: the mesh, presets, micro-batches, recomputation and buckets with which a model takes
-/// least time on so many devices, within their memory (docs/planning.md).
+/// Plans chosen by simulated time: the mesh, presets, micro-batches, recomputation and buckets with which a model is
+/// fastest on a number of devices, within their memory (docs/planning.md).
 ///
 ///     tessera::PlannerSettings settings;
 ///     settings.devices = 64;
@@ -29,9 +29,9 @@ enum class PlanDimension : uint8_t {
   micro_batches,
   recompute,
   buckets,
-  annotations,  ///< layouts of single tensors; sequences split as context
+  annotations,  ///< layouts of single tensors; context parallelism
   pipelines,    ///< stages of layers, and their schedules
-  streaming,    ///< states that are held elsewhere, and come when they are needed
+  streaming,    ///< states that are held in other memory, and loaded when they are needed
 };
 
 /// Whether find_plan() searches it.
@@ -39,7 +39,7 @@ bool is_searched(PlanDimension dimension);
 
 enum class PlanObjective : uint8_t {
   time,    ///< of a step, among plans that fit into the memory
-  memory,  ///< at the peak of a rank; of equal ones the fastest
+  memory,  ///< of a rank at its peak; among equal ones, the fastest
 };
 
 struct PlannerProgress {
@@ -53,10 +53,10 @@ struct PlannerSettings {
   int64_t devices = 1;
   double memory_limit = 0;  ///< bytes that a rank may need at its peak; 0: what the machine has
   PlanObjective objective = PlanObjective::time;
-  double seconds = 0;  ///< after which the best so far counts; 0: all candidates are searched
+  double seconds = 0;  ///< after which the best plan so far is taken; 0: all candidates are searched
   size_t best = 5;     ///< plans in the report
-  std::optional<Training> training = std::nullopt;  ///< a training step; none: the model alone
-  /// What all plans have: shapes, dtype, annotations. What it says of a dimension fixes that: mesh, presets,
+  std::optional<Training> training = std::nullopt;  ///< of the step to plan; nullopt: the model alone
+  /// What all plans have in common: shapes, dtype, annotations. A dimension that it gives is fixed: mesh, presets,
   /// keep_gathered, micro_batches, recompute, bucket_bytes.
   Plan fixed;
   std::function<void(const PlannerProgress&)> observe = nullptr;
@@ -72,17 +72,17 @@ struct PlannedOption {
   std::string text;  ///< "dp=4,tp=2, zero1+megatron, 2 micro-batches, recompute=full"
   Prediction prediction;
   int64_t peak_bytes = 0;  ///< of the rank that needs most
-  /// Of all but the best: what made the difference, and which change of the machine would make it the best:
-  /// "if 'infiniband' were 1.4 times as fast".
+  /// For all but the best: what made the difference, and which change of the machine would make this plan the best: "if
+  /// 'infiniband' were 1.4 times as fast".
   std::string decided;
   std::vector<std::string> wins;
 };
 
 struct PlannerReport {
-  /// The best first; never empty. Of plans with one mesh and the same presets, the best.
+  /// The best first; never empty. For candidates with the same layouts, only the best one.
   std::vector<PlannedOption> best;
-  double memory_limit = 0;  ///< bytes of a rank; 0: unknown, and so any
-  /// What no plan can beat: the FLOPs of the products at the machine's peak rate on all devices together.
+  double memory_limit = 0;  ///< bytes of a rank; 0: unknown, so there is none
+  /// A bound on all plans: the FLOPs of the products at the machine's peak rate on all devices together.
   double bound_ms = 0;
   int64_t candidates = 0;
   int64_t evaluated = 0;                  ///< compiled; those that fit were simulated
@@ -93,24 +93,24 @@ struct PlannerReport {
   int64_t left = 0;                       ///< that the search had no time for
   int64_t measured = 0;                   ///< of the plans that were kept
   std::string refusal;                    ///< the first one's message
-  std::vector<std::string> not_searched;  ///< for people: dimensions and candidates
+  std::vector<std::string> not_searched;  ///< dimensions and candidates, as text
 };
 
-/// Searches the candidates in the order of estimated times, which become better with each candidate that is compiled
-/// and simulated, and drops those that a bound excludes. Without a limit of time, the best plan is that of an
-/// exhaustive search. Throws user errors: if nothing fits, one that names the least peak and what would fit; for
-/// settings that leave no candidate; for what is wrong with the model or the machine file.
+/// Searches the candidates in the order of estimated times, and drops those that a bound excludes. Estimates improve
+/// with each candidate that is compiled and simulated. Without a limit of time, the best plan is that of an exhaustive
+/// search. Throws user errors: if nothing fits, one that names the smallest peak and what would fit; if the settings
+/// leave no candidate; if the model or the machine file is invalid.
 PlannerReport find_plan(const Model& model, const PlannerSettings& settings);
 
-/// Links between slices: groups of devices that are nearer to each other.
+/// The slowest links that a step crosses. They connect slices: groups of devices within the faster levels.
 struct SlowLevel {
   std::string link;
   int64_t slice = 1;            ///< devices within the faster levels
   double tokens_per_slice = 0;  ///< of a step; samples, if the model has no inputs of tokens
   bool counts_tokens = false;
   double intensity = 0;     ///< FLOP/s of a slice over bytes/s out of it
-  double needed = 0;        ///< tokens of a slice whose products hide their gradients, of 32 bits
-  int64_t least_batch = 0;  ///< samples of a step with as many tokens
+  double needed = 0;        ///< tokens of a slice that hide the all-reduce of its gradients, of 32 bits
+  int64_t least_batch = 0;  ///< samples of a step that has as many tokens
   bool operator==(const SlowLevel&) const = default;
   bool is_hidden() const { return tokens_per_slice >= needed; }
 };

@@ -10,7 +10,7 @@
 #include "tessera/launch.h"
 #include "tessera/profile.h"
 
-/// Predicted times: a program's machine programs, simulated on a machine that was measured or described (docs/time.md).
+/// Predicted times: simulates a program on a machine that was measured or described (docs/time.md).
 namespace tessera {
 inline namespace v1 {
 
@@ -23,9 +23,10 @@ MachineModel load_machine(const std::string& name_or_path);
 struct PredictSettings {
   MachineModel machine;
   Topology topology;  ///< of the mesh's links; empty: the machine's
-  /// Of ranks that are processes; null: ranks are threads. Collectives of its engine count, and are measured on it.
+  /// Of ranks that are processes; null: ranks are threads. Predictions use collectives that were measured on its
+  /// engine.
   std::shared_ptr<Connection> connection;
-  SymbolSizes sizes;         ///< those that are missing are those that choices by cost assumed
+  SymbolSizes sizes;         ///< missing ones are those that choices by cost assumed
   int threads_per_rank = 0;  ///< 0: the machine's cores divided among the ranks, if they share them
   bool overlap = true;
   std::map<int64_t, double> slow;            ///< by rank: a factor on the times of its kernels
@@ -35,21 +36,21 @@ struct PredictSettings {
   Topology links(const Mesh& mesh) const;
 };
 
-/// Milliseconds of one rank of a class of ranks that do the same at the same times; compute + exposed + idle is the
-/// step's time.
+/// Milliseconds of a rank of a class, whose ranks do the same at the same times. compute + exposed + idle is the step's
+/// time.
 struct PredictedRanks {
   int64_t rank = 0;          ///< the first of the class
   int64_t count = 1;         ///< ranks of the class
   double compute_ms = 0;     ///< in operators
-  double overlapped_ms = 0;  ///< of that, while communication was under way
-  double exposed_ms = 0;     ///< in communication that nothing hides
+  double overlapped_ms = 0;  ///< the part of compute_ms in which communication was under way
+  double exposed_ms = 0;     ///< in communication that no computation hides
   double idle_ms = 0;        ///< waiting for other ranks
   double flops = 0;
   double received_bytes = 0, sent_bytes = 0;
 };
 
-/// What a kind of operator contributes to the chain of actions that ends last, each of which waited for the one before
-/// it. Copies of inputs and outputs are one part of it.
+/// How much one kind of operator contributes to the chain of actions that ends last, in which each waited for the one
+/// before it. Copies of inputs and outputs are one entry.
 struct ChainPart {
   std::string op;
   bool communication = false;
@@ -61,30 +62,30 @@ struct Prediction {
   double step_ms = 0;
   /// Means over all ranks.
   double compute_ms = 0, exposed_ms = 0, idle_ms = 0;
-  /// What no order of the same operators can beat: the longest of a rank's operators, the busiest link, and the longest
-  /// chain of operators that depend on each other; and which of the three it is.
+  /// No order of the same operators can beat this bound. It is the longest of three: a rank's operators, the transfers
+  /// of the busiest link, and the longest chain of operators that depend on each other.
   double bound_ms = 0;
-  std::string bound;  ///< "computation", "link" or "chain"
+  std::string bound;  ///< which of the three: "computation", "link" or "chain"
   double computation_ms = 0, link_ms = 0, dependences_ms = 0;
-  double extrapolated = 0;  ///< the share of operators' time that was not measured on this machine
+  double extrapolated = 0;  ///< the share of operators' time that was computed, since the machine lacks measurements
   std::vector<PredictedRanks> classes;
   std::vector<ChainPart> chain;  ///< by decreasing time
-  Profile profile;               ///< a rank of each class
+  Profile profile;               ///< with one rank of each class
 };
 
-/// Told what is measured next.
+/// Called with what is measured next.
 using MeasurementObserver = std::function<void(const std::string& what)>;
 
-/// Measures this machine: kernels, memory, links between ranks that are threads. Takes about a minute, or a quarter of
+/// Measures this machine: kernels, memory, links between ranks that are threads. Takes under a minute, or a quarter of
 /// that with `quick`.
 MachineModel calibrate_machine(bool quick = false, const MeasurementObserver& begins = nullptr);
 
-/// Whether the model is of such a machine as this one: same processor, instruction sets and number of cores.
+/// Whether the model describes a machine like this one: same processor, instruction sets and number of cores.
 bool is_this_machine(const MachineModel& machine);
 
 /// Measures what predict() would have to extrapolate, kernels and collectives, and adds it to the settings' machine.
 /// Returns whether anything was missing. Every rank of a connection makes this call with equal settings; rank 0
-/// measures the kernels. Throws a user error if the machine is not this one.
+/// measures the kernels. Throws a user error if the machine is another one.
 bool measure_missing(const Program& program, PredictSettings& settings, const MeasurementObserver& begins = nullptr);
 
 /// Throws user errors that name the machine file and what it lacks.

@@ -177,7 +177,7 @@ TEST(Dialects, TensorRTsGroupsAreTheRanksOfTheAxis) {
   expect_same_bits(program, out, {{"x", test::ramp({4, 8})}});
 }
 
-TEST(Dialects, WhatCannotBeSaidIsRefusedWithTheNodeAndTheMend) {
+TEST(Dialects, WhatCannotBeExpressedIsAnErrorWithTheNodeAndTheFix) {
   TemporaryFolder folder;
   EXPECT_THAT(
       refusal(folder, compiled(folder, test::kPair, "dp=2,tp=2"), Dialect::ort),

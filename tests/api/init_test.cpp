@@ -178,7 +178,7 @@ TEST_F(EditedInit, that_lacks_a_result_is_refused) {
   EXPECT_THAT(message_of([&] { Program::read(out(), true); }), HasSubstr("'adapted' is not in the manifest"));
 }
 
-TEST_F(EditedInit, that_is_gone_is_missed) {
+TEST_F(EditedInit, that_is_missing_is_an_error) {
   std::filesystem::remove(out() / "init_0.onnx");
   EXPECT_THAT(message_of([&] { Program::read(out()); }), HasSubstr("init_0.onnx"));
 }

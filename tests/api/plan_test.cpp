@@ -73,7 +73,7 @@ TEST(Plan, has_micro_batches_of_a_training_step) {
     EXPECT_THROW(Plan::from_json(std::string(R"({"micro_batches": )") + wrong + "}"), Error) << wrong;
 }
 
-TEST(Plan, comes_before_a_weaker_one) {
+TEST(Plan, overrides_a_weaker_one) {
   Plan user;
   user.presets = "dp";
   user.annotations = {{"x=[dp,-]"}};
@@ -94,11 +94,12 @@ TEST(Plan, comes_before_a_weaker_one) {
 
 TEST(Plan, refuses_what_is_not_its_own) {
   EXPECT_THAT(error_of(R"({"preset": "dp"})"), HasSubstr("plan.json: a plan has no key 'preset'; its keys are: mesh"));
-  EXPECT_THAT(error_of(R"({"presets": 3})"), HasSubstr("'presets' is number, but must be a text"));
-  EXPECT_THAT(error_of(R"({"annotations": {"w": "[-]"}})"), HasSubstr("must be a list of texts"));
-  EXPECT_THAT(error_of(R"({"annotations": [1]})"), HasSubstr("must be a text"));
+  EXPECT_THAT(error_of(R"({"presets": 3})"), HasSubstr("'presets' has type number, but must be a string"));
+  EXPECT_THAT(error_of(R"({"annotations": {"w": "[-]"}})"), HasSubstr("must be a list of strings"));
+  EXPECT_THAT(error_of(R"({"annotations": [1]})"), HasSubstr("must be a string"));
   EXPECT_THAT(error_of(R"({"shapes": ["batch"]})"), HasSubstr("must map symbols to sizes"));
-  EXPECT_THAT(error_of(R"({"shapes": {"batch": 1.5}})"), HasSubstr("'batch' is number, but must be a whole number"));
+  EXPECT_THAT(error_of(R"({"shapes": {"batch": 1.5}})"),
+              HasSubstr("'batch' has type number, but must be a whole number"));
   EXPECT_THAT(
       error_of(R"({"dtype": "int3"})"),
       HasSubstr("plan.json: models compute in float32 (fp32), bfloat16 (bf16) or float16 (fp16), not in 'int3'"));

@@ -48,7 +48,7 @@ TEST(Session, gives_the_answer_of_one_device_on_any_mesh) {
 }
 
 // The graph's name shifts what follows it in the file. UndefinedBehaviorSanitizer sees a float that is read askew.
-TEST(Session, weights_may_lie_anywhere_in_the_file) {
+TEST(Session, weights_may_be_anywhere_in_the_file) {
   const std::string model = R"( (int64[batch] ids) => (float[batch, 2048] y)
     <float[64, 32] table, float[32, 2048] up, float[2048] bias> {
       x = Gather (table, ids)

@@ -110,7 +110,7 @@ const std::vector<std::string> kLearners = {"mlp", "cnn", "gpt"};
 
 class SharedStates : public testing::TestWithParam<size_t> {};
 
-TEST_P(SharedStates, liesAlikeByAllPresets) {
+TEST_P(SharedStates, hasOneLayoutUnderAllPresets) {
   const Learner learner = test::learner(kLearners[GetParam()]);
   const Evaluated alone = run(learner, compiled(learner, {"", "none"}), true);
   size_t products = GetParam();  // learners take turns at products of presets

@@ -227,7 +227,7 @@ TEST_F(TrainingSelections, reportEqualTensorsAndTieThemIfAsked) {
               train(made(kTiedByHand, false), by_hand, {"dp=1", ""}, batches_));
 }
 
-TEST_F(TrainingSelections, refuseTiesThatAreNone) {
+TEST_F(TrainingSelections, refuseInvalidTies) {
   const Model model = made(kExported, false);
   Training tied = training();
   for (const auto& [text, part] : std::map<std::string, std::string>{{"val_2", "is not COPY=SOURCE"},

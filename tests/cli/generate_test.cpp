@@ -20,7 +20,7 @@ TEST_F(GenerateCommand, continues_a_text_of_bytes) {
     EXPECT_EQ(ran.out, text) << mesh;
   }
   const Ran told = tessera(words);
-  EXPECT_THAT(told.out, AllOf(HasSubstr("caches for 49 tokens, which the model did not have, take "), HasSubstr(text),
+  EXPECT_THAT(told.out, AllOf(HasSubstr("caches for 49 tokens, which the model itself lacks, take "), HasSubstr(text),
                               HasSubstr("prefill "), HasSubstr(" tokens/s; the weights, "),
                               HasSubstr(", and with what caches hold ")));
 }
@@ -116,7 +116,8 @@ TEST_F(GenerateCommand, names_what_is_wrong) {
   EXPECT_THAT(mistake(tiny_ + "--ids 1,,2"), HasSubstr("'1,,2' is not a list of tokens"));
   EXPECT_THAT(mistake(cached_ + "--text a"), HasSubstr("--text needs a byte-level model, with 256 tokens"));
   EXPECT_THAT(mistake(tiny_ + "--ids 256"), HasSubstr("the model's tokens are 0 to 255"));
-  EXPECT_THAT(mistake(tiny_ + "--ids 1 --max-new 9223372036854775807"), HasSubstr("max_new is 9223372036854775807; it must be at most "));
+  EXPECT_THAT(mistake(tiny_ + "--ids 1 --max-new 9223372036854775807"),
+              HasSubstr("max_new is 9223372036854775807; it must be at most "));
   EXPECT_THAT(mistake(cached_ + "--ids 1 --stop 7,101"), HasSubstr("the stop token 101 is not a token of the model"));
   // Told before any model is loaded.
   const std::string missing = "generate " + (folder_ / "missing.onnx").string() + " ";

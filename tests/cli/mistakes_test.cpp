@@ -107,7 +107,7 @@ g (float[batch, 4] x) => (float[rows] y) {
 })";
   testing_io::put(folder_ / "rows.onnxtxt", text);
   const std::string rows = (folder_ / "rows.onnxtxt").string(), in = (folder_ / "x.npz").string();
-  const std::string alone = "compiled for batch=3 alone, which decides how many tensors a sequence has";
+  const std::string alone = "compiled for batch=3 only, since that decides how many tensors a sequence has";
   EXPECT_THAT(tessera("inspect " + rows).out, HasSubstr("each size of batch has a program of its own"));
   EXPECT_EQ(parsed("inspect " + rows)["size_symbols"], nlohmann::json({"batch"}));
   EXPECT_FALSE(parsed("inspect " + rows + " --shapes batch=3")["operators_rewritten"].empty());

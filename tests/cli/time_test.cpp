@@ -90,7 +90,7 @@ TEST_F(Time, AFileOfAnotherMachineIsSaidToBeOne) {
     "bandwidths": [{"bytes_per_second": 1e9}], "links": [{"name": "l", "alpha": 1e-6, "bandwidth": 1e9}]})");
   const std::string before = contents(other);
   EXPECT_THAT(tessera("run " + model_ + " --mesh tp=2 --machine " + other).out,
-              HasSubstr("is of another machine (another, 3 cores, 2020-01-01), so nothing is measured here"));
+              HasSubstr("describes another machine (another, 3 cores, 2020-01-01), so nothing is measured here"));
   EXPECT_EQ(contents(other), before);
 }
 
@@ -102,7 +102,7 @@ TEST_F(Time, MistakesNameThePlaceAndTheFix) {
   EXPECT_THAT(mistake(simulate + "--cluster h100-sxm --machine x.json"), HasSubstr("give one of them"));
   EXPECT_THAT(mistake(simulate + "--cluster " + file("bad.json", "{\"kernel\": 1")), HasSubstr("is not JSON"));
   EXPECT_THAT(mistake(simulate + "--cluster h100-sxm --slow 7=2"), HasSubstr("no rank 7 on a mesh of 2 ranks"));
-  EXPECT_THAT(mistake(simulate + "--cluster h100-sxm --slow x=2"), HasSubstr("'x' is no rank"));
+  EXPECT_THAT(mistake(simulate + "--cluster h100-sxm --slow x=2"), HasSubstr("'x' is not a rank"));
   EXPECT_THAT(mistake(simulate + "--cluster h100-sxm --slow 1=0"), HasSubstr("factor above 0"));
   EXPECT_THAT(mistake(simulate + "--cluster h100-sxm --scale nvlink=2"), HasSubstr("--scale link:ethernet=2"));
   EXPECT_THAT(mistake(simulate + "--cluster h100-sxm --scale link:dcn=2"),

@@ -170,7 +170,7 @@ TEST(ExpertsAsEinsums, AreRaisedInEveryOrder) {
         expect_mixture({"ts", hidden, results, gathers, biased}, random);
 }
 
-// What looks like a mixture, and is none.
+// What looks like a mixture, but is not.
 TEST(ExpertsAsEinsums, StayIfTheyAreNoMixture) {
   const auto mixtures = [](std::string text, std::string_view from, std::string_view to, std::string_view before = "",
                            std::string_view with = "") {

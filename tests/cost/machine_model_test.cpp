@@ -64,7 +64,7 @@ TEST(MachineModel, NamesWhatIsWrongAndWhere) {
   const std::string memory = R"("bandwidths": [{"bytes_per_second": 1e9}])";
   EXPECT_THAT(refused("{"), HasSubstr("m.json is not JSON"));
   EXPECT_THAT(refused(R"({"kernel": 1, "kernel": 2})"), HasSubstr("'kernel' is given twice"));
-  EXPECT_THAT(refused("[]"), HasSubstr("m.json is array, but must be an object"));
+  EXPECT_THAT(refused("[]"), HasSubstr("m.json has type array, but must be an object"));
   EXPECT_THAT(refused("{}"), HasSubstr("m.json has no 'bandwidths'"));
   EXPECT_THAT(refused("{" + memory + R"(, "speed": 1})"), HasSubstr("has no key 'speed'; its keys are: "));
   EXPECT_THAT(refused("{" + memory + R"(, "kernel": -1})"),
@@ -77,7 +77,7 @@ TEST(MachineModel, NamesWhatIsWrongAndWhere) {
   EXPECT_THAT(refused("{" + memory + R"(, "links": [{"alpha": 0, "bandwidth": 1}, {"alpha": 0, "bandwidth": 1}]})"),
               HasSubstr("the level before it has no 'size'"));
   EXPECT_THAT(refused(R"({"bandwidths": [{"bytes_per_second": 1e9}, {"up_to": 5, "bytes_per_second": 1e9}]})"),
-              HasSubstr("must be in the order of 'up_to'"));
+              HasSubstr("must be in ascending order of 'up_to'"));
   EXPECT_THAT(test::error_of([] { topology(kMachine, "dp=2,tp=12"); }),
               HasSubstr("axis 'tp' of the mesh dp=2,tp=12 crosses"));
 }

@@ -121,7 +121,7 @@ TEST(expr, reads_what_exporters_write) {
     EXPECT_EQ(Expr::parse(text), std::nullopt) << text;
   EXPECT_EQ(Expr::parse(std::string(100000, '(')), std::nullopt);
   EXPECT_EQ(Expr::parse(std::string(100000, '-') + "n"), std::nullopt);
-  // An expression that grows beyond bounds is none, and this is found out quickly.
+  // An expression that grows beyond bounds is invalid, and this is found out quickly.
   std::string sum = "s0", power = "(a + b + c + d)";
   for (int i = 1; i < 20000; ++i) sum += " + s" + std::to_string(i);
   for (int i = 1; i < 16; ++i) power += "*(a + b + c + d)";

@@ -60,21 +60,22 @@ TEST(Topology, refuses_what_is_not_its_own) {
   EXPECT_THAT(parse_error("[]"), HasSubstr("a topology is an object"));
   EXPECT_THAT(parse_error("{}"), HasSubstr("it has no 'axes'"));
   EXPECT_THAT(parse_error(R"({"axes": {}, "links": 3})"), HasSubstr("has no key 'links'; its only key is: axes"));
-  EXPECT_THAT(parse_error(R"({"axes": [1]})"), HasSubstr("'axes' is array, but must map axes to levels"));
+  EXPECT_THAT(parse_error(R"({"axes": [1]})"), HasSubstr("'axes' has type array, but must map axes to levels"));
   EXPECT_THAT(parse_error(R"({"axes": {"tp": []}})"), HasSubstr("axis 'tp' must have a list of at least one level"));
   EXPECT_THAT(parse_error(R"({"axes": {"tp": [{"size": 2, "alpha": 0, "bandwidth": 1}], "tp": 3}})"),
               HasSubstr("'tp' is given twice"));
 }
 
 TEST(Topology, refuses_levels_that_are_no_links) {
-  EXPECT_THAT(level_error("3"), HasSubstr("axis 'tp', level 0 is number, but must be an object"));
+  EXPECT_THAT(level_error("3"), HasSubstr("axis 'tp', level 0 has type number, but must be an object"));
   EXPECT_THAT(level_error(R"({"size": 2, "alpha": 0})"), HasSubstr("axis 'tp', level 0 has no 'bandwidth'"));
   EXPECT_THAT(level_error(R"({"size": 0, "alpha": 0, "bandwidth": 1})"), HasSubstr("'size' is 0"));
   EXPECT_THAT(level_error(R"({"size": 1.5, "alpha": 0, "bandwidth": 1})"), HasSubstr("'size' is 1.5"));
   EXPECT_THAT(level_error(R"({"size": 2, "alpha": -1, "bandwidth": 1})"), HasSubstr("'alpha' is -1"));
   EXPECT_THAT(level_error(R"({"size": 2, "alpha": 0, "bandwidth": 0})"), HasSubstr("'bandwidth' is 0"));
-  EXPECT_THAT(level_error(R"({"size": 2, "alpha": "1", "bandwidth": 1})"), HasSubstr("'alpha' is string"));
-  EXPECT_THAT(level_error(R"({"size": 2, "alpha": 0, "bandwidth": 1, "name": 1})"), HasSubstr("'name' is number"));
+  EXPECT_THAT(level_error(R"({"size": 2, "alpha": "1", "bandwidth": 1})"), HasSubstr("'alpha' has type string"));
+  EXPECT_THAT(level_error(R"({"size": 2, "alpha": 0, "bandwidth": 1, "name": 1})"),
+              HasSubstr("'name' has type number"));
   EXPECT_THAT(level_error(R"({"size": 2, "alpha": 0, "bandwidth": 1, "beta": 1})"), HasSubstr("has no key 'beta'"));
 }
 

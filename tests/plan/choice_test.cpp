@@ -71,7 +71,7 @@ TEST(Choices, keep_what_is_fixed) {
 TEST(Choices, take_any_mesh_with_its_presets) {
   Space space{.devices = 4};
   space.fixed.mesh = "x=4";
-  EXPECT_THAT(error_of([&] { choices(space); }), HasSubstr("give its `presets`"));
+  EXPECT_THAT(error_of([&] { choices(space); }), HasSubstr("give `presets`, too"));
   space.fixed.presets = "megatron:x";
   EXPECT_THAT(texts(space), Contains("x=4, megatron:x"));
   space.devices = 8;

@@ -109,8 +109,7 @@ TEST(Difference, names_what_decided) {
   other.exposed_ms = 3.5;
   other.idle_ms = 0.01;
   other.chain = {{"AllGather", true, 3, 2.5}, {"MatMul", false, 3, 9}};
-  EXPECT_EQ(difference(best, other),
-            "2.50 ms more communication that nothing hides (mostly AllGather), 0.50 ms less computation");
+  EXPECT_EQ(difference(best, other), "2.50 ms more exposed communication (mostly AllGather), 0.50 ms less computation");
   EXPECT_EQ(difference(best, best), "as fast");
 }
 

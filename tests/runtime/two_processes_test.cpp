@@ -165,13 +165,13 @@ TEST(TwoProcesses, that_are_given_other_sizes_or_inputs_are_told_so) {
                         });
   };
   const Tensor rows = Tensor::of<float>(DType::float32, {2, 2}, {1, 2, 3, 4});
-  const testing::Matcher<std::string> mend = HasSubstr("give all ranks the same");
+  const testing::Matcher<std::string> fix = HasSubstr("give all ranks the same");
   EXPECT_THAT(
       errors_of({rows, Tensor::zeros(DType::float32, {3, 2})}),
       testing::Each(testing::AllOf(HasSubstr("rank 1 was given inputs with the hash "),
-                                   HasSubstr(", b=3, but rank 0 inputs with the hash "), HasSubstr(", b=2;"), mend)));
+                                   HasSubstr(", b=3, but rank 0 inputs with the hash "), HasSubstr(", b=2;"), fix)));
   EXPECT_THAT(errors_of({rows, Tensor::zeros(DType::float32, {2, 2})}),
-              testing::Each(testing::AllOf(HasSubstr(", b=2, but rank 0 inputs"), mend)));
+              testing::Each(testing::AllOf(HasSubstr(", b=2, but rank 0 inputs"), fix)));
   EXPECT_THAT(errors_of({rows, rows}), testing::Each(""));
 }
 

@@ -20,7 +20,7 @@ Plan Model::plan() const {
 }
 
 void Model::write_annotated(const std::filesystem::path& path, const Plan& plan) const {
-  // Any size that has the plan's places shows whether the plan can be followed.
+  // The plan is compiled for one size of the mesh that has its places, to show whether it can be followed.
   std::vector<compiler::PlaceRequest> places;
   for (const Plan::Annotation& place : plan.places)
     places.push_back(compiler::PlaceRequest::parse(place.text, place.by));

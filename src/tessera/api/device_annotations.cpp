@@ -14,7 +14,7 @@ namespace tessera {
 inline namespace v1 {
 namespace {
 
-// Takes the model out of the plan.
+// Moves the model out of `followed`.
 ConfiguredModel configured_by(const Model& model, compiler::DevicePlan& followed) {
   ConfiguredModel configured;
   configured.plan.mesh = followed.mesh.str();
@@ -29,7 +29,7 @@ ConfiguredModel configured_by(const Model& model, compiler::DevicePlan& followed
   return configured;
 }
 
-// The results of nodes by name.
+// The names of all results of nodes.
 std::vector<std::string> results_of(const OnnxModel& model) {
   std::vector<std::string> names;
   for (const Value* value : model.graph->values_of(ValueKind::result)) names.push_back(value->name);
@@ -68,7 +68,7 @@ Model Model::completed(const std::string& configuration) const {
   OnnxModel labelled = impl().model.clone();
   CompileOptions options;
   options.keep = compiler::label_inner_tensors(labelled);
-  const std::vector<std::string> results = results_of(labelled);  // nothing is merged
+  const std::vector<std::string> results = results_of(labelled);  // kept, so that nothing is merged
   compiler::DevicePlan followed = compiler::device_plan(labelled, configuration, {results.begin(), results.end()});
   for (std::string& name : results_of(followed.model)) options.keep.push_back(std::move(name));
   const ConfiguredModel configured = configured_by(*this, followed);
@@ -81,7 +81,7 @@ Model Model::completed(const std::string& configuration) const {
 void Model::write(const std::filesystem::path& path) const {
   for (const auto& value : impl().model.graph->values())
     if (value->changing)
-      fail("write", "the state '{}' changes, which a model's file cannot express; state it in the plan (Plan::states)",
+      fail("write", "the state '{}' changes, which a model file cannot express; list it in the plan (Plan::states)",
            value->name);
   constexpr size_t kInline = 1024;
   ExportOptions options;

@@ -22,9 +22,9 @@ struct Program::Impl : compiler::CompiledProgram {
       : CompiledProgram(std::move(made)), summary(std::move(of)), source(std::move(from)) {}
 
   ProgramSummary summary;
-  std::string source;        ///< a description of what it was compiled from; empty: it was read
+  std::string source;        ///< describes what it was compiled from; empty: it was read
   mutable std::mutex known;  ///< guards figures
-  /// By rank and sizes, what has been asked for: each takes a plan of all that the rank does.
+  /// By rank and sizes. Each takes a plan of all that the rank does, so it is kept.
   mutable std::map<std::pair<int64_t, SymbolSizes>, RankFigures> figures;
 };
 
@@ -32,14 +32,14 @@ struct Program::Impl : compiler::CompiledProgram {
 
 namespace api {
 
-/// This model with_sizes() of what must be known before it is compiled, which are added to `fixed`. `sizes` may leave
-/// symbols out, as for complete().
+/// The model with those sizes fixed that must be known before it is compiled; they are added to `fixed`. `sizes` may
+/// omit symbols, as for complete().
 Model with_needed_sizes(const Model& model, const SymbolSizes& sizes, SymbolSizes* fixed = nullptr);
 
-/// Another model in place of one that was read from the same files.
+/// A changed model, which keeps the path and the files of `from`.
 Model model_of(const Model& from, OnnxModel changed);
 
-/// The compiler's options for a plan, whose states the model has already.
+/// The compiler's options for a plan, except for its states: the model has them already.
 compiler::ProgramOptions program_options(const Mesh& mesh, const Plan& plan, const CompileOptions& options);
 
 /// A program that was compiled from the model.

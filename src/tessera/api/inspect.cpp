@@ -63,7 +63,7 @@ Tensors random_inputs(const Model& model, const SymbolSizes& sizes, uint64_t see
   if (const std::vector<std::string> values = sized.impl().value_inputs(); !values.empty())
     fail("inputs", "shapes depend on the elements of input '{}', which cannot be random; give `inputs`",
          values.front());
-  // What a model that runs in parts computes from its inputs is not known before.
+  // Computed shapes of a model that runs in parts are not known yet.
   const Graph& graph = sized.impl().runs_in_parts() ? *model.impl().model.graph : *sized.impl().rewritten().graph;
   return compiler::random_inputs(graph, model.complete(sizes), seed, memory_limit);
 }

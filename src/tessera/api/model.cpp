@@ -40,8 +40,7 @@ std::string_view version() {
 
 Model Model::load(const std::filesystem::path& path) {
   if (program_io::is_written_program(path))
-    fail("import",
-         "'{}' is a written program, which `Program::read` takes; this needs the original model, an ONNX file",
+    fail("import", "'{}' is a written program, for `Program::read`; give the original model here, an ONNX file",
          path.string());
   std::vector<uint64_t> files;
   OnnxModel read = import_model(path, &files);
@@ -93,7 +92,7 @@ SymbolSizes Model::complete(const SymbolSizes& sizes, std::string* note) const {
   try {
     rewritten = impl().rewritten().graph.get();
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::user) throw;  // a model that cannot be run has no sizes at which it runs
+    if (error.kind() != ErrorKind::user) throw;  // it has no sizes at which it could run
   }
   std::vector<std::string> notes;
   SymbolSizes all = compiler::symbol_values(impl().model, rewritten, sizes, &notes);
@@ -126,7 +125,7 @@ Model Model::for_program(const SymbolSizes& sizes, const Tensors& inputs, std::s
   if (impl().runs_in_parts()) {
     const std::string& why = impl().why_in_parts();
     fail("run",
-         "the shapes of {} depend on what it computes, so that it runs in parts, each compiled when the one before has "
+         "the shapes of {} depend on computed values, so it runs in parts, each compiled when the one before it has "
          "run; only `Session` does that{}{}",
          path().string(), why.empty() ? "" : "; the reason is ", why);
   }
@@ -136,8 +135,9 @@ Model Model::for_program(const SymbolSizes& sizes, const Tensors& inputs, std::s
   std::string text;
   for (const auto& [symbol, size] : fixed) text += fmt::format("{}{}={}", text.empty() ? "" : ",", symbol, size);
   if (note)
-    *note =
-        fixed.empty() ? "" : fmt::format("compiled for {} alone, which decides how many tensors a sequence has", text);
+    *note = fixed.empty()
+                ? ""
+                : fmt::format("compiled for {} only, since that decides how many tensors a sequence has", text);
   return made;
 }
 

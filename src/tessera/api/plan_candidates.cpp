@@ -17,7 +17,7 @@ int64_t peak_of(const Program& program) {
   return most;
 }
 
-// "dp,tp:(1)2" is a part of "dp,tp".
+// The axes of a collective, without sub-axes: "dp,tp" for "dp,tp:(1)2".
 std::string axes_of(const CollectiveSummary& collective) {
   std::string text;
   std::set<std::string> known;
@@ -27,7 +27,7 @@ std::string axes_of(const CollectiveSummary& collective) {
   return text;
 }
 
-// As fast as the machine's products ever are, and nothing else takes time.
+// A machine on which products run at the peak rate, and nothing else takes time.
 MachineModel ideal(MachineModel machine) {
   double fastest = 0;
   for (const auto& [signature, kernel] : machine.kernels)
@@ -35,7 +35,7 @@ MachineModel ideal(MachineModel machine) {
   for (auto& [dtype, product] : machine.products) product = {std::max(product.flops, fastest), {0, 0, 0}};
   machine.kernel = 0;
   machine.kernels.clear();
-  machine.bandwidths = {{std::numeric_limits<double>::infinity(), std::numeric_limits<double>::max()}};
+  machine.bandwidths = {{std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()}};
   return machine;
 }
 

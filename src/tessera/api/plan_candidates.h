@@ -11,20 +11,20 @@
 /// Candidates of find_plan(), compiled and simulated by the public API.
 namespace tessera::api {
 
-/// A model and its training steps, by their micro-batches, at the sizes of a search.
+/// A model, and its training steps by number of micro-batches, at the sizes of a search.
 class PlannedModel {
  public:
   PlannedModel(const Model& model, const PlannerSettings& settings);
 
   /// The program of a plan over a mesh; its micro-batches are the plan's. Throws user errors as compile() does.
   Program compiled(const Plan& plan, const Mesh& mesh) const;
-  /// What is known before any candidate is compiled. Throws user errors for what is wrong with the model.
+  /// What is known before any candidate is compiled. Throws user errors for an invalid model.
   plan::Facts facts() const;
   Prediction predicted(const Program& program) const;
 
   const SymbolSizes& sizes() const { return sizes_; }
   bool has_experts() const;
-  /// Extent of the first dimension of the first input that has any; 1: none.
+  /// The samples of a batch: the first extent of the first input that has dimensions; 1 if there is none.
   int64_t batch() const;
 
  private:
@@ -46,7 +46,7 @@ class PlanCandidates : public plan::Evaluator {
     Prediction prediction;
   };
 
-  /// `limit`: bytes of a rank; 0: any.
+  /// `limit`: bytes of a rank; 0: no limit.
   PlanCandidates(const PlannedModel& model, const PlannerSettings& settings, const plan::Space& space, double limit,
                  plan::Estimator estimator);
 
@@ -55,7 +55,7 @@ class PlanCandidates : public plan::Evaluator {
   plan::Bounds bounds(size_t candidate) override;
   double promise(size_t candidate) override;
   plan::Outcome evaluate(size_t candidate) override;
-  /// Of all that were evaluated and fit, the best first.
+  /// The best one of each layout among those that fit, the best first.
   const std::vector<Kept>& kept() const { return kept_; }
   /// The candidate of least estimated bytes.
   size_t smallest() const;

@@ -43,7 +43,7 @@ double seconds_with(const Program& program, PredictSettings settings, const std:
   return predict(program, settings).step_ms;
 }
 
-// The changes of one level of links with which `other` is as fast as `best`, both being simulated with them.
+// The changes of one level of links with which `other` is at least as fast as `best`, simulated with the same change.
 std::vector<std::string> wins_of(const Program& best, const Program& other, const PredictSettings& settings) {
   constexpr double kMost = 32;
   std::set<std::string> links = links_of(best, settings.machine);
@@ -69,7 +69,7 @@ std::string decided_of(const PlanCandidates::Kept& best, const PlanCandidates::K
   return bytes_text(other.outcome.bytes - best.outcome.bytes) + " more on a rank";
 }
 
-// What would fit where nothing does: the same search's smallest candidate on more devices.
+// If nothing fits: how many devices are enough for the smallest candidate, as text for the message.
 std::string fitting_devices(const PlannedModel& model, const PlannerSettings& settings, plan::Space space, double limit,
                             const plan::Estimator& learned) {
   if (settings.memory_limit <= 0 && settings.predict.machine.cores > 0) return "";  // more ranks get less memory each
@@ -91,8 +91,9 @@ std::string fitting_devices(const PlannedModel& model, const PlannerSettings& se
                          PlanCandidates& candidates, const plan::Searched& found, double limit) {
   if (found.unfit.empty() && found.too_large.empty()) {
     if (found.refused.empty()) fail("plan", "the search ended before it had evaluated a plan; give it more time");
-    fail("plan", "none of {} plans can be made; the first one, {}, says: {}", candidates.choices().size(),
-         candidates.choices()[found.refused.front().candidate].str(), found.refused.front().outcome.refused);
+    fail("plan", "none of {} plans can be compiled or simulated; the first one, {}, fails: {}",
+         candidates.choices().size(), candidates.choices()[found.refused.front().candidate].str(),
+         found.refused.front().outcome.refused);
   }
   size_t smallest = found.unfit.empty() ? candidates.smallest() : found.unfit.front().candidate;
   double least = found.unfit.empty() ? candidates.evaluate(smallest).bytes : found.unfit.front().outcome.bytes;
@@ -121,7 +122,7 @@ int64_t measure_best(PlanCandidates& candidates, PlannerSettings& settings) {
 
 std::vector<std::string> not_searched(const PlannerReport& report) {
   std::vector<std::string> all = {
-      "layouts of single tensors, and sequences split as context (annotations)",
+      "layouts of single tensors, and context parallelism (annotations)",
       "other orders of axes than dp, fsdp, ep, tp",
       "pipelines of stages",
       "states that are streamed from other memory",
@@ -140,7 +141,9 @@ bool is_searched(PlanDimension dimension) {
 PlannerReport find_plan(const Model& model, const PlannerSettings& given) {
   PlannerSettings settings = given;  // what is measured adds to its machine
   if (!settings.predict.topology.empty())
-    fail("plan", "a topology is of one mesh, but the search tries many; describe the links in the machine file");
+    fail("plan",
+         "a topology describes the links of one mesh, but the search tries many; describe the links in the machine "
+         "file");
   const auto begin = Clock::now();
   const PlannedModel planned(model, settings);
   const plan::Space space{settings.devices, settings.training.has_value(), planned.has_experts(), planned.batch(),
@@ -149,7 +152,7 @@ PlannerReport find_plan(const Model& model, const PlannerSettings& given) {
   PlanCandidates candidates(planned, settings, space, limit,
                             plan::Estimator(planned.facts(), settings.predict.machine));
   plan::SearchLimits limits{api::objective_of(settings), limit, nullptr};
-  // Where nothing has fitted yet, the search goes on for as long again.
+  // If nothing has fit by then, the search may take twice as long.
   if (settings.seconds > 0)
     limits.is_over = [&] {
       const double passed = seconds_since(begin);
@@ -182,7 +185,7 @@ PlannerReport find_plan(const Model& model, const PlannerSettings& given) {
         choice.over(settings.fixed), choice.str(), each.prediction, static_cast<int64_t>(each.outcome.bytes), {}, {}};
     if (&each != &best) {
       option.decided = decided_of(best, each, settings.objective);
-      // Half as long again as the search may take.
+      // They may take half as long as the search.
       if (settings.objective == PlanObjective::time &&
           (settings.seconds == 0 || seconds_since(begin) < 1.5 * settings.seconds))
         option.wins = wins_of(best.program, each.program, settings.predict);

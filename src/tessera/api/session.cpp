@@ -55,11 +55,11 @@ runtime::ExecutorOptions executor_options(const SessionOptions& options) {
   return result;
 }
 
-// `share`: with the session's other programs; null: nothing.
+// `share`: what the session's programs share; null: nothing.
 std::shared_ptr<launch::LoadedProgram> load(const compiler::CompiledProgram& program, const SessionOptions& options,
                                             std::shared_ptr<runtime::StateStore> states,
                                             std::shared_ptr<runtime::ProcessShare> share = nullptr) {
-  // What we compiled is right by a proof of ours; files may have been changed by anybody.
+  // A program that we compiled without a proof is a bug; files may have been edited.
   program.require_proof(program.compiled ? ErrorKind::running : ErrorKind::user);
   runtime::ExecutorOptions asked = executor_options(options);
   asked.states = std::move(states);
@@ -75,7 +75,7 @@ std::shared_ptr<launch::LoadedProgram> Session::Impl::loaded(std::string_view wh
   if (program) return program;
   const parts::Runner::Loaded latest = runner->latest();
   if (!latest.ranks)
-    fail("session", "'{}' is compiled as runs need it, and has not run, so that there are no {} yet; run it first",
+    fail("session", "'{}' is compiled when it runs, and has not run, so there are no {} yet; run it first",
          model.string(), what);
   return latest.ranks;
 }
@@ -89,7 +89,7 @@ Session::Session(const Program& program, const SessionOptions& options) : impl_(
     share = other.share();
     if (options.memory_limit != 0 && options.memory_limit != share->limit.bytes())
       fail("session",
-           "memory_limit is {}, but the session whose states this one shares has {}, which is one limit for both; give "
+           "memory_limit is {}, but {} in the session whose states this one shares, and the limit is for both; give "
            "both the same, or this one none",
            options.memory_limit, share->limit.bytes());
   }
@@ -110,7 +110,7 @@ Session::Session(const Model& model, const Mesh& mesh, const Plan& plan, const C
       options.connection ? nullptr : std::make_shared<runtime::ProcessShare>(executor_options(options).memory_limit);
   SessionOptions loading = options;
   if (!stepping.shared_impl()->is_one_program()) loading.concurrent_runs = 1;  // its runs take turns
-  // Keeps what it shares states with.
+  // Keeps the program alive that it shares states with.
   const auto load_program = [options = std::move(loading), share, sharing = compile_options.sharing](
                                 const compiler::CompiledProgram& program, std::shared_ptr<runtime::StateStore> states) {
     return load(program, options, std::move(states), share);

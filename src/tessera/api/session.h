@@ -19,10 +19,10 @@ struct Session::Impl {
   std::unique_ptr<parts::Runner> runner;           ///< of a session of a model
   std::filesystem::path model;                     ///< likewise
   Plan plan;                                       ///< likewise
-  pid_t process = ::getpid();                      ///< which has its ranks' threads
+  pid_t process = ::getpid();                      ///< the process that has the ranks' threads
 
-  /// The program that the session has loaded, for a call about `what`. Throws a user error where the model is compiled
-  /// as runs need it, and none has run.
+  /// The program that the session has loaded. If the model is compiled when it runs and has not run yet, throws a user
+  /// error that says there are no `what`.
   std::shared_ptr<launch::LoadedProgram> loaded(std::string_view what) const;
   Tensors run(const Tensors& inputs, const RunLimits& limits, Tensors outputs = {}) const;
 };
@@ -31,7 +31,8 @@ struct Session::Impl {
 
 namespace api {
 
-/// What a session runs on. Throws a user error for one that was moved from, and in a process that was forked since.
+/// The session's implementation. Throws a user error if the session was moved from, or made before this process was
+/// forked.
 template <typename Impl>
 Impl& of(const std::shared_ptr<Impl>& session) {
   if (!session) fail("session", "the session was moved from; use the one that it was moved to");

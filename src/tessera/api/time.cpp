@@ -26,7 +26,7 @@ Topology PredictSettings::links(const Mesh& mesh) const {
 
 namespace {
 
-// What a prediction simulates.
+// The run that a prediction simulates, and how.
 struct Simulated {
   runtime::DryRun run;
   MachineModel machine;
@@ -37,7 +37,7 @@ struct Simulated {
     const Mesh& mesh = program.mesh();
     for (const auto& [rank, factor] : settings.slow)
       if (rank < 0 || rank >= mesh.size())
-        fail("simulate", "there is no rank {} on a mesh of {} ranks; their numbers are from 0 to {}", rank, mesh.size(),
+        fail("simulate", "there is no rank {} on a mesh of {} ranks, which are numbered 0 to {}", rank, mesh.size(),
              mesh.size() - 1);
     run.options.overlap = settings.overlap;
     if (settings.threads_per_rank > 0)
@@ -69,7 +69,7 @@ bool is_this_machine(const MachineModel& machine) {
 
 bool measure_missing(const Program& program, PredictSettings& settings, const MeasurementObserver& begins) {
   if (!is_this_machine(settings.machine))
-    fail("machine", "{} is of another machine ({}, {} cores); nothing of it can be measured here",
+    fail("machine", "{} describes another machine ({}, {} cores), so nothing can be measured for it here",
          settings.machine.source, settings.machine.processor, settings.machine.cores);
   const Simulated simulated(program, settings);
   return predict::measure_missing(

@@ -105,9 +105,9 @@ Model evaluation(const Model& model, const Training& training) {
 
 namespace {
 
-constexpr size_t kExternal = 1024;  // bytes of a tensor that goes to a file beside the model, if tensors do
+constexpr size_t kExternal = 1024;  // a tensor of at least so many bytes goes to a file beside the model, if any does
 
-// Bytes of tensors in an ONNX file; more go to a file beside it.
+// Whether all tensors go into the ONNX file itself.
 bool fit_inline(const OnnxModel& model) {
   constexpr size_t kMostInline = size_t{1} << 30;
   size_t bytes = 0;

@@ -109,7 +109,7 @@ std::optional<int64_t> step_of_hidden(const std::string& name) {
   return step_of(std::string_view(name).substr(1, name.find('.', 1) - 1));
 }
 
-// Removes a checkpoint under a hidden name, so that one that is half removed is none.
+// Removes a checkpoint under a hidden name, so that one that is half removed does not count.
 void remove_checkpoint(const fs::path& path) {
   const fs::path hidden = path.parent_path() / fmt::format(".{}.removed", path.filename().string());
   fs::remove_all(hidden);

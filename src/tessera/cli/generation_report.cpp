@@ -97,7 +97,7 @@ void note_generator(const Console& console, const Generator& generator) {
   switch (generator.form()) {
     case CacheForm::held:
       console.note("caches for " + std::to_string(generator.capacity()) + " tokens" +
-                   (generator.given_caches() ? ", which the model did not have," : "") + " take " +
+                   (generator.given_caches() ? ", which the model itself lacks," : "") + " take " +
                    bytes_text(static_cast<double>(generator.cache_bytes())) + " of each rank");
       break;
     case CacheForm::handed:

@@ -447,8 +447,7 @@ Tensors InputOptions::given_for_written(const Program& program) const {
   if (from_file()) return given(program.inputs());
   std::vector<std::string> names;
   for (const TensorInfo& port : program.inputs()) names.push_back(port.name + " " + type_text(port));
-  throw Error(ErrorKind::user, "inputs",
-              "a program that was split before runs on given inputs; give --inputs with " + joined(names));
+  throw Error(ErrorKind::user, "inputs", "a written program has no random inputs; give --inputs with " + joined(names));
 }
 
 void declare_device(CLI::App& app, std::string& device) {

@@ -43,7 +43,7 @@ class MakePlan : public Command {
     if (!output_.empty()) require_writable(output_);  // the model's files are known now
     settings.devices = devices_ > 0 ? devices_ : step_.plan.mesh(step.plan).size();
     if (devices_ == 0 && step.plan.mesh.empty())
-      throw Error(ErrorKind::user, "plan", "no number of devices is given; say for how many, as --devices 64");
+      throw Error(ErrorKind::user, "plan", "the number of devices is missing; give it, as --devices 64");
     settings.memory_limit = static_cast<double>(memory_.bytes());
     settings.objective = objective_ == "memory" ? PlanObjective::memory : PlanObjective::time;
     settings.seconds = seconds_;

@@ -18,7 +18,7 @@ void print_best(const Console& console, const PlannerReport& report) {
   table.print(console);
 }
 
-// Why the others lost, and what would make them win.
+// Why the others are slower, and what would make them the best.
 void print_decisions(const Console& console, const PlannerReport& report, PlanObjective objective) {
   for (size_t i = 1; i < report.best.size(); ++i) {
     const PlannedOption& option = report.best[i];
@@ -39,8 +39,8 @@ std::string counts_text(const PlannerReport& report) {
   add(report.unfit, "compiled, but too large");
   add(report.too_large, "whose states alone are too large");
   add(report.too_slow, "whose bound is no better");
-  add(report.refused, "that cannot be made");
-  add(report.left, "left");
+  add(report.refused, "that cannot be compiled or simulated");
+  add(report.left, "not evaluated");
   add(report.measured, "measured on this machine");
   return text;
 }
@@ -66,7 +66,7 @@ void print_planner_report(const Console& console, const PlannerReport& report, c
              " times as long";
   console.say(bound);
   console.say(counts_text(report));
-  if (report.refused > 0) console.note("the first that cannot be made, " + report.refusal);
+  if (report.refused > 0) console.note("the first that cannot be compiled or simulated, " + report.refusal);
   console.say("not searched: " + joined(report.not_searched, "; "));
 }
 

@@ -184,7 +184,7 @@ class Run : public Command {
     const std::optional<Program> program = session.prepare(inputs_.at_step(fed.arrays, fed.ports, 0));
     if (!program) return run_in_parts(session, model, mesh, fed, console, progress);
     if (const std::string sizes = sizes_text(fixed_sizes(fed.ports, *program)); !sizes.empty())
-      console.note("note: compiled for " + sizes + " alone, which decides how many tensors a sequence has");
+      console.note("note: compiled for " + sizes + " only, since that decides how many tensors a sequence has");
     return run_program(session, *program, fed, console, progress);
   }
 
@@ -317,7 +317,7 @@ class Run : public Command {
     table.print(console);
   }
 
-  // What was asked for is in the file of --outputs; the rest is for who looks on.
+  // The file of --outputs has everything; the rest is for the terminal.
   void print(const Console& console, const Program& program, const Tensors& outputs, double seconds,
              const std::optional<Forecast>& forecast) const {
     if (forecast) print_forecast(console, *forecast);

@@ -9,11 +9,10 @@ std::optional<SlowLevel> slow_level_of(const AskedStep& step, const MachineModel
 
 std::string slow_level_text(const SlowLevel& level) {
   const std::string unit = level.counts_tokens ? "tokens" : "samples";
-  return "over '" + level.link + "', between slices of " + std::to_string(level.slice) +
-         " devices: " + count_text(level.tokens_per_slice) + " " + unit + " per slice, and " +
-         count_text(level.intensity) + " FLOP/s over bytes/s; data parallelism needs twice as many " + unit +
-         " to hide gradients of 32 bits, " +
-         (level.is_hidden() ? "so that they are hidden" : "so that they are not hidden") + ": the least batch is " +
+  return "over '" + level.link + "', between slices of " + std::to_string(level.slice) + " devices: a slice has " +
+         count_text(level.tokens_per_slice) + " " + unit + " and needs " + count_text(level.needed) +
+         " (twice FLOP/s over bytes/s) to hide gradients of 32 bits: they are " +
+         (level.is_hidden() ? "hidden" : "not hidden") + "; the least batch that hides them is " +
          std::to_string(level.least_batch);
 }
 

@@ -8,13 +8,13 @@
 
 namespace tessera::cli {
 
-/// What is compiled to be predicted: a model, or a training step of it.
+/// A model, or a training step of it, to be compiled and predicted.
 struct AskedStep {
   Model model;
   Plan plan;           ///< with a size for each symbol of the model
-  SymbolSizes stated;  ///< the sizes that the options, or the plan file, say
+  SymbolSizes stated;  ///< the sizes that the options or the plan file give
   std::optional<Training> training;
-  std::string note;  ///< of the sizes that are assumed; "" if all are stated
+  std::string note;  ///< about the sizes that are assumed; "" if all are given
 
   /// Throws user errors as compile() does.
   Program compiled(const Mesh& mesh, const CompileOptions& options) const;

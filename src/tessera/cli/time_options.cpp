@@ -24,7 +24,7 @@ std::pair<std::string, double> factor_of(const std::string& text, const std::str
   if (equals != std::string::npos && equals > 0)
     if (const std::optional<double> factor = Bounds::above(0).parse(text.substr(equals + 1)))
       return {text.substr(0, equals), *factor};
-  wrong("'" + text + "' is no name with a factor above 0; write it as " + example);
+  wrong("'" + text + "' is not a name with a factor above 0; write it as " + example);
 }
 
 std::string percent(double share) {
@@ -37,7 +37,7 @@ void TimeOptions::declare(CLI::App& app) {
   under(app, Heading::measurement);
   app.add_option("--machine", machine, "predict times of this machine: a file that tessera calibrate wrote");
   app.add_option("--cluster", cluster,
-                 "predict times of machines that need not be there: " + joined(known_machines()) +
+                 "predict times of machines that you need not have: " + joined(known_machines()) +
                      "; or a machine file, as docs/time.md describes it");
   const auto file_of_cluster = [](const std::string& text) {
     const std::vector<std::string> known = known_machines();
@@ -48,9 +48,10 @@ void TimeOptions::declare(CLI::App& app) {
 
 void TimeOptions::declare_changes(CLI::App& app) {
   under(app, Heading::measurement);
-  repeatable(app.add_option("--slow", slow, "RANK=FACTOR: the kernels of this rank take so many times as long"))
+  repeatable(app.add_option("--slow", slow, "RANK=FACTOR: the kernels of this rank take FACTOR times as long"))
       ->type_name("RANK=FACTOR");
-  repeatable(app.add_option("--scale", scale, "link:NAME=FACTOR: the bandwidth of a level of links, so many times"))
+  repeatable(app.add_option("--scale", scale,
+                            "link:NAME=FACTOR: the bandwidth of this level of links is FACTOR times as high"))
       ->type_name("link:NAME=FACTOR");
 }
 
@@ -65,12 +66,12 @@ PredictSettings TimeOptions::settings(const Topology& topology) const {
     int64_t number = -1;
     const auto [end, error] = std::from_chars(rank.data(), rank.data() + rank.size(), number);
     if (error != std::errc() || end != rank.data() + rank.size() || number < 0)
-      wrong("'" + rank + "' is no rank; write it as --slow 17=1.3");
+      wrong("'" + rank + "' is not a rank; write it as --slow 17=1.3");
     settings.slow[number] = factor;
   }
   for (const std::string& text : scale) {
     const auto [name, factor] = factor_of(text, "--scale link:ethernet=2");
-    if (!name.starts_with("link:")) wrong("'" + name + "' is nothing to scale; write it as --scale link:ethernet=2");
+    if (!name.starts_with("link:")) wrong("'" + name + "' cannot be scaled; write it as --scale link:ethernet=2");
     settings.link_scale[name.substr(5)] = factor;
   }
   return settings;
@@ -97,7 +98,7 @@ Forecast TimeOptions::predict(const Console& console, const Program& program, Pr
   settings.connection = console.connection;
   bool here = is_here(settings);
   if (!machine.empty() && !here)
-    console.note("note: " + machine + " is of another machine (" + settings.machine.processor + ", " +
+    console.note("note: " + machine + " describes another machine (" + settings.machine.processor + ", " +
                  std::to_string(settings.machine.cores) + " cores, " + settings.machine.date +
                  "), so nothing is measured here");
   if (measures && console.connection) {
@@ -131,7 +132,7 @@ void print_forecast(const Console& console, const Forecast& forecast) {
   const auto ms = [](double value) { return time_text(value * 1e-3); };
   console.say("predicted for " + settings.machine.name + ": " + ms(prediction.step_ms) + " a step" +
               (prediction.extrapolated > 0
-                   ? "; " + percent(prediction.extrapolated) + " of the operators' time is computed, not measured there"
+                   ? "; " + percent(prediction.extrapolated) + " of the operators' time is computed, not measured"
                    : ""));
   Table table({"ranks", "compute", "beside communication", "exposed", "idle"});
   for (size_t c = 0; c < prediction.classes.size() && c < kClassesPrinted; ++c) {
@@ -146,7 +147,7 @@ void print_forecast(const Console& console, const Forecast& forecast) {
   console.say("no order of the same operators beats " + ms(prediction.bound_ms) + ": computation " +
               ms(prediction.computation_ms) + ", busiest link " + ms(prediction.link_ms) + ", longest chain " +
               ms(prediction.dependences_ms));
-  console.say("what the step waited for, one after the other:");
+  console.say("what the step waited for, by operator:");
   Table chain({"operator", "count", "time", "share"});
   for (size_t i = 0; i < prediction.chain.size() && i < kChainPrinted; ++i) {
     const ChainPart& part = prediction.chain[i];

@@ -26,14 +26,14 @@ struct TimeOptions {
   /// --slow and --scale too.
   void declare_changes(CLI::App& app);
   bool asked() const { return !machine.empty() || !cluster.empty(); }
-  /// Throws a user error unless exactly one of both options is given, for a file that is invalid, and for changes that
-  /// are. `topology`: of --topology; it overrides the machine's links.
+  /// Throws a user error unless exactly one of both options is given, and for an invalid file or invalid changes.
+  /// `topology`: of --topology; it overrides the machine's links.
   PredictSettings settings(const Topology& topology) const;
   /// The same, for commands that need not predict: nullopt if neither option is given.
   std::optional<PredictSettings> settings_if_asked(const Topology& topology) const;
 
   /// The prediction. With `measures`, if --machine names a file of this machine, what it lacks is measured first, and
-  /// added to the file; where ranks are processes, all of them make this call, on machines that are all like that.
+  /// added to the file. If ranks are processes, all of them make this call; then it must be a file of all machines.
   Forecast predict(const Console& console, const Program& program, PredictSettings settings, bool measures) const;
   /// Whether --machine names a file of this machine.
   bool is_here(const PredictSettings& settings) const;

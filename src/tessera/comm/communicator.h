@@ -159,7 +159,7 @@ int create_shared_memory(int size);
 
 /// This process as rank `rank` of those that share `memory`, which may be closed afterwards. Members read each other's
 /// buffers directly if the world allocated them, and copies of other buffers. A process has one such world at a time.
-/// `rank` -1: this process is none of the ranks, but may end their run.
+/// `rank` -1: this process is not a rank, but may end their run.
 std::unique_ptr<World> make_shared_world(int memory, int rank, const WorldOptions& options = {});
 
 }  // namespace tessera::comm

@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 
 std::string text_of(const Json& value, std::string_view source, std::string_view key, std::string_view example) {
   if (!value.is_string())
-    fail("plan", "{}: '{}' is {}, but must be a text, as {}", source, key, value.type_name(), example);
+    fail("plan", "{}: '{}' has type {}, but must be a string, as {}", source, key, value.type_name(), example);
   return value.get<std::string>();
 }
 
@@ -32,7 +32,7 @@ constexpr std::array kComputeNames = {
 
 const Json& list_of(const Json& list, std::string_view source, std::string_view key, std::string_view example) {
   if (!list.is_array())
-    fail("plan", "{}: '{}' is {}, but must be a list of texts, as {}", source, key, list.type_name(), example);
+    fail("plan", "{}: '{}' has type {}, but must be a list of strings, as {}", source, key, list.type_name(), example);
   return list;
 }
 
@@ -44,10 +44,11 @@ void read_list(std::vector<Plan::Annotation>& into, const Json& list, std::strin
 
 void read_shapes(Plan& plan, const Json& sizes, std::string_view source) {
   if (!sizes.is_object())
-    fail("plan", R"({}: 'shapes' is {}, but must map symbols to sizes, as {{"batch": 8}})", source, sizes.type_name());
+    fail("plan", R"({}: 'shapes' has type {}, but must map symbols to sizes, as {{"batch": 8}})", source,
+         sizes.type_name());
   for (const auto& [symbol, size] : sizes.items()) {
     if (!size.is_number_integer())
-      fail("plan", "{}: the size of '{}' is {}, but must be a whole number", source, symbol, size.type_name());
+      fail("plan", "{}: the size of '{}' has type {}, but must be a whole number", source, symbol, size.type_name());
     plan.shapes[symbol] = size.get<int64_t>();
   }
 }

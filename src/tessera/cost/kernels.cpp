@@ -6,7 +6,7 @@
 namespace tessera::cost {
 namespace {
 
-// Kernels without FLOPs or bytes have a distance, too.
+// A kernel without FLOPs or bytes counts as 1.
 double log_of(double amount) {
   return std::log(std::max(amount, 1.0));
 }

@@ -8,22 +8,23 @@
 /// How long kernels take on a machine.
 namespace tessera::cost {
 
-/// What a kernel does, as far as its time depends on it.
+/// What the time of a kernel depends on.
 struct KernelWork {
-  std::string signature;                    ///< operator, attributes and types: equal for equal kernels
+  std::string signature;                    ///< operator, attributes and types; equal kernels have equal ones
   DType dtype = DType::float32;             ///< of what it multiplies
-  double flops = 0;                         ///< 0: none worth counting
+  double flops = 0;                         ///< 0: too few to count
   double bytes = 0;                         ///< read and written
-  double rows = 0, columns = 0, depth = 0;  ///< of its products; 0: it has none, and is as fast as its memory
+  double rows = 0, columns = 0, depth = 0;  ///< of its products; 0: it has none, and memory limits it
 };
 
 struct KernelTime {
   double seconds = 0;
-  bool measured = false;  ///< on that machine, this very kernel
+  bool measured = false;  ///< this very kernel, on that machine
 };
 
-/// The measured time of the kernel. If it was not measured: the analytic time, times the ratio of measured and analytic
-/// time of the nearest kernel that was, by the logarithms of FLOPs and bytes, among those of the same operator.
+/// The measured time of the kernel. If it was not measured: the analytic time, scaled by what was measured for the
+/// nearest kernel of the same operator, relative to that kernel's analytic time. Nearness is by the logarithms of FLOPs
+/// and bytes.
 ///
 /// The analytic time is the roofline's (Williams, Waterman and Patterson 2009) with falling rates for small extents:
 /// kernel + max(flops / rate(rows, columns, depth), bytes / bandwidth(bytes)).
@@ -33,7 +34,7 @@ class KernelTimes {
 
   KernelTime of(const KernelWork& work) const;
   double analytic(const KernelWork& work) const;
-  /// Of a copy that reads and writes so many bytes together.
+  /// Seconds of a copy that reads and writes this many bytes in all.
   double copy(double bytes) const { return bytes > 0 ? bytes / bandwidth(bytes) : 0; }
 
  private:
@@ -47,7 +48,7 @@ class KernelTimes {
   std::map<std::string, std::vector<Known>, std::less<>> by_operator_;
 };
 
-/// The operator of a signature: what comes before its first space.
+/// The operator of a signature: its text up to the first space.
 std::string_view operator_of(std::string_view signature);
 
 }  // namespace tessera::cost

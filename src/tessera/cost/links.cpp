@@ -7,8 +7,8 @@
 namespace tessera::cost {
 namespace {
 
-// Cuts an axis or sub-axis at the bounds of its levels, nearest first. `ranks`: the number of ranks along the later
-// axes of the mesh; `members`: the number of the group's nearer members.
+// Splits an axis or sub-axis at the boundaries of its levels, nearest first. `ranks`: the number of ranks along the
+// mesh's later axes; `members`: the number of members that the group has so far.
 bool cut(const AxisRef& axis, const Topology::Axis& links, int64_t total, int64_t ranks, int64_t& members,
          std::vector<GroupLevel>& into) {
   // Strides of digits: the sub-axis has those from `first` to `end`, a level those from `low` to `high`.

@@ -9,7 +9,7 @@
 
 namespace tessera::cost {
 
-/// The part of a group that meets over links of one kind.
+/// The part of a group that communicates over links of one kind.
 struct GroupLevel {
   std::vector<AxisRef> axes;  ///< major first
   Level cost;

@@ -15,24 +15,24 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kStage = "machine";
 
-/// An object of the file, with its place for messages: "h100.json: products.bfloat16".
+/// An object of the file, with its place for messages: "h100.json: 'products.bfloat16'".
 class Reader {
  public:
   Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
-    if (!json.is_object()) fail(kStage, "{} is {}, but must be an object", where_, json.type_name());
+    if (!json.is_object()) fail(kStage, "{} has type {}, but must be an object", where_, json.type_name());
   }
 
   std::string text(const char* key, std::string otherwise = "") {
     const Json* value = find(key);
     if (!value) return otherwise;
-    if (!value->is_string()) fail(kStage, "{} is {}, but must be a text", place(key), value->type_name());
+    if (!value->is_string()) fail(kStage, "{} has type {}, but must be a string", place(key), value->type_name());
     return value->get<std::string>();
   }
   /// A finite number of at least `least`.
   double number(const char* key, double least, std::optional<double> otherwise = std::nullopt) {
     const Json* value = find(key);
     if (!value) {
-      if (!otherwise) fail(kStage, "{} has no '{}'; give it", where_, key);
+      if (!otherwise) fail(kStage, "{} has no '{}'; add it", where_, key);
       return *otherwise;
     }
     return number_of(*value, place(key), least);
@@ -52,25 +52,25 @@ class Reader {
   void each_in_list(const char* key, const std::function<void(const Json&, const std::string& place)>& read) {
     const Json* value = find(key);
     if (!value) return;
-    if (!value->is_array()) fail(kStage, "{} is {}, but must be a list", place(key), value->type_name());
+    if (!value->is_array()) fail(kStage, "{} has type {}, but must be a list", place(key), value->type_name());
     for (size_t i = 0; i < value->size(); ++i) read((*value)[i], fmt::format("{}[{}]", place(key), i));
   }
   void each_in_object(const char* key,
                       const std::function<void(const std::string& name, const Json&, const std::string& place)>& read) {
     const Json* value = find(key);
     if (!value) return;
-    if (!value->is_object()) fail(kStage, "{} is {}, but must be an object", place(key), value->type_name());
+    if (!value->is_object()) fail(kStage, "{} has type {}, but must be an object", place(key), value->type_name());
     for (const auto& [name, each] : value->items()) read(name, each, place(key) + "." + name);
   }
   std::map<std::string, std::string> texts(const char* key) {
     std::map<std::string, std::string> all;
     each_in_object(key, [&](const std::string& name, const Json& value, const std::string& place) {
-      if (!value.is_string()) fail(kStage, "{} is {}, but must be a text", place, value.type_name());
+      if (!value.is_string()) fail(kStage, "{} has type {}, but must be a string", place, value.type_name());
       all[name] = value.get<std::string>();
     });
     return all;
   }
-  /// Refuses what nobody has asked for.
+  /// Rejects keys that have not been read.
   void require_known() const {
     for (const auto& [key, value] : json_.items())
       if (std::find(asked_.begin(), asked_.end(), key) == asked_.end())
@@ -143,12 +143,12 @@ MachineModel::Collective read_collective(const Json& json, const std::string& pl
   collective.members = reader.whole("members", 1, 1);
   collective.ranks = reader.whole("ranks", 1, collective.members);
   reader.each_in_list("points", [&](const Json& value, const std::string& at) {
-    if (!value.is_array() || value.size() != 2) fail(kStage, "{} must be a pair: bytes, seconds", at);
+    if (!value.is_array() || value.size() != 2) fail(kStage, "{} must be a pair [bytes, seconds]", at);
     collective.points.emplace_back(Reader::number_of(value[0], at, 0), Reader::number_of(value[1], at, 0));
   });
   if (collective.points.empty()) fail(kStage, "{} has no 'points'; give pairs of bytes and seconds", place);
   if (!std::is_sorted(collective.points.begin(), collective.points.end()))
-    fail(kStage, "{}: 'points' must be in the order of their bytes", place);
+    fail(kStage, "{}: 'points' must be in ascending order of bytes", place);
   reader.require_known();
   return collective;
 }
@@ -163,10 +163,10 @@ MachineModel MachineModel::from_json(std::string_view text, std::string_view sou
   model.name = reader.text("name", model.source);
   model.device = reader.text("device", model.device);
   if (model.device != "cpu" && model.device != "simulated")
-    fail(kStage, "{}: 'device' is '{}'; it is cpu, or simulated for accelerators", source, model.device);
+    fail(kStage, "{}: 'device' is '{}', but must be cpu, or simulated (for accelerators)", source, model.device);
   model.processor = reader.text("processor");
   reader.each_in_list("instruction_sets", [&](const Json& value, const std::string& place) {
-    if (!value.is_string()) fail(kStage, "{} is {}, but must be a text", place, value.type_name());
+    if (!value.is_string()) fail(kStage, "{} has type {}, but must be a string", place, value.type_name());
     model.instruction_sets.push_back(value.get<std::string>());
   });
   model.libraries = reader.texts("libraries");
@@ -183,17 +183,17 @@ MachineModel MachineModel::from_json(std::string_view text, std::string_view sou
     model.bandwidths.push_back(read_bandwidth(value, place));
     const size_t count = model.bandwidths.size();
     if (count > 1 && model.bandwidths[count - 1].up_to <= model.bandwidths[count - 2].up_to)
-      fail(kStage, "{}: bandwidths must be in the order of 'up_to', each once", place);
+      fail(kStage, "{}: bandwidths must be in ascending order of 'up_to', each once", place);
   });
-  if (model.bandwidths.empty()) fail(kStage, "{} has no 'bandwidths'; give at least that of the memory", source);
+  if (model.bandwidths.empty()) fail(kStage, "{} has no 'bandwidths'; give at least that of main memory", source);
   reader.each_in_list("links", [&](const Json& value, const std::string& place) {
     if (!model.links.empty() && model.links.back().size == 0)
-      fail(kStage, "{}: the level before it has no 'size', so it joins everything; give it one", place);
+      fail(kStage, "{}: the level before it has no 'size', so it joins all ranks; give it a size", place);
     model.links.push_back(read_link(value, place));
   });
   const std::string progress = reader.text("progress", "background");
   if (progress != "background" && progress != "at_wait")
-    fail(kStage, "{}: 'progress' is '{}'; it is background or at_wait", source, progress);
+    fail(kStage, "{}: 'progress' is '{}', but must be background or at_wait", source, progress);
   model.progress = progress == "at_wait" ? Progress::at_wait : Progress::background;
   model.slows_computation = reader.number("slows_computation", 1, 1);
   model.slowed_by_computation = reader.number("slowed_by_computation", 1, 1);
@@ -261,7 +261,7 @@ Topology MachineModel::topology(const Mesh& mesh) const {
     while (left > 1) {
       if (at == links.size())
         fail(kStage,
-             "{} joins at most {} of the mesh's {} ranks; give the file a further level of links, or a smaller mesh",
+             "{} joins at most {} of the mesh's {} ranks; add a level of links to the file, or use a smaller mesh",
              source, mesh.size() / left, mesh.size());
       const Link& link = links[at];
       const int64_t room = link.size == 0 ? left : link.size / used;
@@ -273,8 +273,8 @@ Topology MachineModel::topology(const Mesh& mesh) const {
       const int64_t here = std::min(room, left);
       if (left % here != 0)
         fail(kStage,
-             "{}: axis '{}' of the mesh {} crosses the bound of level '{}', whose {} units do not divide it; give the "
-             "axis a size that is a multiple of {}",
+             "{}: axis '{}' of the mesh {} crosses the boundary of level '{}', whose {} units do not divide it; give "
+             "the axis a size that is a multiple of {}",
              source, axis->name, mesh.str(), link.name, link.size, room);
       entry.levels.push_back({here, link.alpha, link.bandwidth, link.name});
       used *= here;

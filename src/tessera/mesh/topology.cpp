@@ -16,11 +16,12 @@ constexpr std::string_view kExample = R"({"axes": {"tp": [{"size": 4, "alpha": 1
 // Reads one level; `where` names it in messages: "cluster.json: axis 'tp', level 0".
 LinkLevel read_level(const Json& json, const std::string& where) {
   if (!json.is_object())
-    fail("topology", "{} is {}, but must be an object with size, alpha and bandwidth", where, json.type_name());
+    fail("topology", "{} has type {}, but must be an object with size, alpha and bandwidth", where, json.type_name());
   LinkLevel level;
   for (const auto& [key, value] : json.items()) {
     auto number = [&, &key = key, &value = value] {
-      if (!value.is_number()) fail("topology", "{}: '{}' is {}, but must be a number", where, key, value.type_name());
+      if (!value.is_number())
+        fail("topology", "{}: '{}' has type {}, but must be a number", where, key, value.type_name());
       return value.template get<double>();
     };
     if (key == "size") {
@@ -36,7 +37,8 @@ LinkLevel read_level(const Json& json, const std::string& where) {
       if (!std::isfinite(level.bandwidth) || level.bandwidth <= 0)
         fail("topology", "{}: 'bandwidth' is {}; give bytes per second, more than 0", where, value.dump());
     } else if (key == "name") {
-      if (!value.is_string()) fail("topology", "{}: 'name' is {}, but must be a text", where, value.type_name());
+      if (!value.is_string())
+        fail("topology", "{}: 'name' has type {}, but must be a string", where, value.type_name());
       level.name = value.get<std::string>();
     } else {
       fail("topology", "{} has no key '{}'; its keys are: size, alpha, bandwidth, name", where, key);
@@ -84,7 +86,8 @@ Topology Topology::from_json(std::string_view text, std::string_view source) {
   for (const auto& [key, value] : json.items()) {
     if (key != "axes") fail("topology", "{}: a topology has no key '{}'; its only key is: axes", source, key);
     if (!value.is_object())
-      fail("topology", "{}: 'axes' is {}, but must map axes to levels, as {}", source, value.type_name(), kExample);
+      fail("topology", "{}: 'axes' has type {}, but must map axes to levels, as {}", source, value.type_name(),
+           kExample);
     for (const auto& [name, levels] : value.items()) {
       if (!levels.is_array() || levels.empty())
         fail("topology", "{}: axis '{}' must have a list of at least one level, as {}", source, name, kExample);

@@ -30,8 +30,6 @@ std::string joined(const std::string& a, const std::string& b) {
   return a.empty() || b.empty() ? a + b : a + "+" + b;
 }
 
-// With one axis for the batch, "dp" holds whole states or split ones of the optimizer, and "fsdp" splits all. With two,
-// all that is split over "fsdp" may also be over "dp".
 std::vector<Sizes> factorizations(int64_t devices, bool has_experts) {
   std::vector<Sizes> all;
   for (int64_t tp : divisors(devices))
@@ -40,6 +38,8 @@ std::vector<Sizes> factorizations(int64_t devices, bool has_experts) {
   return all;
 }
 
+// With one axis for the batch, "dp" replicates states (or splits those of the optimizer), and "fsdp" splits all states.
+// With both axes, what "fsdp" splits may also be split over "dp".
 std::vector<Presets> data_presets(const Sizes& sizes) {
   if (sizes.dp == 1 && sizes.fsdp == 1) return {{}};
   if (sizes.fsdp == 1) return {{"dp", 1, 1}, {"zero1", 1, sizes.dp}};
@@ -97,7 +97,7 @@ std::vector<Choice> layouts(const Space& space) {
   return all;
 }
 
-// Those of a fixed mesh, with fixed presets, or both, which then need not be among ours.
+// Layouts with the fixed mesh, the fixed presets, or both, which may be others than those of layouts().
 std::vector<Choice> fixed_layouts(const Space& space) {
   const Plan& fixed = space.fixed;
   std::vector<Choice> all;
@@ -118,12 +118,12 @@ std::vector<Choice> fixed_layouts(const Space& space) {
   Choice given;
   given.mesh = Mesh::parse(fixed.mesh);
   if (given.mesh.size() != space.devices)
-    fail("plan", "the mesh {} has {} ranks, but there are {} devices; give as many", fixed.mesh, given.mesh.size(),
+    fail("plan", "the mesh {} has {} ranks, but there are {} devices; make both equal", fixed.mesh, given.mesh.size(),
          space.devices);
   if (fixed.presets.empty())
     fail("plan",
-         "the mesh {} is none of those that are searched, whose axes are dp, fsdp, ep and tp, in this order and each "
-         "of more than one rank; give its `presets`, too, to search the rest",
+         "the mesh {} is not among those that are searched, whose axes are dp, fsdp, ep and tp, in this order and each "
+         "of more than one rank; to search the rest with this mesh, give `presets`, too",
          fixed.mesh);
   given.presets = fixed.presets;
   given.parameter_shards = given.optimizer_shards = space.devices;
@@ -150,7 +150,7 @@ std::vector<std::optional<int64_t>> buckets_of(const Space& space) {
   if (space.fixed.bucket_bytes) return {space.fixed.bucket_bytes};
   if (space.devices == 1) return {std::nullopt};
   constexpr int64_t kMiB = 1 << 20;
-  return {0, std::nullopt, 4 * kMiB, 32 * kMiB};  // without any first, from which a bound of the others follows
+  return {0, std::nullopt, 4 * kMiB, 32 * kMiB};  // the first one bounds the others
 }
 
 std::vector<bool> gathers_of(const Space& space, const Choice& layout) {

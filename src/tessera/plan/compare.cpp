@@ -43,7 +43,7 @@ std::string communication_that_differs(const Prediction& best, const Prediction&
 }  // namespace
 
 std::string difference(const Prediction& best, const Prediction& other) {
-  std::string communication = "communication that nothing hides";
+  std::string communication = "exposed communication";
   if (const std::string op = communication_that_differs(best, other); !op.empty())
     communication += " (mostly " + op + ")";
   std::vector<Part> parts = {{other.compute_ms - best.compute_ms, "computation"},

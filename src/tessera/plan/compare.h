@@ -9,12 +9,12 @@
 /// Why one plan takes less time than another.
 namespace tessera::plan {
 
-/// "2.1 ms more communication that nothing hides, most of it AllGather; 0.3 ms less computation": where the time of
-/// `other` differs from that of `best`, the largest difference first; differences below a tenth of it are left out.
+/// Where the time of `other` differs from that of `best`, the largest difference first, without those below a tenth of
+/// it: "2.50 ms more exposed communication (mostly AllGather), 0.50 ms less computation".
 std::string difference(const Prediction& best, const Prediction& other);
 
-/// The least factor from 1 to `most` for which it holds, within 1 %: as if it held for all larger ones. Nullopt if it
-/// does not hold for `most`. Asks about ten times.
+/// The least factor from 1 to `most` for which `holds` is true, within 1 %, if it is true for all larger ones. Nullopt
+/// if it is false for `most`. Calls `holds` about ten times.
 std::optional<double> least_factor(const std::function<bool(double)>& holds, double most);
 
 }  // namespace tessera::plan

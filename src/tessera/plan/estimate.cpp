@@ -11,7 +11,7 @@ namespace {
 
 using comm::Kind;
 
-// Of the computation, and of the activations that are held, as they usually are in transformers.
+// Factors on computation and on held activations, as is usual for transformers.
 struct Recomputed {
   double computing = 1, held = 1;
 };
@@ -58,7 +58,7 @@ const Topology* Estimator::topology_of(const Mesh& mesh) const {
   const auto [known, added] = topologies_.try_emplace(mesh.str());
   if (added) try {
       known->second = machine_.topology(mesh);
-    } catch (const Error&) {  // an evaluation says why
+    } catch (const Error&) {  // evaluating the candidate says why
     }
   return known->second ? &*known->second : nullptr;
 }

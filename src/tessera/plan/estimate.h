@@ -10,28 +10,28 @@
 #include "tessera/plan/choice.h"
 #include "tessera/plan/search.h"
 
-/// What candidates cost before they are compiled: bounds, which hold, and estimates, which order the search.
+/// What candidates cost before they are compiled: bounds, which are certain, and estimates, which order the search.
 namespace tessera::plan {
 
 /// What is known of a model on one device.
 struct Facts {
   double parameter_bytes = 0;  ///< as stored
   double optimizer_bytes = 0;  ///< states that only the optimizer has
-  double gradient_bytes = 0;   ///< of the parameters that train, as they are reduced
+  double gradient_bytes = 0;   ///< of the parameters that train, in the type in which they are reduced
   double gathered_bytes = 0;   ///< of all parameters in the type in which they are used
   double ideal_seconds = 0;    ///< of the products of a step on one device, at its peak rate
 };
 
-/// Valid for every program of the candidate: its states as they are stored, and the products' FLOPs, which splitting
-/// does not make fewer. Bytes on links are no bound, since a layout may move activations where another moves gradients.
+/// Bounds on every program of the candidate: its states as they are stored, and the products' FLOPs, which splitting
+/// does not reduce. Bytes on links are not bounded: one layout may move activations where another moves gradients.
 Bounds bounds_of(const Choice& choice, const Facts& facts);
 
-/// What a program of a candidate turned out to need.
+/// What the program of a candidate needs.
 struct Measured {
   Choice choice;
   double seconds = 0;                      ///< of a step; 0: not simulated
   double compute_seconds = 0;              ///< of a rank, on average
-  double kernel_seconds = 0;               ///< of the rank that has most, if communication slows none
+  double kernel_seconds = 0;               ///< kernels of the rank with the most, not slowed by communication
   double bytes = 0;                        ///< at the peak
   std::map<std::string, double> received;  ///< bytes of a rank, by axes ("dp", "dp,tp")
 };
@@ -42,13 +42,14 @@ struct Measured {
 ///             + what tensor parallelism moves, which is in proportion to the samples of a rank, on its links
 ///     bytes   = states + activations, in proportion to the samples of a micro-batch on a rank
 ///
-/// Numbers that nothing has told yet count as favourable ones, so that a candidate that may be good is tried. A
-/// candidate whose layouts have been compiled with other refinements takes their ratio of truth and estimate, too.
+/// Numbers that are not known yet are assumed to be favourable, so that a candidate that may be good is tried. If the
+/// layouts of a candidate have been compiled with other refinements, its estimate is scaled by their ratio of truth and
+/// estimate.
 class Estimator {
  public:
   Estimator(const Facts& facts, const MachineModel& machine) : facts_(facts), machine_(machine) {}
 
-  /// For the candidates of another space, whose numbers mean other things: what was learned beside these.
+  /// For the candidates of another space: all that was learned but what belongs to single candidates of this one.
   Estimator for_others() const;
 
   const Facts& facts() const { return facts_; }
@@ -72,7 +73,7 @@ class Estimator {
   std::map<size_t, double> kernel_seconds_;        ///< by Choice::kernels: without buckets
   std::optional<double> slowness_, activations_;   ///< factor; bytes of all samples on one rank
   std::map<std::string, double> tensor_bytes_;     ///< by Choice::tensor: of all samples, as an all-reduce has them
-  mutable std::map<std::string, std::optional<Topology>> topologies_;  ///< by mesh; none: the machine cannot have it
+  mutable std::map<std::string, std::optional<Topology>> topologies_;  ///< by mesh; nullopt: the machine cannot have it
 };
 
 }  // namespace tessera::plan

@@ -10,7 +10,7 @@ std::pair<double, double> key_of(double seconds, double bytes, Objective objecti
   return objective == Objective::seconds ? std::pair(seconds, bytes) : std::pair(bytes, seconds);
 }
 
-// The candidates of `left` for which it holds move to `into`.
+// Moves the candidates of `left` for which `holds` is true to `into`.
 template <typename Holds>
 void move_if(std::vector<size_t>& left, std::vector<size_t>& into, const Holds& holds) {
   const auto stays = std::stable_partition(left.begin(), left.end(), [&](size_t each) { return !holds(each); });

@@ -7,17 +7,17 @@
 #include <string>
 #include <vector>
 
-/// The search among candidates that are known by their numbers, whatever they are.
+/// A search among candidates, which are numbers here.
 namespace tessera::plan {
 
-/// What a candidate needs at least.
+/// Lower bounds on what a candidate needs.
 struct Bounds {
   double seconds = 0, bytes = 0;
 };
 
-/// What an evaluation says of a candidate.
+/// What a candidate needs, once it is evaluated.
 struct Outcome {
-  double seconds = 0;   ///< of a step; 0 where it does not fit
+  double seconds = 0;   ///< of a step; 0 if it does not fit
   double bytes = 0;     ///< at the peak
   std::string refused;  ///< why it cannot be evaluated; empty: it can
 };
@@ -28,7 +28,7 @@ class Evaluator {
   /// What a candidate needs at least; bounds may rise as others are evaluated.
   virtual Bounds bounds(size_t candidate) = 0;
   /// What a candidate will probably cost, in the unit of the objective; it may change as others are evaluated. The
-  /// candidate that promises least is evaluated next.
+  /// candidate with the least is evaluated next.
   virtual double promise(size_t candidate) = 0;
   virtual Outcome evaluate(size_t candidate) = 0;
 };
@@ -37,8 +37,8 @@ enum class Objective : uint8_t { seconds, bytes };
 
 struct SearchLimits {
   Objective objective = Objective::seconds;
-  double bytes = 0;                         ///< that a candidate may need; 0: any
-  std::function<bool()> is_over = nullptr;  ///< asked before each evaluation: whether the best so far must do
+  double bytes = 0;                         ///< that a candidate may need; 0: no limit
+  std::function<bool()> is_over = nullptr;  ///< asked before each evaluation; true: end with the best so far
 };
 
 struct Searched {
@@ -50,7 +50,7 @@ struct Searched {
   std::vector<Evaluated> unfit;    ///< by ascending bytes
   std::vector<Evaluated> refused;  ///< in the order of evaluation
   std::vector<size_t> too_large;   ///< whose least bytes exceed the limit
-  std::vector<size_t> too_slow;    ///< whose bounds are no better than the best
+  std::vector<size_t> too_slow;    ///< whose bounds are not better than the best
   std::vector<size_t> left;        ///< that there was no time for
 };
 

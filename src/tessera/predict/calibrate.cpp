@@ -41,7 +41,7 @@ struct ProductShape {
   int64_t rows, depth, columns;
 };
 
-// Of decoders and encoders of small and middle size, and of what shows how rates fall.
+// Of small and medium decoders and encoders, and narrow ones that show how rates fall.
 std::vector<ProductShape> product_shapes(bool quick) {
   if (quick) return {{1, 768, 3072}, {128, 768, 768}, {128, 768, 3072}, {1024, 1024, 1024}};
   return {{1, 768, 3072},   {1, 2048, 2048},    {8, 768, 3072},    {32, 1024, 1024}, {128, 768, 768},
@@ -49,13 +49,13 @@ std::vector<ProductShape> product_shapes(bool quick) {
           {512, 2048, 512}, {1024, 1024, 1024}, {2048, 2048, 1024}};
 }
 
-// Bytes of a float tensor: from the first cache to the memory.
+// Bytes of a float tensor: from the first-level cache to main memory.
 std::vector<int64_t> working_sets(bool quick) {
   if (quick) return {1 << 12, 1 << 18, 1 << 22, 1 << 26};
   return {1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28};
 }
 
-// A model whose operators are what is measured: each has inputs and outputs of its own.
+// A model of the operators to measure. Each has inputs and outputs of its own.
 class Probe {
  public:
   void product(const ProductShape& shape) {
@@ -65,7 +65,7 @@ class Probe {
     weights_ += fmt::format("{}float[{},{}] w{}", weights_.empty() ? "" : ", ", shape.depth, shape.columns, y);
     nodes_ += fmt::format("  y{0} = MatMul(x{0}, w{0})\n", y);
   }
-  /// `call` with "x" and "z" for operands of these extents.
+  /// `call` with operands "x" and "z" of these extents.
   void operation(const std::string& call, const std::string& dims, const std::string& result, bool two) {
     const std::string y = next();
     inputs_ += fmt::format("{}float[{}] x{}", inputs_.empty() ? "" : ", ", dims, y);
@@ -133,8 +133,8 @@ void add_kernels(MachineModel& machine, const std::string& text, DType dtype, co
   }
 }
 
-// The rate and the extents of half rate that fit the measured products best, by the squares of relative errors: a
-// search that halves its steps.
+// Fits the rate and the extents of half the rate to measured products, by the squares of relative errors: coordinate
+// descent with shrinking steps.
 MachineModel::Product fit_product(const std::vector<std::pair<ProductShape, double>>& rates) {
   const auto rate_of = [](const MachineModel::Product& product, const ProductShape& shape) {
     const double extents[] = {double(shape.rows), double(shape.columns), double(shape.depth)};
@@ -171,7 +171,7 @@ MachineModel::Product fit_product(const std::vector<std::pair<ProductShape, doub
   return best;
 }
 
-/// The measured time, on all cores, of the kernel whose signature begins and ends so.
+/// The time that was measured on all cores for a kernel whose signature has this beginning and end.
 std::optional<double> seconds_of(const MachineModel& machine, const std::string& begin, const std::string& end) {
   const std::string whole = end + sim::condition(machine.cores, 1);
   for (auto kernel = machine.kernels.lower_bound(begin); kernel != machine.kernels.end(); ++kernel) {
@@ -271,7 +271,7 @@ bool measure_missing(const runtime::DryRun& run, const sim::PredictOptions& opti
   const Mesh& mesh = run.programs->mesh();
   sim::PredictOptions with = options;
   with.machine = &machine;
-  // Before anything is measured, since all ranks must find the same.
+  // Before measuring, since all ranks must find the same list.
   std::vector<sim::UsedCollective> used;
   if (mesh.size() > 1) used = sim::predict(run, with).collectives;
   bool any = false;
@@ -283,7 +283,7 @@ bool measure_missing(const runtime::DryRun& run, const sim::PredictOptions& opti
       machine.kernels.merge(found);
     }
   }
-  if (connection) connection->from_all(0);  // nobody waits in a collective while kernels are measured
+  if (connection) connection->from_all(0);  // no rank waits in a collective while kernels are measured
   MeasureOptions measured;
   double most = 0;
   for (const sim::UsedCollective& each : used) {

@@ -24,7 +24,7 @@ ProfileEvent event_of(const PredictedClass& each, const Event& event) {
   return shown;
 }
 
-// As profiles have them: in waits on the queue that computes; starts only where something runs before the wait.
+// As in measured profiles, a communication is shown as its wait.
 RankProfile profile_of(const PredictedClass& each, const ClassTimes& times) {
   RankProfile profile;
   profile.compute = times.compute * kMicros;
@@ -39,7 +39,7 @@ RankProfile profile_of(const PredictedClass& each, const ClassTimes& times) {
   return profile;
 }
 
-// Back from the event that ended last, along what each waited for.
+// Follows the causes back from the event that ended last.
 std::vector<ChainPart> chain_of(const Predicted& predicted) {
   const auto& classes = predicted.timeline.classes;
   int c = -1, e = -1;

@@ -61,7 +61,7 @@ bool is_scalar(const Value* value, double expected);
 bool used_once(const Graph& graph, const Value* value);
 /// The value of an axis attribute, which counts from the end if negative, in [0, rank).
 int64_t axis_of(const Node& node, std::string_view name, int64_t otherwise, size_t rank);
-/// The operand's dimension that each dimension of a Transpose's result is.
+/// For each dimension of a Transpose's result, which dimension of its operand it is.
 std::vector<int64_t> permutation_of(const Node& transpose);
 /// Whether the operator works element by element and broadcasts its operands.
 bool is_elementwise(const Node& node);

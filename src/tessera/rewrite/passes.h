@@ -14,9 +14,9 @@ inline constexpr std::string_view kOpsetStamp = "tessera.opset";
 /// From inline_functions to fold, a node that came out of a function's body has this string attribute: the label of
 /// the call in the graph, for errors.
 inline constexpr std::string_view kCallStamp = "tessera.call";
-/// Calls `step`, which handles the node. If the node came out of a function, an error of `step` names the call first.
+/// Calls `step`, which handles the node. If the node came out of a function, an error of `step` begins with the call.
 void naming_call(const Node& node, const std::function<void()>& step);
-/// Removes both from the graph's nodes, for callers that inline functions without upgrade() and fold().
+/// Removes both stamps from the graph's nodes, for callers that inline functions without upgrade() and fold().
 void drop_stamps(Graph& graph);
 
 /// An Identity in a body of control flow may have this string attribute: the name that annotations use for its result,

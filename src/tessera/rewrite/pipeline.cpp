@@ -53,7 +53,7 @@ std::vector<Value*> labelled_results(const Graph& graph) {
 
 void rewrite_model(OnnxModel& model, const RewriteOptions& options) {
   Graph& graph = *model.graph;
-  // While passes run, a barrier is an output, since passes keep outputs' names, and never absorb them.
+  // While passes run, a barrier is an output, since passes keep the names of outputs and never absorb them.
   const size_t real_outputs = graph.outputs.size();
   std::set<std::string> waiting = options.barriers;
   waiting.insert(options.candidates.begin(), options.candidates.end());
@@ -79,7 +79,7 @@ void rewrite_model(OnnxModel& model, const RewriteOptions& options) {
     for (Value* value : labelled_results(graph))
       if (options.barriers.contains(*label_of(*value)) && !graph.is_output(value)) graph.outputs.push_back(value);
   };
-  // A sequence is no tensor that could be kept.
+  // A sequence is not a tensor, so it cannot be kept.
   auto drop_lists = [&] {
     const auto is_a_list = [](const Value* value) { return is_list(*value); };
     if (std::none_of(graph.outputs.begin(), graph.outputs.end(), is_a_list)) return;

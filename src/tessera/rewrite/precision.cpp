@@ -68,7 +68,7 @@ void convert(DType from, const std::byte* elements, int64_t count, DType to, std
     widen_elements<Float16>(elements, count, converted);
 }
 
-/// Rounds, or widens, elements that lie in a file, or that another maker makes.
+/// Rounds or widens elements that are stored in a file or made by another maker.
 class Conversion : public ElementMaker {
  public:
   Conversion(Tensor stored, DType type) : stored_(std::move(stored)), type_(type) {}
@@ -112,8 +112,7 @@ class Conversion : public ElementMaker {
   DType type_;
 };
 
-/// Larger parameters are converted as ranks take their parts of them, so that no memory holds all of them as they would
-/// be before they are packed.
+/// Larger parameters are converted when ranks take their parts, so that no whole converted parameter is in memory.
 constexpr size_t kMostConvertedAtOnce = size_t{64} << 10;
 
 Tensor converted(const Tensor& stored, DType type) {
@@ -163,7 +162,8 @@ class PrecisionLowering {
            std::any_of(node.inputs.begin(), node.inputs.end(), heavy);
   }
 
-  // What stays float32, and is made of finite constants that a 16-bit float cannot hold: a mask of the lowest float32.
+  // Marks float32 values that come from finite constants beyond the range of a 16-bit float: masks of the lowest
+  // float32.
   void mark_beyond() {
     const float largest = range_of(compute_).largest;
     for (const Value* value : graph_.values_of(ValueKind::constant)) {
@@ -181,8 +181,8 @@ class PrecisionLowering {
           if (is_float32(result) && !heavy_.contains(result)) beyond_.insert(result);
   }
 
-  // A mask's lowest float32 would become an infinity, also with a score added to it; and what keeps a divisor from zero
-  // would become zero.
+  // Otherwise a mask's lowest float32 would become infinite, if not here then with a score added to it, and a small
+  // number that keeps a divisor from zero would become zero.
   Tensor within_range(const Tensor& stored) const {
     const auto [least, largest] = range_of(compute_);
     const Tensor held = aligned(stored);
@@ -197,7 +197,7 @@ class PrecisionLowering {
     return Tensor::of(DType::float32, held.dims, within);
   }
 
-  // The same of what a run computes; infinities stay.
+  // The same for values that a run computes; infinities stay.
   Value* within_range(Value* value, const Node& before) {
     if (!beyond_.contains(value)) return value;
     const float bound = range_of(compute_).largest / 2;
@@ -228,7 +228,7 @@ class PrecisionLowering {
       value->type.dtype = compute_;
       known = value;
     } else if (value->kind == ValueKind::state && !value->changing) {
-      // The parameter itself becomes narrow if no node of float32 reads it, so that its name stays.
+      // If no float32 node reads the wide form in the end, restore_outputs() gives its name to this one.
       known = graph_.add_state(value->name + suffix_, converted(value->data, compute_));
     } else if (value->kind == ValueKind::constant) {
       known = graph_.add_constant(value->name, made_whole(converted(within_range(value->data), compute_)));
@@ -240,7 +240,7 @@ class PrecisionLowering {
   }
 
   void restore_outputs() {
-    // A state whose wide form nobody reads any more passes its name on.
+    // If nothing reads the wide form of a state, the narrow form takes its name.
     for (auto& [wide, narrow] : narrow_)
       if (wide->kind == ValueKind::state && wide->uses.empty() && !wide->changing) {
         std::string name = wide->name;

@@ -20,8 +20,8 @@ Tensor widened(const Tensor& narrow);
 /// A state that changes must satisfy only_moves(); it becomes narrow itself.
 void lower_precision(OnnxModel& model, DType compute);
 
-/// Whether a state's next value consists of its elements, unchanged, and elements that a run writes. Those of a cache
-/// are rounded once, whereas a sum would be rounded in each run.
+/// Whether a state's next value consists of the state's elements, unchanged, and of elements that a run writes. A cache
+/// is rounded once; a sum would be rounded in each run.
 bool only_moves(const Value& state);
 
 }  // namespace tessera::rewrite

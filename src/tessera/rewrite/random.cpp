@@ -13,7 +13,7 @@
 namespace tessera::rewrite {
 namespace {
 
-// The key belongs to the node as the model has it, so that it stays the same whatever the node becomes.
+// The key comes from the node as the model has it, so no rewriting changes it.
 int64_t drawing_key(const Node& node) {
   if (const float* seed = node.get<float>("seed")) return random::key_of_seed(*seed);
   for (const Value* result : node.outputs)
@@ -21,11 +21,11 @@ int64_t drawing_key(const Node& node) {
   return 0;
 }
 
-// The shape that the node states, or that of the operand that it resembles.
+// The shape in the node's attribute, or the shape of its operand for RandomNormalLike and RandomUniformLike.
 Value* shape_for(Graph& graph, const Node& node, bool like) {
   if (like) return shape_operand(graph, node.input(0)->shape());
   const auto* stated = node.get<std::vector<int64_t>>("shape");
-  if (!stated) fail("lower", "{}: it states no shape; the file is damaged", node.label());
+  if (!stated) fail("lower", "{}: it has no attribute 'shape'; the file is damaged", node.label());
   return graph.constant_int64(*stated);
 }
 
@@ -48,7 +48,7 @@ Value* cast(Graph& graph, Value* value, DType to, const Node& before) {
   return emit(graph, "Cast", {value}, &before, {attribute("to", static_cast<int64_t>(to))});
 }
 
-// What numbers are compared with is float32, or float64 if the operand is.
+// Random numbers are float32, or float64 if they are compared with float64.
 DType compared_in(const Value& operand) {
   return operand.dtype() == DType::float64 ? DType::float64 : DType::float32;
 }
@@ -133,8 +133,8 @@ bool lower_random(Graph& graph, Node& node) {
   for (const Lowered& known : kLowered) {
     if (known.type != node.op_type) continue;
     for (size_t i = 0; i < known.operands; ++i)
-      if (!node.input(i)) fail("lower", "{}: it has no operand {}; the file is damaged", node.label(), i);
-    if (!node.output() || node.outputs.size() != 1) fail("lower", "{}: it has one result", node.label());
+      if (!node.input(i)) fail("lower", "{}: its operand {} is missing; the file is damaged", node.label(), i);
+    if (!node.output() || node.outputs.size() != 1) fail("lower", "{}: it must have exactly one result", node.label());
     Value* made = known.lower(graph, node);
     node.op_type = "Identity";
     node.attributes.clear();

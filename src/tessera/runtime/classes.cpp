@@ -11,20 +11,20 @@ namespace {
 // The fix in the message for a run at sizes that break an equality.
 [[noreturn]] void refuse(const spmd::ExtentEquality& equality, const Symbols& symbols,
                          const std::set<std::string>& ones) {
-  std::string mend = "they must be equal";
+  std::string fix = "they must be equal";
   if (equality.node.starts_with(flow::kDomain))
-    mend += "; the model itself runs in parts then, on ranks of one process";
+    fix += "; the model itself runs in parts then, on ranks of one process";
   if (equality.broadcasts && !ones.empty()) {
     std::string sizes;
     for (const std::string& name : ones)
       sizes += fmt::format("{}{}={}", sizes.empty() ? "" : ",", name, symbols.at(name));
-    mend = fmt::format(
+    fix = fmt::format(
         "the program was written for sizes at which they are equal; write one for the others with "
         "`with_sizes` {}",
         sizes);
   }
   fail("inputs", "{} needs {} = {}, but these inputs make them {} and {}; {}", equality.node, equality.a.str(),
-       equality.b.str(), equality.a.evaluate(symbols), equality.b.evaluate(symbols), mend);
+       equality.b.str(), equality.a.evaluate(symbols), equality.b.evaluate(symbols), fix);
 }
 
 // The symbols, with their sizes, of extents that are 1 although the program assumes that they equal another extent. If

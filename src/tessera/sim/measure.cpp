@@ -28,10 +28,10 @@ using Clock = std::chrono::steady_clock;
 using Where = Location::Where;
 using Times = std::vector<std::optional<double>>;  // by step; none: it has no kernel, or one that does not run
 
-// Floats of 16 and 32 bits of these bytes are about 0.01, so that nothing overflows and nothing is denormal.
+// Memory of these bytes holds 0.01 in float32 and bfloat16 and 1.06 in float16: nothing overflows or is denormal.
 constexpr int kFloatByte = 0x3c;
 
-// A rank's plan whose kernels can run once they are placed().
+// A rank's plan, and after place() the memory in which its kernels run.
 class Replay {
  public:
   Replay(const runtime::DryRun& run, int rank, int threads)
@@ -42,7 +42,7 @@ class Replay {
 
   const std::vector<bind::StepWork>& works() const { return works_; }
 
-  // Gives everything memory: at most `most` bytes to weights.
+  // Allocates all memory: for weights at most `most` bytes.
   void place(size_t most) {
     arena_ = memory(machine().arena_bytes);
     size_t weights = 0;
@@ -55,7 +55,7 @@ class Replay {
     }
     weights_ = memory(std::min(weights, most), kFloatByte);
     for (const auto& [key, bytes] : sizes_) others_[key] = memory(bytes, integers_.contains(key) ? 0 : kFloatByte);
-    Ready inputs;  // which come anew with each run
+    Ready inputs;  // the caller gives new ones in each run
     for (const bind::HostCopy& copy : machine().inputs)
       inputs.cleared.emplace_back(address(copy.place, {}), copy.bytes);
     ready_.push_back(std::move(inputs));
@@ -77,8 +77,8 @@ class Replay {
   }
 
   // Runs the kernels in order, and `meet` where they wait for a collective; `times`, by step, gets the seconds since
-  // the kernel before it. A kernel that refuses what it gets here (an index that follows from a communication) does not
-  // run again, and has no time.
+  // the kernel before it. A kernel that rejects what it reads (an index computed from a communication, say) has no time,
+  // and does not run again.
   void run(Times& times, const std::function<void()>& meet) {
     Clock::time_point last = Clock::now();
     for (Ready& ready : ready_) {
@@ -103,7 +103,7 @@ class Replay {
   }
 
  private:
-  // A kernel's run; or what would come from the caller or from other ranks, which is 0 here.
+  // A kernel's run; or memory to clear, which the caller or other ranks would fill.
   struct Ready {
     size_t step = 0;
     kernels::Kernel* kernel = nullptr;
@@ -123,7 +123,7 @@ class Replay {
     std::memset(made.mutable_data(), byte, bytes);  // touches each page, too
     return made;
   }
-  // A weight that the plan only counts.
+  // A weight that the plan counts but does not hold.
   static bool is_planned(const Location& place) { return place.where == Where::fixed && !place.address; }
 
   void grow(const Location& place, const kernels::TensorDesc& desc) {
@@ -142,7 +142,7 @@ class Replay {
     ready_.push_back(std::move(ready));
   }
 
-  // Nothing is received, and what is in the results' memory need not be numbers of theirs: integers may be indices.
+  // Nothing is received, and the memory may hold bits of other values. Integers may be indices, so they are cleared.
   void receive(const bind::Step& step) {
     Ready received;
     received.meets = step.info.members > 1 && !traits_of(*collective_of_op(step.info.op)).message;
@@ -168,7 +168,7 @@ class Replay {
     }
   }
 
-  // The next piece of the weights' memory; from its beginning if it is used up.
+  // The next piece of the weights' memory; when it is used up, from its beginning again.
   std::byte* weight(const kernels::TensorDesc& desc) {
     const size_t bytes = aligned(desc.bytes());
     if (bytes > weights_.bytes) return spare_.emplace_back(memory(bytes, kFloatByte)).mutable_data();

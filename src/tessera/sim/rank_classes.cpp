@@ -17,7 +17,7 @@ namespace {
 
 using Colors = std::vector<int>;  // by rank
 
-// Numbers what is equal alike.
+// Numbers keys; equal keys have equal numbers.
 template <typename Key>
 class Numbers {
  public:
@@ -27,7 +27,7 @@ class Numbers {
   std::map<Key, int> numbers_;
 };
 
-// The ways in which a program's ranks meet, each once.
+// Whom the programs' ranks communicate with, each kind of group or message once.
 struct Meetings {
   std::set<std::vector<std::string>> groups;                     // axes
   std::set<std::pair<std::vector<std::string>, int64_t>> roots;  // axes, member
@@ -58,7 +58,8 @@ class Refinement {
     for (const std::vector<std::string>& axes : meetings_.groups) add_groups(axes);
   }
 
-  // By program, extents that differ from rank to rank, outputs that the rank stores, and `slow`.
+  // Ranks have equal first colors if they run the same program, on equal extents, store the same outputs and are
+  // equally slow.
   Colors first(const runtime::RankPrograms& programs, const std::map<int, double>& slow) const {
     const std::vector<Expr> extents = extents_of(programs);
     Numbers<std::tuple<int, std::vector<double>, double>> numbers;
@@ -77,7 +78,7 @@ class Refinement {
     return colors;
   }
 
-  // Ranks of one color keep one if all that they meet has equal colors.
+  // Ranks of one color keep a common color if those that they communicate with have equal colors.
   Colors refined(const Colors& colors) const {
     std::vector<std::vector<int>> seen(colors.size());
     for (size_t r = 0; r < colors.size(); ++r) seen[r].push_back(colors[r]);

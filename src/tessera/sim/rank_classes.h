@@ -7,22 +7,22 @@
 
 namespace tessera::sim {
 
-/// Ranks that do the same at the same times, so that one of them stands for all.
+/// A partition of the ranks. Ranks of a class do the same at the same times, so that one of them stands for all.
 struct RankClasses {
   std::vector<int> of;         ///< by rank
   std::vector<int> first;      ///< by class: its lowest rank
   std::vector<int64_t> count;  ///< by class: its ranks
 };
 
-/// The coarsest partition of a mesh's ranks such that ranks of a class run the same program on equal extents, are
-/// equally slow, and meet equal classes: each group in which a rank of a class communicates has as many members of each
-/// class as the like groups of the class' other ranks, its roots and the peers of its messages are of equal classes
-/// (color refinement; Cardon and Crochemore 1982).
+/// The coarsest partition of a mesh's ranks in which the ranks of a class run the same program on equal extents, are
+/// equally slow, and communicate with ranks of the same classes: corresponding groups have the same number of members
+/// of each class, and their roots and the peers of messages are of the same class (color refinement; Cardon and
+/// Crochemore 1982).
 ///
-/// `slow`: factors on the times of single ranks' kernels.
+/// `slow`: by rank, a factor on its kernels' times.
 RankClasses classes_of(const runtime::RankPrograms& programs, const Symbols& sizes, const std::map<int, double>& slow);
 
-/// Each rank by itself.
+/// Each rank in a class of its own.
 RankClasses single_ranks(int64_t ranks);
 
 }  // namespace tessera::sim

@@ -17,26 +17,26 @@ using bind::QueueKind;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// The place of an event among all.
+// An event, by class and index.
 struct Cause {
   int of_class = -1, event = -1;
 };
 
-// A joint transfer of classes: of a collective, or of a message from one class to another.
+// A transfer in which classes take part: of a collective, or of a message from one class to another.
 struct Meeting {
   Transfer transfer;
   std::set<int> missing;     // classes that must start before it moves
   std::vector<int> members;  // classes
   Cause last;                // the last start
   double began = kNever, ended = kNever;
-  double left = 0;              // seconds, if nothing disturbs it
+  double left = 0;              // seconds, without contention
   std::map<int, double> chain;  // by class: the longest chain to its start
 };
 
-// What a class has of a communication between start and wait.
+// A class's part in a communication between start and wait.
 struct UnderWay {
   std::vector<int> meetings;  // that its wait needs
-  double began = kNever;      // of its own transfer, where ranks transfer as they wait
+  double began = kNever;      // when its own transfer began, if ranks transfer only while they wait
   double left = 0;
 };
 
@@ -44,25 +44,25 @@ struct QueueState {
   std::vector<int> actions;
   size_t next = 0;
   bool running = false;
-  bool posted = false;  // the start at hand has arrived at its meetings
-  double begin = 0;     // of the action at hand
-  double left = 0;      // seconds of a kernel
+  bool posted = false;  // the current start has arrived at its meetings
+  double begin = 0;     // of the current action
+  double left = 0;      // seconds of the current kernel
   Cause before;         // the action that ended last in this queue
 };
 
 struct ClassState {
   const ClassProgram* program = nullptr;
   QueueState queues[2];
-  std::vector<int> event_of;             // by action; -1: not ended
+  std::vector<int> event_of;             // by action: its event; -1: not ended
   std::map<int, UnderWay> under_way;     // by step
-  std::map<std::string, int64_t> met;    // by group
+  std::map<std::string, int64_t> met;    // by group: meetings so far
   std::vector<double> chain;             // by step: the longest chain that ends with it
   std::map<int, double> chain_to_start;  // by step under way
-  double before = 0, after = 0;          // seconds that are left of copies of inputs and outputs
-  int transfers = 0;                     // that move now
+  double before = 0, after = 0;          // seconds left for copies of inputs and outputs
+  int transfers = 0;                     // under way
 };
 
-// Gloo and MPI move by themselves, also between ranks of one machine.
+// Gloo and MPI make progress by themselves, between ranks of one machine, too.
 bool moves_at_wait(const Setting& setting) {
   return setting.machine.progress == MachineModel::Progress::at_wait && setting.engine != "gloo" &&
          setting.engine != "mpi";
@@ -89,7 +89,7 @@ class Simulation {
     }
     for (size_t c = 0; c < classes_.size(); ++c)
       for (const QueueState& queue : classes_[c].queues)
-        check(queue.next == queue.actions.size(), "a program without deadlock ends in a simulation");
+        check(queue.next == queue.actions.size(), "the simulation of a program without deadlock ends");
     finish();
     return std::move(timeline_);
   }
@@ -108,7 +108,7 @@ class Simulation {
     return state;
   }
 
-  // Bodies of loops once (steps' times count the iterations), and of two branches the one that a true condition takes.
+  // Bodies of loops run once (the steps' times count the iterations); of two branches, that of a true condition runs.
   static std::vector<int> order_of(const bind::MachineProgram& machine) {
     std::vector<int> order;
     if (machine.controls.empty()) {
@@ -139,7 +139,7 @@ class Simulation {
     return any;
   }
 
-  // Begins the queue's next action if it may, and ends it if that takes no time; false: nothing to do now.
+  // Begins the queue's next action if it can, and ends it if it takes no time. False: the action has not ended.
   bool advance(int c, QueueState& queue) {
     ClassState& state = classes_[static_cast<size_t>(c)];
     if (queue.next == queue.actions.size() || state.before > 0) return false;
@@ -196,7 +196,7 @@ class Simulation {
     return longest;
   }
 
-  // Arrives at the meetings. The queue of communications then goes on once they have ended.
+  // Arrives at the meetings. In the queue of communications, the start ends when its meetings have.
   bool try_start(int c, QueueState& queue, int action, const bind::Enqueued& it) {
     ClassState& state = classes_[static_cast<size_t>(c)];
     const Cause cause = cause_of_begin(state, queue, it);
@@ -261,7 +261,7 @@ class Simulation {
       for (const auto& [member, before] : meeting.chain) chain = std::max(chain, before);
       transfer = std::max(transfer, meeting.transfer.seconds);
     }
-    if (at_wait_ && own.left > 0) {  // its own thread does it now
+    if (at_wait_ && own.left > 0) {  // its own thread transfers now
       if (own.began == kNever) {
         own.began = now_;
         ++state.transfers;
@@ -339,7 +339,7 @@ class Simulation {
     return found->second;
   }
 
-  // The share of its full speed at which each kernel runs, where ranks share cores.
+  // The share of its full speed at which each kernel runs, if ranks share cores.
   double share_of_cores() const {
     if (setting_.machine.cores <= 0) return 1;
     double busy = 0;
@@ -353,7 +353,7 @@ class Simulation {
                        [](const QueueState& queue) { return queue.next == queue.actions.size(); });
   }
 
-  // The seconds that are left of what the class computes or copies now; null: nothing.
+  // The seconds that are left of the class's current kernel or copy; null: it does neither.
   template <typename State>
   auto at_work(State& state) const -> decltype(&state.before) {
     if (state.before > 0) return &state.before;
@@ -405,7 +405,7 @@ class Simulation {
   }
 
   void pass(double step) {
-    // What is that close to its end has ended: sums of times are not exact.
+    // Sums of times are not exact: so little is nothing.
     constexpr double kEnds = 1e-15;
     const auto reduce = [](double& left, double by) {
       left -= by;

@@ -24,11 +24,11 @@ namespace tessera::sim {
 /// A class of ranks (sim/rank_classes.h) and what each of them runs.
 struct ClassProgram {
   const bind::MachineProgram* machine = nullptr;
-  std::vector<double> seconds;  ///< by step: of its kernel
+  std::vector<double> seconds;  ///< by step: the time of its kernel
   std::vector<double> repeats;  ///< by step: iterations of the loops around it
-  double before = 0;            ///< seconds in which inputs come, before the first action
-  double after = 0;             ///< seconds in which outputs go, after the last one
-  int rank = 0;                 ///< that stands for the class
+  double before = 0;            ///< seconds for copying inputs, before the first action
+  double after = 0;             ///< seconds for copying outputs, after the last action
+  int rank = 0;                 ///< the rank that is simulated for the class
   int64_t count = 1;            ///< ranks of the class
 };
 
@@ -37,32 +37,32 @@ struct Setting {
   const Topology& topology;
   const MachineModel& machine;
   const std::vector<int>& class_of;  ///< by rank
-  std::string engine = "threads";    ///< whose measured collectives count
-  int threads = 1;                   ///< of each rank, where ranks share cores
-  int64_t machine_ranks = 0;         ///< ranks on one machine, where they share cores; 0: all
+  std::string engine = "threads";    ///< whose measured collectives are used
+  int threads = 1;                   ///< of each rank, if ranks share cores
+  int64_t machine_ranks = 0;         ///< ranks on one machine, if they share its cores; 0: all ranks
 };
 
-/// An action of a class as it happened; seconds since the beginning of the run.
+/// One execution of an action of a class; times in seconds since the run began.
 struct Event {
   int action = 0;
   double begin = 0, end = 0;
   double moving = 0;                       ///< of a wait: when its transfer began
-  int cause_class = -1, cause_event = -1;  ///< what ended last before it could begin, or end if it waits; -1: nothing
+  int cause_class = -1, cause_event = -1;  ///< what it waited for last; -1: nothing
 };
 
 struct ClassTimes {
-  std::vector<Event> events;  ///< in the order of their ends
-  double compute = 0;         ///< in kernels
-  double overlapped = 0;      ///< of that, while a transfer was under way
-  double exposed = 0;         ///< in waits, while a transfer was under way
-  double idle = 0;            ///< the rest, until the last class has ended
+  std::vector<Event> events;  ///< in the order in which they end
+  double compute = 0;         ///< time in kernels and copies
+  double overlapped = 0;      ///< the part of it in which a transfer was under way
+  double exposed = 0;         ///< time in waits while a transfer was under way
+  double idle = 0;            ///< the rest, until the last class ends
 };
 
 struct Timeline {
   double seconds = 0;  ///< of the run
   std::vector<ClassTimes> classes;
-  /// What no order of actions can beat: the longest of a class' kernels together, a level of links' transfers together,
-  /// and the longest chain of dependent actions.
+  /// Lower bounds for any order of the actions: the kernels of the busiest class, the transfers of the busiest level of
+  /// links, and the longest chain of dependent actions.
   double kernels = 0, links = 0, chain = 0;
   double bound() const { return std::max({kernels, links, chain}); }
 };

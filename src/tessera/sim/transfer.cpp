@@ -9,7 +9,7 @@
 namespace tessera::sim {
 namespace {
 
-// Interpolates seconds between measured sizes, linearly in bytes; beyond the last one, in proportion to its slope.
+// Interpolates seconds linearly in bytes; beyond the last two sizes, on the line through them.
 double at(const std::vector<std::pair<double, double>>& points, double bytes) {
   const auto above = std::lower_bound(points.begin(), points.end(), std::pair(bytes, 0.0));
   if (above == points.begin()) return points.front().second;
@@ -19,7 +19,7 @@ double at(const std::vector<std::pair<double, double>>& points, double bytes) {
   return low->second + slope * (bytes - low->first);
 }
 
-// As cost::ring counts them.
+// The bytes that cost::ring counts.
 double whole_bytes(const CollectiveTraits& traits, const bind::Cost& cost) {
   const bool gets_whole = traits.block == BlockSide::operand || traits.kind == Collective::recv;
   return static_cast<double>(gets_whole ? cost.written
@@ -47,12 +47,11 @@ Transfer transfer_of(const bind::Step& step, const Setting& setting) {
       return transfer;
     }
   if (levels.empty())
-    fail("simulate",
-         "{} says nothing of links over {}, which '{}' needs; give the machine file levels of links, or a topology",
+    fail("simulate", "{} has no links over {}, which '{}' needs; add 'links' to the machine file, or give a topology",
          setting.machine.source, fmt::join(step.info.axes, ","), step.info.name);
   std::vector<cost::Level> costs;
   for (const cost::GroupLevel& level : levels) costs.push_back(level.cost);
-  if (traits.message || *kind == Collective::permute) {  // may go as far as the farthest level
+  if (traits.message || *kind == Collective::permute) {  // may cross the farthest level
     transfer.seconds = costs.back().alpha + bytes * costs.back().beta;
     return transfer;
   }

@@ -21,7 +21,7 @@ namespace tessera::train {
 /// - "bce", "bce-with-logits": binary cross-entropy of probabilities, or of logits, with targets of that shape;
 ///   logarithms of probabilities are at least -100, as PyTorch's.
 /// - "z-loss": (log Σ eˣ)² of the logits of each row whose label counts, divided by the number of these; of all rows if
-///   `labels` is none (PaLM, arXiv 2204.02311, section 5; ST-MoE, arXiv 2202.08906, equation 5). `axis` as above.
+///   `labels` is `none` (PaLM, arXiv 2204.02311, section 5; ST-MoE, arXiv 2202.08906, equation 5). `axis` as above.
 /// - "output": the model's own scalar; "mean": the mean of a tensor's elements.
 ///
 /// `tensor` is what it takes, `labels` the input that this is compared with.

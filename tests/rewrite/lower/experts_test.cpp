@@ -70,7 +70,7 @@ class LowerQMoE : public testing::Test {
   std::vector<Attribute> attributes;
 };
 
-TEST_F(LowerQMoE, keeps_codes_as_they_lie) {
+TEST_F(LowerQMoE, keeps_the_layout_of_codes) {
   const Node* experts = lowered();
   ASSERT_NE(experts, nullptr);
   EXPECT_EQ(experts->input(ExpertsOperand::gate), operands[2]);

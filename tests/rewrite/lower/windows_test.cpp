@@ -40,7 +40,7 @@ Node* attention_in_windows(OnnxModel& model, const char* keys, std::vector<Attri
   return graph.outputs[0]->producer;
 }
 
-TEST(LowerAttention, keeps_windows_where_keys_lie_with_queries) {
+TEST(LowerAttention, keeps_windows_where_keys_are_at_the_positions_of_queries) {
   const Attribute left{"left_window_size", int64_t{3}}, right{"right_window_size", int64_t{1}};
   OnnxModel near;
   Node* kept = attention_in_windows(near, "s", {left, right});

@@ -295,7 +295,7 @@ TEST_F(WindowTable, stays_if_sequences_differ) {
   EXPECT_TRUE(masked(9, 17, 0)->input(3));
 }
 
-TEST_F(WindowTable, stays_where_keys_do_not_stand_with_queries) {
+TEST_F(WindowTable, stays_where_keys_are_not_at_the_positions_of_queries) {
   EXPECT_TRUE(masked(11)->input(3));
 }
 

@@ -83,7 +83,7 @@ TEST(RaiseExperts, of_gated_units_in_halves) {
   EXPECT_EQ(raised.experts->get_string("activation", ""), "swish");
 }
 
-TEST(RaiseExperts, of_bounded_units_that_lie_in_pairs) {
+TEST(RaiseExperts, of_bounded_units_in_interleaved_pairs) {
   const std::string unit =
       "  gs = Squeeze (g, one)\n  a1 = Slice (gs, zero, ten, one, two)\n  a2 = Slice (gs, one, ten, one, two)\n"
       "  c1 = Clip (a1, , seven)\n  c2 = Clip (a2, minus, seven)\n  sc = Mul (c1, alpha)\n  s = Sigmoid (sc)\n"
@@ -299,7 +299,7 @@ TEST(RaiseExpertSums, of_loops) {
   }
 }
 
-// A loop that is none over experts stays one, however it reads its parameters.
+// A loop that is not over experts stays a loop, however it reads its parameters.
 TEST(RaiseExpertSums, leaves_loops_over_layers) {
   std::string text = in_loop();
   for (const auto& [from, to] : {std::pair<std::string, std::string>{"MatMul (x, w1e)", "MatMul (a, w1e)"},

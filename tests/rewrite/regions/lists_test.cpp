@@ -176,9 +176,9 @@ TEST(Lists, are_read_and_made_by_branches) {
 TEST(Lists, that_are_not_known_are_refused_by_name) {
   const std::string s = "s = SequenceConstruct (a, b)  two = Constant <value = int64 {2}> ()";
   EXPECT_THAT(error_of(s + "y = SequenceAt (s, i)"), HasSubstr("the position 'i'"));
-  EXPECT_THAT(error_of(s + "y = SequenceAt (s, two)"), HasSubstr("position 2 of a sequence of 2 tensors"));
+  EXPECT_THAT(error_of(s + "y = SequenceAt (s, two)"), HasSubstr("position 2 is outside its sequence of 2 tensors"));
   EXPECT_THAT(error_of(s + "t = SequenceErase (s, two)  y = ConcatFromSequence <axis = 0> (t)"),
-              HasSubstr("position 2 of a sequence of 2"));
+              HasSubstr("position 2 is outside its sequence of 2"));
   EXPECT_THAT(error_of("s = SequenceEmpty ()  y = ConcatFromSequence <axis = 0> (s)"), HasSubstr("sequence is empty"));
   EXPECT_THAT(error_of("s = SequenceEmpty ()  t = SequenceErase (s)  y = Identity (a)"),
               HasSubstr("sequence is empty"));

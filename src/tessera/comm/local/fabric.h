@@ -139,7 +139,7 @@ class Fabric {
   /// those do. "rank 1 waits at …; rank 2 waits for nobody and is in MatMul 'h.3'".
   std::string blame(int rank);
 
-  /// `rank`: -1 for a process that watches the ranks and is none of them.
+  /// `rank`: -1 for a process that watches the ranks and is not one of them.
   void abort(int rank, std::string_view message, ErrorKind kind);
   bool has_ended() const { return commons_->end.load(std::memory_order_acquire) == Commons::End::ended; }
   /// How the run was aborted; nullopt if it was not.

@@ -9,7 +9,7 @@
 namespace tessera::rewrite {
 namespace {
 
-/// Replaces the result by that operand, broadcast.
+/// Replaces the result by that operand, broadcast to its shape.
 bool becomes(Graph& graph, Node* node, Value* operand) {
   if (operand->dtype() != node->outputs[0]->dtype()) return false;
   return replace(graph, node->outputs[0], expanded(graph, operand, node->outputs[0]->shape(), node));
@@ -21,7 +21,7 @@ bool is_exactly(const Value* value, double expected) {
          (!is_float(value->dtype()) || std::signbit(*scalar) == std::signbit(expected));
 }
 
-/// Clang 16 takes no fractional numbers as template arguments, but takes names of them.
+/// Clang 16 does not accept fractional numbers as template arguments, but enumerators of them.
 enum class Neutral { minus_zero, zero, one };
 
 constexpr double number(Neutral neutral) {
@@ -81,7 +81,7 @@ bool to_cast(Graph& graph, Node* node) {
 }
 
 bool drop_identity(Graph& graph, Node* node) {
-  if (label_of(*node->outputs[0]) && graph.is_output(node->outputs[0])) return false;  // an annotation asks for it
+  if (label_of(*node->outputs[0]) && graph.is_output(node->outputs[0])) return false;  // an annotation needs it
   return replace(graph, node->outputs[0], node->inputs[0]);
 }
 

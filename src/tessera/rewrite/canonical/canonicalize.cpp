@@ -43,7 +43,7 @@ void canonicalize(OnnxModel& model) {
   Graph& graph = *model.graph;
   bool changed = true;
   for (int sweep = 0; changed; ++sweep) {
-    check(sweep < kMostSweeps, "canonicalization comes to rest");
+    check(sweep < kMostSweeps, "canonicalization reaches a fixpoint");
     changed = false;
     for (Node* node : nodes_of(graph))
       if (is_live(graph, *node) && apply_rules(graph, node)) changed = true;

@@ -36,7 +36,7 @@ std::optional<int64_t> minor_of(const ops::Rule& rule, const ops::DimFactors& di
   return minor.constant();
 }
 
-/// A Concat of exactly the pieces of its result.
+/// Whether the node is a Concat of exactly the pieces.
 bool joins(const Node& node, const Cut& cut) {
   if (!node.is("Concat") || node.inputs.size() != cut.sizes.size()) return false;
   if (axis_of(node, "axis", 0, node.outputs[0]->rank()) != static_cast<int64_t>(cut.dim)) return false;
@@ -45,7 +45,7 @@ bool joins(const Node& node, const Cut& cut) {
   return true;
 }
 
-/// For each result of a Split or a Slice, which piece of operand 0 it is; nullopt if one is no piece.
+/// For each result of a Split or a Slice, which piece of operand 0 it is; nullopt if one is not a piece.
 std::optional<std::vector<size_t>> taken_by(const Node& node, const Cut& cut) {
   std::vector<size_t> taken;
   const auto take = [&](int64_t start, int64_t size) {
@@ -67,7 +67,7 @@ std::optional<std::vector<size_t>> taken_by(const Node& node, const Cut& cut) {
   return taken;
 }
 
-/// Elements [start, start + size) of a dimension. Whole rows are shared, columns copied.
+/// Elements [start, start + size) of a dimension. Whole rows share memory, columns are copied.
 Tensor part_of(const Tensor& whole, size_t dim, int64_t start, int64_t size) {
   if (maker_of(whole)) return part_on_demand(whole, dim, start, size);
   const size_t element = static_cast<size_t>(bits_of(whole.dtype)) / 8;
@@ -96,7 +96,7 @@ class Divider {
       if (state->next) stepped_by_.emplace(state->next, state);
   }
 
-  /// Finds all values and nodes that are cut with that one.
+  /// Finds all values and nodes that must be cut along with `whole`.
   bool plan(Value* whole, const Cut& cut) {
     if (!require(whole, cut)) return false;
     while (!waiting_.empty()) {
@@ -131,7 +131,7 @@ class Divider {
   }
 
  private:
-  // --- which values and nodes
+  // --- which values and nodes are cut
 
   bool require(Value* value, const Cut& cut) {
     auto [known, fresh] = cuts_.emplace(value, cut);
@@ -181,7 +181,7 @@ class Divider {
       if (size % *minor != 0) return false;
       sizes.push_back(size / *minor);
     }
-    check(values[index] != nullptr, "what is cut is there");
+    check(values[index] != nullptr, "a value that is cut is present");
     auto [known, fresh] = nodes_.try_emplace(&node);
     if (!fresh) return known->second.factor == factor && known->second.sizes == sizes;
     known->second = {std::move(rule), factor, std::move(sizes)};
@@ -205,7 +205,7 @@ class Divider {
     return require_in(node.inputs, cut.rule.operands, false) && require_in(node.outputs, cut.rule.results, passes);
   }
 
-  /// Where a node's cut factor is in a value, as cuts of the value; nullopt if they are none.
+  /// Where a node's cut factor is in a value, as cuts of the value; nullopt if it cannot be cut there.
   static std::optional<std::vector<Cut>> places_of(const CutNode& cut, const std::vector<ops::DimFactors>& dims) {
     std::vector<Cut> places;
     for (size_t d = 0; d < dims.size(); ++d) {
@@ -218,7 +218,7 @@ class Divider {
     return places;
   }
 
-  // --- what becomes of them
+  // --- how they are computed in pieces
 
   static std::string piece_name(const Value* value, size_t piece) { return fmt::format("{}.{}", value->name, piece); }
 
@@ -268,7 +268,7 @@ class Divider {
         all = emit(graph_, combining(factor.reduction), {all, results[0][i]}, nullptr, {}, node->outputs[0]->name);
       Value* whole = node->outputs[0];
       const std::string name = whole->name;
-      check(replace(graph_, whole, all), "a sum of pieces takes the place of a sum");
+      check(replace(graph_, whole, all), "a sum of pieces replaces the sum");
       graph_.rename(whole, name + "_before");
       graph_.rename(all, name);
       return;
@@ -281,7 +281,7 @@ class Divider {
     return reduction == Reduction::sum ? "Add" : reduction == Reduction::max ? "Max" : "Min";
   }
 
-  /// The node on piece `i`, as the operator's local form on a rank that has this piece.
+  /// The node on piece `i`: the operator's local form on a rank that has this piece.
   std::vector<Value*> local_form(const Node& node, const CutNode& cut, size_t i) {
     ops::Localizer local{node, cut.rule, graph_, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
     for (Value* operand : node.inputs) local.inputs.push_back(operand ? piece_of(operand, i) : nullptr);
@@ -305,7 +305,7 @@ class Divider {
     return results;
   }
 
-  /// Shapes whose extents are numbers are constants.
+  /// Turns shapes whose extents are numbers into constants.
   void settle_sizes(Node* node) {
     for (size_t t = 0; t < node->inputs.size(); ++t) {
       const Value* operand = node->inputs[t];

@@ -15,10 +15,10 @@ struct Cut {
   bool operator==(const Cut&) const = default;
 };
 
-/// Divides `whole` as `cut` says. What computes it or uses it is computed in pieces as well, as far as operators' rules
-/// pass the dimension on: Splits and Slices into exactly these pieces vanish, and so do Concats of them. Sums over the
-/// dimension become sums of pieces' sums, and outputs of the graph are joined again. States become one for each piece
-/// (`w.0`, `w.1`, …), each with its origin and its own next value. Example, cut into 4, 2 and 2:
+/// Divides `whole` as `cut` says. Nodes that compute it or use it are computed in pieces, too, as far as operators'
+/// rules pass the dimension on: Splits and Slices into exactly these pieces vanish, and so do Concats of them. Sums
+/// over the dimension become sums of pieces' sums, and outputs of the graph are joined again. States become one for
+/// each piece (`w.0`, `w.1`, …), each with its origin and its own next value. Example, cut into 4, 2 and 2:
 ///
 ///     q, k, v = Split (MatMul (x, w [3, 8]))          q = MatMul (x, w.0 [3, 4]), k = MatMul (x, w.1 [3, 2]), …
 ///     dqkv = Concat (dq, dk, dv)                 ─▶

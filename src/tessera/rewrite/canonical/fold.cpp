@@ -34,8 +34,8 @@ bool becomes_state(Graph& graph, Node* node, const Tensor& data) {
   return true;
 }
 
-/// Makes constants of the file's data for operands whose elements are read before any run; the importer takes lists of
-/// floats, such as the scales of a Resize, for parameters.
+/// Makes constants of states whose elements are read before any run: the importer takes lists of floats, such as the
+/// scales of a Resize, for parameters.
 void settle_values(Graph& graph, Node* node) {
   for (size_t i = 0; i < node->operand_count(); ++i) {
     Value* stored = node->inputs[i];
@@ -89,7 +89,7 @@ void fold(OnnxModel& model) {
 
 void fold(OnnxModel& model, const std::function<void(Node&)>& infer_other) {
   Graph& graph = *model.graph;
-  // The file's declaration of a result no longer counts once the result is computed.
+  // A computed result overrides the type that the file declares for it.
   auto becomes = [&](Node* node, Value* value) {
     node->outputs[0]->type = value->type;
     if (replace(graph, node->outputs[0], value)) return true;

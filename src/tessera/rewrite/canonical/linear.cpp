@@ -38,8 +38,8 @@ bool is_unary(const Node& node) {
   return is_elementwise(node) && node.inputs.size() == 1;
 }
 
-/// The operand through which a [rows, columns] value could be computed with its rows in another shape: the left operand
-/// of a product with a matrix, or the one beside a bias; null if there is none.
+/// The operand of a [rows, columns] value through which its rows could have another shape: the left operand of a
+/// product with a matrix, or the operand that is not the bias; null if there is none.
 Value* row_operand(const Node& node) {
   if (!node.domain.empty() || node.outputs.size() != 1 || node.outputs[0]->rank() != 2) return nullptr;
   if (node.is("MatMul") || node.is("Gemm")) {
@@ -94,9 +94,9 @@ bool unflatten_rows(Graph& graph, Node* node) {
   return replace(graph, node->outputs[0], in_shape(graph, flat, leading, node));
 }
 
-/// The product behind a value [batches, m, n] through element-wise operators and Softmax, all of which could be
-/// computed with batches in several dimensions; null if there is none. A symbol in place of batches may turn out to be
-/// 1, and broadcast.
+/// The product from which element-wise operators and Softmax compute a value [batches, m, n], if all of these could be
+/// computed with several batch dimensions; null if there is none. A symbol in place of batches may turn out to be 1,
+/// and broadcast.
 const Node* batched_product(const Graph& graph, const Value* value, const Expr& batches) {
   const Node* node = value->producer;
   const auto fits = [&](const Value* operand) {
@@ -113,7 +113,7 @@ const Node* batched_product(const Graph& graph, const Value* value, const Expr& 
   return nullptr;
 }
 
-/// Whether an operand [batches, m, n] had these leading dimensions before they were merged; it may be turned.
+/// Whether an operand [batches, m, n], perhaps transposed, had these leading dimensions before they were merged.
 bool had_batches(const Value* operand, const Shape& leading) {
   if (const Node* transpose = made_by(operand, "Transpose"); transpose && permutation_of(*transpose).front() == 0)
     operand = transpose->inputs[0];
@@ -122,7 +122,7 @@ bool had_batches(const Value* operand, const Shape& leading) {
          std::equal(leading.begin(), leading.end(), reshape->inputs[0]->shape().begin());
 }
 
-/// An operand [batches, m, n] as [leading…, m, n]; others broadcast as before.
+/// Reshapes an operand [batches, m, n] to [leading…, m, n]; others broadcast as before.
 Value* divided(Graph& graph, Value* operand, const Shape& leading, const Node* before) {
   if (!operand || operand->rank() != 3) return operand;
   Shape shape = operand->shape().front().is(1) ? Shape(leading.size(), Expr(1)) : leading;
@@ -130,7 +130,7 @@ Value* divided(Graph& graph, Value* operand, const Shape& leading, const Node* b
   return reshaped(graph, operand, shape, before);
 }
 
-/// Recomputes a value [batches, m, n], back to a product, as [leading…, m, n].
+/// Recomputes a value [batches, m, n], back to its product, as [leading…, m, n].
 Value* in_batches(Graph& graph, const Value* value, const Shape& leading, const Node* before) {
   const Node* node = value->producer;
   const auto leads = [&](const Value* operand) {
@@ -159,7 +159,7 @@ bool divide_batches(Graph& graph, Node* node) {
   if (!product) return false;
   const Value *a = product->inputs[0], *b = product->inputs[1];
   if (a->rank() != 3 || b->rank() != 3) return false;
-  // Merging one batch is no change of shape that would be seen: what the model computes may have had it.
+  // Merging a single batch changes no shape visibly: computed operands may have had it.
   const bool may_have = leading.front().is(1) && a->kind == ValueKind::result && b->kind == ValueKind::result;
   if (!may_have && !had_batches(a, leading) && !had_batches(b, leading)) return false;
   return replace(graph, node->outputs[0], in_batches(graph, flat, leading, node));
@@ -170,10 +170,11 @@ bool broadcasts_along(const Value* factor, size_t rank, size_t axis) {
   return axis < left_out || factor->shape()[axis - left_out].is(1);
 }
 
-/// Along its axis, a scatter of one update into zeros adds up to the update, also if a factor scales all:
+/// Along its axis, the sum of a scatter of one update into zeros is the update, also if a factor scales all:
 ///   ReduceSum (ScatterElements (zeros, index, update) · factor)   becomes   update · factor + zero · factor
 /// where zero = Gather (zeros, index) stands for the other elements: zero · factor is NaN where the factor is infinite,
-/// and an index that is out of range is still refused. In the gradient of a cross entropy this is the sum over classes.
+/// and an index that is out of range is still an error. In the gradient of a cross entropy this is the sum over
+/// classes.
 bool sum_of_scattered(Graph& graph, Node* node) {
   Value* result = node->outputs[0];
   const auto axes = numbers(node->input(1));
@@ -208,7 +209,7 @@ bool sum_of_scattered(Graph& graph, Node* node) {
   return replace(graph, result, reshaped(graph, sum, result->shape(), node));
 }
 
-/// The permutation that exchanges the last two of so many dimensions.
+/// The permutation that exchanges the last two of `rank` dimensions.
 std::vector<int64_t> turning(size_t rank) {
   std::vector<int64_t> permutation(rank);
   std::iota(permutation.begin(), permutation.end(), 0);
@@ -216,9 +217,10 @@ std::vector<int64_t> turning(size_t rank) {
   return permutation;
 }
 
-/// The transpose of a product is that of its turned operands, the second one first. One of them is a transpose already:
+/// The transpose of a product is the product of its transposed operands in reverse order. One of them is a transpose
+/// already:
 ///   Transpose (MatMul (Transpose (a), b))   becomes   MatMul (Transpose (b), a)
-/// The gradient of a weight that is used transposed is then made, and reduced among ranks, as the weight lies.
+/// So the gradient of a weight that is used transposed has the weight's own layout, in which ranks also reduce it.
 bool turn_product(Graph& graph, Node* node) {
   Value* result = node->outputs[0];
   const Node* product = used_once(graph, node->inputs[0]) ? made_by(node->inputs[0], "MatMul") : nullptr;

@@ -17,7 +17,7 @@ namespace {
 std::optional<std::string> key_of(const Node& node) {
   const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
   if (!op) return std::nullopt;
-  if (!node.domain.empty()) return std::nullopt;  // a communication that is written twice happens twice
+  if (!node.domain.empty()) return std::nullopt;  // a communication that is written twice runs twice
   std::string key = node.op_type;
   for (const Value* operand : node.inputs) key += operand ? ";" + operand->name : ";";
   key += fmt::format("|{}", node.outputs.size());

@@ -13,8 +13,8 @@ struct Rule {
   bool (*apply)(Graph&, Node*);
 };
 
-std::vector<Rule> shape_rules();    // canonicalize_shape.cpp: Reshape and its kin, Transpose, Expand, Slice, Concat
-std::vector<Rule> algebra_rules();  // canonicalize_algebra.cpp: neutral elements, Cast, Not, Dropout, Identity
-std::vector<Rule> linear_rules();   // canonicalize_linear.cpp: Gemm, reshapes around matrix products
+std::vector<Rule> shape_rules();    // shape.cpp: Reshape and its kin, Transpose, Expand, Slice, Concat
+std::vector<Rule> algebra_rules();  // algebra.cpp: neutral elements, Cast, Not, Dropout, Identity
+std::vector<Rule> linear_rules();   // linear.cpp: Gemm, reshapes around matrix products
 
 }  // namespace tessera::rewrite

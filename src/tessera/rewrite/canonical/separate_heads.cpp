@@ -76,8 +76,9 @@ bool is_bias(const Value* value, const Expr& columns) {
   return value->kind == ValueKind::constant || is_parameter(value);
 }
 
-/// The columns of the product with a parameter that makes a value, per element of the divided axis; nullopt if none
-/// makes it: MatMul [..., k] × [k, n], or Gemm with the weight [n, k], and perhaps a bias and changes of shape.
+/// The columns of the product with a parameter that computes a value, per element of the divided axis: MatMul [..., k]
+/// × [k, n], or Gemm with the weight [n, k], and perhaps a bias and changes of shape. Nullopt if no such product
+/// computes it.
 std::optional<int64_t> columns_per_element(const Graph& graph, const Division& division) {
   int64_t columns = 1;
   Value* at = division.whole;
@@ -118,7 +119,7 @@ std::optional<int64_t> columns_per_element(const Graph& graph, const Division& d
   }
 }
 
-/// Whether every piece consists of heads of one width, or is at once reshaped to them.
+/// Whether every piece consists of heads of one width, or is reshaped to such heads at once.
 bool are_heads(const Division& division, int64_t columns) {
   if (columns > 1) return true;
   std::optional<Expr> width;
@@ -134,7 +135,7 @@ bool are_heads(const Division& division, int64_t columns) {
   return width.has_value();
 }
 
-/// Slices into equal pieces become a Split, which is local if the pieces are split alike.
+/// Slices into equal pieces become a Split, which is local if all pieces have the same sharding.
 void join_slices(Graph& graph, const Division& division) {
   Node* first = division.pieces.front().result->producer;
   if (!first->is("Slice")) return;
@@ -146,7 +147,7 @@ void join_slices(Graph& graph, const Division& division) {
   for (size_t i = 0; i < sizes.size(); ++i) replace(graph, division.pieces[i].result, split->outputs[i]);
 }
 
-/// Whether it has divided the value, so that nodes are gone.
+/// Whether it has divided the value; nodes are gone then.
 bool separate(Graph& graph, const Division& division) {
   for (const Piece& piece : division.pieces)
     if (graph.is_output(piece.result)) return false;

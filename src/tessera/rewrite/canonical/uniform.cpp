@@ -8,7 +8,7 @@
 namespace tessera::rewrite {
 namespace {
 
-/// How many elements of its operand each element of a ReduceSum adds up; nullopt if its axes are not known.
+/// How many elements of its operand a ReduceSum adds up in each element; nullopt if its axes are not known.
 std::optional<Expr> count_summed(const Node& node) {
   const Shape& shape = node.inputs[0]->shape();
   const auto axes = node.input(1) ? numbers(node.input(1)) : std::vector<int64_t>{};
@@ -27,7 +27,7 @@ class Uniform {
  public:
   std::optional<Expr> element(const Value* value) {
     if (!value || !value->has_shape() || is_float(value->dtype())) return std::nullopt;
-    const auto [found, is_new] = found_.try_emplace(value);  // nodes of a map stay where they are
+    const auto [found, is_new] = found_.try_emplace(value);  // references into a map stay valid
     if (is_new) found->second = derived(*value);
     return found->second;
   }
@@ -39,7 +39,7 @@ class Uniform {
                  ? std::optional(known->front())
                  : std::nullopt;
     const Node* node = value.producer;
-    // What is computed in narrow integers may wrap around.
+    // Narrow integers may wrap around.
     if (!node || (value.dtype() != DType::int64 && value.dtype() != DType::int32)) return std::nullopt;
     if (node->is("Add") || node->is("Sub") || node->is("Mul")) return combined(*node);
     if (node->is("ReduceSum")) {

@@ -12,7 +12,7 @@
 namespace tessera::rewrite {
 namespace {
 
-/// The symbols in which two sums differ, if they differ in no more: past and before in past + s and before + s.
+/// The symbols in which two sums differ, if they differ in nothing else: past and before in past + s and before + s.
 std::optional<std::pair<Expr, Expr>> differing_symbols(const Expr& a, const Expr& b) {
   const std::vector<Expr::Term> terms = (a - b).terms();
   auto is_symbol = [](const Expr::Term& term) {

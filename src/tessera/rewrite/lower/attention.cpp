@@ -8,8 +8,8 @@
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/lower/lower.h"
 
-// Attention with windows becomes Attention with a mask, unless its windows say which keys a rank needs; with its scores
-// as a result, products and a Softmax.
+// Attention with windows becomes Attention with a mask, unless its windows tell which keys a rank needs. Attention
+// whose scores are a result becomes products and a Softmax.
 namespace tessera::rewrite {
 namespace {
 
@@ -28,7 +28,7 @@ class AttentionLowering {
     require_mask(l.node, dims_);
   }
 
-  // The mask does what the windows would.
+  // With the windows as part of the mask.
   Values with_mask() {
     Values operands = l_.node.inputs;
     operands.resize(std::max<size_t>(operands.size(), kMask + 1));
@@ -80,7 +80,7 @@ class AttentionLowering {
  private:
   Value* key_places() { return b_.reshape(b_.range(dims_.total()), {1, 1, 1, dims_.total()}); }
 
-  // How many valid keys each sample has: [batch, 1, 1, 1].
+  // The number of valid keys of each sample: [batch, 1, 1, 1].
   Value* lengths() { return b_.reshape(b_.cast(l_.in(kKeyLengths), DType::int64), {dims_.batch, 1, 1, 1}); }
 
   // The place of each query among the keys: [batch or 1, 1, queries, 1].

@@ -45,7 +45,7 @@ class EinsumLowering {
  public:
   EinsumLowering(Graph& graph, Node* node) : graph_(graph), node_(node), equation_(ops::read_equation(*node)) {}
 
-  /// False for an Einsum that is no product: a label occurs twice in one operand, or a contracted dimension broadcasts.
+  /// False if the Einsum is not a product: a label occurs twice in one operand, or a contracted dimension broadcasts.
   bool run() {
     for (size_t i = 0; i < equation_.operands.size(); ++i) {
       const Labels& labels = equation_.operands[i];
@@ -81,7 +81,7 @@ class EinsumLowering {
     return shape;
   }
 
-  /// The sum over the labels that are no longer needed.
+  /// The sum over the labels that are not needed any more.
   Term summed(const Term& term, const Labels& needed) {
     std::vector<int64_t> axes;
     for (size_t d = 0; d < term.labels.size(); ++d)

@@ -18,7 +18,7 @@ namespace {
 using ops::fail_node;
 using Values = std::vector<Value*>;
 
-/// The activation that its attribute names, as attributes of Experts.
+/// The activation that the node names, as attributes of Experts.
 std::vector<Attribute> activation_of(const Node& node, Gated gated) {
   const std::string name = node.get_string("activation_type", "relu");
   std::vector<Attribute> attributes;
@@ -46,7 +46,7 @@ std::vector<Attribute> activation_of(const Node& node, Gated gated) {
 struct Matrix {
   Value* matrix = nullptr;  ///< null: there is none
   Value* bias = nullptr;
-  // Where matrices are codes.
+  // Only for codes:
   Value* scales = nullptr;
   Value* zeros = nullptr;
   int64_t bits = 4;
@@ -74,7 +74,8 @@ Value* mixture(Lowerer& l, Value* choices, Value* weights, const Matrices& of, s
   const int64_t fusion = is_unit ? l.node.get_int("swiglu_fusion", 0) : 0;
   if (fusion < 0 || fusion > 2) fail_node(l.node, "its swiglu_fusion is {}; it may be 0, 1 or 2", fusion);
   const bool apart = of.fc3.matrix != nullptr;
-  if (apart && fusion != 0) fail_node(l.node, "swiglu_fusion is {}, but there is fc3_experts_weights, too", fusion);
+  if (apart && fusion != 0)
+    fail_node(l.node, "swiglu_fusion is {}, but fc3_experts_weights is given, too; leave it out", fusion);
   const Gated gated = apart ? Gated::apart : fusion == 1 ? Gated::interleaved : fusion == 2 ? Gated::halves : Gated::no;
   std::vector<Attribute> attributes = activation_of(l.node, gated);
   attributes.push_back(attribute("gated", std::string(name_of(gated))));
@@ -161,8 +162,9 @@ Matrix codes_at(Lowerer& l, const CodesPlace& place) {
   return made;
 }
 
-// QMoE (x, logits, fc1, scales, …) → TopK → Softmax of what is chosen → Experts, its matrices codes. Weights that are
-// given apart from the logits are gathered. Example of 4-bit zero points of three blocks: bytes 0x21 0x03 → 1 2 3.
+// QMoE (x, logits, fc1, scales, …) → TopK → Softmax of the chosen logits → Experts with matrices of codes. Weights
+// that are given besides the logits are gathered. Example of 4-bit zero points of three blocks: bytes 0x21 0x03 → 1,
+// 2, 3.
 Values qmoe(Lowerer& l) {
   constexpr size_t kRouter = 1;
   refuse_attributes(l.node, {"use_sparse_mixer", "swiglu_limit_after_activation"});

@@ -25,8 +25,8 @@ bool takes(const Function& form, const Node& node) {
                      [&](const std::string& name) { return node.find_attribute(name) != nullptr; });
 }
 
-/// Whether a call must give that operand: a node takes it as its first or second, which are no optional ones in the
-/// texts.
+/// Whether a call must give that operand: some node takes it as its first or second operand, which is never optional in
+/// these texts.
 bool is_needed(const Function& form, size_t operand) {
   const std::vector<Use>& uses = form.body->inputs[operand]->uses;
   return std::any_of(uses.begin(), uses.end(), [](const Use& use) {

@@ -11,24 +11,25 @@
 /// depends on optional operands or attributes has several forms: overloads "tessera.…", which do not occur in models.
 namespace tessera::rewrite {
 
-/// What tells functions apart: domain ("" for ONNX's own), name and overload.
+/// The identity of a function: domain ("" for ONNX's own), name and overload.
 using FunctionKey = std::tuple<std::string, std::string, std::string>;
 FunctionKey key_of(const Function& function);
 /// The key of the function that the node calls, if it calls one.
 FunctionKey key_of(const Node& node);
 
-/// All forms of all of them, in the order of the texts.
+/// All functions with all their forms, in the order of the texts.
 const std::vector<Function>& known_functions();
 
-/// The function that the node calls: the first form that has room for its operands and whose attributes without a
-/// default it gives; if none does, the last form, so that the error says what it lacks. Null if it calls none of them.
+/// The function that the node calls: the first form that accepts its operands, and whose attributes without a default
+/// it has. If there is none, the last form, so that an error can say what is missing. Null if the node calls none of
+/// these functions.
 const Function* known_function(const Node& node);
 
-/// How many operands or results a node has, without the absent ones at the end, which it may list or leave out.
+/// The number of operands or results without absent ones at the end, which a node may list or leave out.
 size_t count_present(const std::vector<Value*>& values);
 
-/// Adds to the model's functions those that its nodes call, and names each call's form. The model's own functions
-/// override them.
+/// Adds the functions that the model's nodes call to the model's functions, and sets each call's form. The model's own
+/// functions override them.
 void add_known_functions(OnnxModel& model);
 
 /// A text of functions/, as the build embeds it.

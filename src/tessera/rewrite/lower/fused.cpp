@@ -32,8 +32,8 @@ constexpr std::array<Activation, 11> kActivations = {{
     {"Clip", {"min", "max"}},
 }};
 
-/// The activation that the node names, of `y`. `parameter` gives parameter number `index`, called `name`; nullopt: as
-/// the operator has it by default.
+/// The activation of `y` that the node names. `parameter` returns parameter `name`, which has number `index`; nullopt:
+/// the operator's default.
 template <typename Parameter>
 Value* activated(Lowerer& l, Value* y, const Parameter& parameter) {
   const auto* name = l.node.get<std::string>("activation");

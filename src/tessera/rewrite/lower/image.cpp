@@ -15,7 +15,7 @@ using ops::fail_node;
 using ops::shape_of;
 using Values = std::vector<Value*>;
 
-// Each point of an image of the given size, in [-1, 1], and a 1, under each matrix of the batch.
+// The points of an image of the given size, with coordinates in [-1, 1] and a 1, times each matrix of the batch.
 Values affine_grid(Lowerer& l) {
   Value* theta = l.in(0);
   const std::vector<int64_t> size = ops::constant_operand(l.node, 1, "size");
@@ -49,7 +49,7 @@ Values affine_grid(Lowerer& l) {
   return {l.b.reshape(grid, shape)};
 }
 
-// Patches are put back into an image, and add up where they overlap: a transposed convolution whose window for entry i
+// Puts patches back into an image, adding them up where they overlap: a transposed convolution whose window for entry i
 // of a patch is 1 at i and 0 elsewhere.
 Values col_to_image(Lowerer& l) {
   Value* x = l.in(0);
@@ -68,9 +68,7 @@ Values col_to_image(Lowerer& l) {
   const auto channels = x->rank() == 3 ? Expr::exact_divide(x->shape().at(1), entries) : std::nullopt;
   if (!channels || block.size() != dims || strides.size() != dims || dilations.size() != dims ||
       pads.size() != 2 * dims)
-    fail_node(l.node,
-              "its input {} must be [batch, channels · {}, patches], and it has {} image dimensions, {} of the "
-              "block",
+    fail_node(l.node, "its input {} must be [batch, channels · {}, patches]; its image has {} dimensions, its block {}",
               to_string(x->shape()), entries, dims, block.size());
   Shape patches = {x->shape().at(0) * *channels, Expr(entries)}, out = {x->shape().at(0), *channels};
   std::vector<int64_t> more;
@@ -92,14 +90,14 @@ Values col_to_image(Lowerer& l) {
   return {l.b.reshape(y, out)};
 }
 
-// Each element goes where it came from; the rest are zeros.
+// Puts each element where it came from, and zeros elsewhere.
 Values max_unpool(Lowerer& l) {
   Value* x = l.in(0);
   const size_t rank = x->rank(), dims = rank - 2;
   const auto window = l.node.get_ints("kernel_shape");
   if (rank < 3 || l.in(1)->shape() != x->shape())
-    fail_node(l.node, "its input {} must be [batch, channels, …], and its indices {} as many", to_string(x->shape()),
-              to_string(l.in(1)->shape()));
+    fail_node(l.node, "its input {} must be [batch, channels, …], and its indices {} must have the same shape",
+              to_string(x->shape()), to_string(l.in(1)->shape()));
   const std::vector<int64_t> ones(dims, 1);
   const auto strides = l.node.get_ints("strides", ones);
   const auto pads = l.node.get_ints("pads", std::vector<int64_t>(2 * dims, 0));
@@ -146,7 +144,7 @@ bool is_column_first(const Node& node) {
   return node.get_string("mode", "DCR") == "CRD";
 }
 
-// Blocks of pixels become channels, those of one channel side by side.
+// Moves blocks of pixels to channels; those of one channel are adjacent.
 Values space_to_channels(Lowerer& l) {
   const Shape& x = shape_of(l.node, 0);
   const int64_t block = l.node.get_int("blocksize", 0);
@@ -161,7 +159,7 @@ bool keeps_ratio(const Node& node) {
   return node.get_string("keep_aspect_ratio_policy", "stretch") != "stretch";
 }
 
-// One scale for all dimensions: the smallest or the largest that the sizes ask for.
+// One scale for all dimensions: the smallest or the largest of those that the sizes give.
 Values resize_in_ratio(Lowerer& l) {
   const Shape& x = shape_of(l.node, 0);
   const std::vector<int64_t> sizes = ops::constant_operand(l.node, 3, "sizes");
@@ -172,7 +170,7 @@ Values resize_in_ratio(Lowerer& l) {
     for (size_t d = 0; d < x.size(); ++d) axes.push_back(d);
   const std::string policy = l.node.get_string("keep_aspect_ratio_policy", "");
   if (sizes.size() != axes.size() || (policy != "not_larger" && policy != "not_smaller"))
-    fail_node(l.node, "its policy '{}' or its {} sizes for {} axes are wrong", policy, sizes.size(), axes.size());
+    fail_node(l.node, "its policy '{}' or its {} sizes for {} axes are invalid", policy, sizes.size(), axes.size());
   std::vector<double> extents;
   double scale = 0;
   for (size_t i = 0; i < axes.size(); ++i) {
@@ -202,7 +200,7 @@ std::optional<std::vector<std::pair<int64_t, int64_t>>> known_pads(const Node& n
   return all;
 }
 
-// Whether a Pad repeats a dimension's elements at most once at either end.
+// Whether a Pad in mode 'wrap' repeats a dimension's elements at most once at either end.
 bool wraps_once(const Node& node) {
   if (node.get_string("mode", "constant") != "wrap") return false;
   const auto pads = known_pads(node);
@@ -215,7 +213,7 @@ bool wraps_once(const Node& node) {
   return pads.has_value();
 }
 
-// The last elements, all, and the first ones, along one dimension after the other.
+// For one dimension after the other: its last elements, all elements, and its first ones.
 Values wrapped(Lowerer& l) {
   Value* x = l.in(0);
   const auto pads = *known_pads(l.node);

@@ -56,13 +56,13 @@ bool lower_operator(Graph& graph, Node* node, const std::function<void(Node*)>& 
     std::string shapes;
     for (const Value* operand : node->inputs)
       shapes += fmt::format("{}{}", shapes.empty() ? "" : ", ", operand ? to_string(operand->shape()) : "_");
-    fail("lower", "{}: an operand has too few dimensions; they are {}", node->label(), shapes);
+    fail("lower", "{}: an operand has too few dimensions; the operands' shapes are {}", node->label(), shapes);
   }
   for (size_t i = 0; i < node->outputs.size(); ++i) {
     Value* result = node->outputs[i];
     if (!result) continue;
     if (i >= results.size() || !results[i])
-      fail("lower", "{}: its result '{}' is not computed; leave it out", node->label(), result->name);
+      fail("lower", "{}: its result '{}' is not supported; leave it out", node->label(), result->name);
     result->type = results[i]->type;
     if (!replace(graph, result, results[i])) replace(graph, result, builder.emit("Identity", {results[i]}));
   }

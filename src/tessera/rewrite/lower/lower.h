@@ -39,14 +39,14 @@ struct Lowering {
   std::string_view domain = "";
 };
 
-/// x as uint8 by the range of its elements, 0 included; its scale, and its zero point.
+/// Quantizes x to uint8 by the range of its elements, 0 included. Returns the codes, their scale and their zero point.
 std::vector<Value*> quantize_dynamically(ops::NodeBuilder& b, Value* x);
-/// MatMulInteger of operands of any rank, with zero points of any form in the standard; null if there are none. `node`
-/// is named in errors.
+/// MatMulInteger of operands of any rank, with zero points in any form of the standard; null: no zero points. Errors
+/// name `node`.
 Value* integer_product(ops::NodeBuilder& b, const Node& node, Value* left, Value* left_zero, Value* right,
                        Value* right_zero);
 
-/// Sequences [n, t, …] with the first `lengths` elements of each reversed; the others stay.
+/// Sequences [n, t, …] with the first `lengths` elements of each in reverse order; the others stay.
 Value* turned_rows(ops::NodeBuilder& b, Value* x, Value* lengths);
 
 /// A matrix of codes: (codes - zero) * scale. `zero` may be null; both may be lists along a right matrix' columns.
@@ -59,13 +59,13 @@ struct Codes {
 Value* scaled_product(ops::NodeBuilder& b, const Node& node, const Codes& left, const Codes& right, Value* bias);
 
 std::vector<Lowering> attention_lowerings();     // attention.cpp: Attention with windows or with its scores
-std::vector<Lowering> experts_lowerings();       // experts.cpp: com.microsoft's MoE
+std::vector<Lowering> experts_lowerings();       // experts.cpp: com.microsoft's MoE and QMoE
 std::vector<Lowering> fused_lowerings();         // fused.cpp: FusedConv, FusedGemm, MatMulIntegerToFloat
 std::vector<Lowering> image_lowerings();         // image.cpp: AffineGrid, Col2Im, MaxUnpool, LRN, …
-std::vector<Lowering> list_lowerings();          // lists.cpp: sequences of tensors
+std::vector<Lowering> list_lowerings();          // regions/lower_lists.cpp: sequences of tensors
 std::vector<Lowering> microsoft_lowerings();     // microsoft.cpp: what ONNX Runtime's optimizers write
 std::vector<Lowering> qlinear_lowerings();       // qlinear.cpp: what ONNX Runtime's static quantizer writes
-std::vector<Lowering> quantization_lowerings();  // quantization.cpp: DynamicQuantizeLinear, QLinear*, *Integer
+std::vector<Lowering> quantization_lowerings();  // quantization.cpp: MatMulInteger, MatMulNBits, QLinearMatMul, …
 std::vector<Lowering> quantizer_lowerings();     // quantizer.cpp: what its dynamic and 4-bit quantizers write
 std::vector<Lowering> sequence_lowerings();      // sequence.cpp: CausalConvWithState, LinearAttention, …
 std::vector<Lowering> signal_lowerings();        // signal.cpp: DFT, STFT, windows, MelWeightMatrix

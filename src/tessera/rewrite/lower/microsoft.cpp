@@ -7,7 +7,7 @@
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/lower/lower.h"
 
-// Operators that ONNX Runtime's optimizers and model builders write, of the domain com.microsoft, as ours.
+// Operators of the domain com.microsoft that ONNX Runtime's optimizers and model builders write.
 namespace tessera::rewrite {
 namespace {
 
@@ -20,15 +20,15 @@ void require_operand(const Lowerer& l, size_t operand) {
   if (!l.has(operand)) fail_node(l.node, "its operand {} is missing", operand);
 }
 
-/// The operands of EmbedLayerNormalization, of which a quantized one has codes.
+/// The operands of EmbedLayerNormalization; in its quantized form, tables, scale and bias are codes.
 struct Embedding {
   enum Operand : size_t { kWords, kSegments, kWordTable, kPlaceTable, kSegmentTable, kScale, kBias, kMask, kPlaces };
-  /// An operand as floats; with indices, these rows of it. Null without the operand.
+  /// An operand as floats: with indices, these rows of it. Null if it is missing.
   std::function<Value*(Operand operand, Value* indices)> floats;
   bool has_places = true;
 };
 
-// Words, positions and segments, added and normalized.
+// Embeddings of words, positions and segments, added and normalized.
 Values embedded(Lowerer& l, const Embedding& of) {
   using enum Embedding::Operand;
   for (const Embedding::Operand operand : {kWordTable, kPlaceTable, kScale, kBias}) require_operand(l, operand);
@@ -52,7 +52,7 @@ Values embed_layer_norm(Lowerer& l) {
                   }});
 }
 
-// The tables, and the normalization's scale and bias, are codes; their scales come behind the mask, then zero points.
+// Tables, scale and bias are codes; their scales follow the mask, and then their zero points.
 Values quantized_embed_layer_norm(Lowerer& l) {
   constexpr size_t kFirst = Embedding::kWordTable, kScales = 8, kZeroPoints = 13;
   const auto floats = [&](Embedding::Operand operand, Value* indices) {
@@ -65,7 +65,7 @@ Values quantized_embed_layer_norm(Lowerer& l) {
   return embedded(l, {floats, false});
 }
 
-// [batch, sequence] positions: given so, or one number that they count from.
+// Positions [batch, sequence]: `given`, or counted from `given` if that is one number.
 Value* positions(Lowerer& l, Value* given, const Expr& batch, const Expr& sequence) {
   if (given->rank() == 2) return given;
   Value* from = l.b.reshape(given, {1, 1});
@@ -88,7 +88,8 @@ Values rotary(Lowerer& l) {
   int64_t heads = l.node.get_int("num_heads", 0);
   if (x.size() == 3 && heads == 0) {
     const auto count = Expr::exact_divide(x[2], l.in(2)->shape().at(1) * 2);
-    if (!count || !count->constant()) fail_node(l.node, "its num_heads is not stated, and does not follow");
+    if (!count || !count->constant())
+      fail_node(l.node, "its num_heads is missing, and does not follow from its shapes");
     heads = *count->constant();
   }
   Value* places = positions(l, l.in(1), x[0], x.at(sequence));
@@ -140,8 +141,7 @@ int64_t heads_of(const Lowerer& l, const char* name) {
   return heads;
 }
 
-// What keys may be seen, as a number that is added: `given` has a 1 for each that may, [batch, keys], or how many may,
-// [batch].
+// A bias that hides keys. `given` has a 1 for each visible key, [batch, keys], or the number of visible keys, [batch].
 Value* padding_bias(Lowerer& l, Value* given, const Expr& batch, const Expr& keys, DType dtype) {
   Value* seen = nullptr;
   if (given->rank() == 2) {
@@ -151,7 +151,7 @@ Value* padding_bias(Lowerer& l, Value* given, const Expr& batch, const Expr& key
     Value* counts = l.b.reshape(l.b.cast(given, DType::int64), {batch, 1});
     seen = l.b.reshape(l.b.emit("Less", {places, counts}), {batch, 1, 1, keys});
   } else {
-    fail_node(l.node, "its mask {} must be [batch, keys], or the count of each sample's keys, [batch]",
+    fail_node(l.node, "its mask {} must be [batch, keys], or the number of each sample's keys, [batch]",
               to_string(given->shape()));
   }
   Value* hidden = l.b.graph.constant_scalar(dtype, l.node.get_float("mask_filter_value", -10000));
@@ -189,13 +189,12 @@ Values multi_head_attention(Lowerer& l) {
   return attend(l, parts);
 }
 
-/// What an Attention of one input has beside that; null: nothing.
+/// The optional operands of an Attention with one input; null: missing.
 struct OneInput {
   Value *padding, *past, *scores;
 };
 
-// From the queries, keys and values, which are one product; the past and the present hold keys and values in one
-// tensor.
+// Attention whose queries, keys and values are one product. Past and present each hold keys and values in one tensor.
 Values attend_to_product(Lowerer& l, Value* all, const OneInput& beside) {
   const int64_t heads = heads_of(l, "num_heads");
   if (l.node.get_int("do_rotary", 0) != 0) fail_node(l.node, "do_rotary is not supported; export without it");
@@ -255,8 +254,8 @@ Values quantized_attention(Lowerer& l) {
   return attend_to_product(l, all, {l.in(kPadding), l.in(kPast), nullptr});
 }
 
-/// Queries share heads of keys; each sample's new keys go behind its own past ones, of which there may be fewer than
-/// the past has room for.
+/// Groups of query heads share key heads. Each sample's new keys follow its own past ones, which may be fewer than the
+/// past has room for.
 class GroupQueryAttention {
  public:
   explicit GroupQueryAttention(Lowerer& l)
@@ -323,13 +322,13 @@ class GroupQueryAttention {
     parts_.value = value;
   }
 
-  // Where it is known that no sample has room left, as if all masks were ones.
+  // Whether every sample is known to fill its past, as if all masks were ones.
   bool past_is_full() const {
     const auto last = uniform_element(l_.in(kLengths));
     return last && l_.has(kPastKey) && l_.has(kPastValue) && *last + 1 - fresh_ == l_.in(kPastKey)->shape().at(2);
   }
 
-  // ONNX's own form: new keys behind all past ones.
+  // ONNX's own form: new keys follow all past ones.
   Values append() {
     const Expr past = l_.in(kPastKey)->shape().at(2);
     Value* range = b_.emit("Range", {b_.scalar(DType::int64, past), b_.scalar(DType::int64, past + fresh_),
@@ -343,7 +342,7 @@ class GroupQueryAttention {
     return attend(l_, parts_);
   }
 
-  // Where each sample's new tokens begin, [batch, 1]; and each token's place, [batch, new tokens].
+  // Where each sample's new tokens begin, [batch, 1], and each token's place, [batch, new tokens].
   void place() {
     Value* count = b_.reshape(b_.cast(l_.in(kLengths), DType::int64), {batch_, 1});
     Value* before = b_.add(b_.sub(count, b_.scalar(DType::int64, fresh_)), 1);
@@ -367,7 +366,7 @@ class GroupQueryAttention {
     parts_.key = turned(parts_.key, kv_heads_);
   }
 
-  // [batch, heads, room + new tokens, width], the new ones behind the sample's own.
+  // [batch, heads, room + new tokens, width]; the new ones follow the sample's own.
   Value* with_past(Value* x, size_t past) {
     const auto width = Expr::exact_divide(x->shape().at(2), Expr(kv_heads_));
     if (!width) fail_node(l_.node, "its keys or values do not divide into {} heads", kv_heads_);
@@ -389,7 +388,7 @@ class GroupQueryAttention {
     return b_.reshape(b_.transpose(x, {0, 2, 1, 3}), {shape[0], shape[2], shape[1] * shape[3]});
   }
 
-  // Which keys each query may see: none after itself, and none further back than the window; with the scores' bias.
+  // Which keys each query may see, none after itself and none before its window; with the scores' bias.
   Value* seen(const Expr& keys) {
     Value* key = b_.reshape(b_.range(keys), {1, 1, 1, keys});
     Value* query = b_.reshape(places_, {batch_, 1, fresh_, 1});

@@ -3,15 +3,15 @@
 #include "tessera/rewrite/lower/lower.h"
 
 // Operators of com.microsoft that ONNX Runtime's static quantizer writes in its format QOperator: each is a function of
-// floats between DequantizeLinear and QuantizeLinear. Products among them become products of integers afterwards
-// (raise_quantized.cpp).
+// floats between DequantizeLinear and QuantizeLinear. Later, products among them become products of integers
+// (raise/quantized.cpp).
 namespace tessera::rewrite {
 namespace {
 
 using ops::fail_node;
 using Values = std::vector<Value*>;
 
-// Operand `x` as floats; its scale and zero point follow it. A list of scales lies along `axis`.
+// Operand `x` as floats; its scale and zero point are the next two operands. A list of scales is along `axis`.
 Value* dequantized_operand(Lowerer& l, size_t x, int64_t axis = 1) {
   if (!l.has(x) || !l.has(x + 1)) fail_node(l.node, "its operand {} and the scale after it must be given", x);
   std::vector<Attribute> attributes;
@@ -19,7 +19,7 @@ Value* dequantized_operand(Lowerer& l, size_t x, int64_t axis = 1) {
   return l.b.emit("DequantizeLinear", {l.in(x), l.b.as_number(l.in(x + 1)), l.b.as_number(l.in(x + 2))}, attributes);
 }
 
-// `y` by the scale at operand `scale`, and the zero point after it. Without one, codes are of the type of operand
+// `y`, quantized with operand `scale` and the zero point after it. Without a zero point, codes have the type of operand
 // `like`.
 Values quantized_result(Lowerer& l, Value* y, size_t scale, size_t like) {
   if (!l.has(scale)) fail_node(l.node, "its operand {}, the scale of its result, must be given", scale);
@@ -65,7 +65,7 @@ Values gemm(Lowerer& l) {
   const bool turned = l.node.get_int("transB", 0) != 0;
   std::vector<Value*> operands = {dequantized_operand(l, 0), dequantized_operand(l, kB, turned ? 0 : 1)};
   if (l.has(kC)) {
-    // Its codes have the scale of what it is added to.
+    // Its scale is that of the sums that it is added to.
     Value* scale = l.b.mul(l.b.as_number(l.in(1)), l.b.as_number(l.in(kB + 1)));
     scale = l.b.mul(scale, static_cast<double>(l.node.get_float("alpha", 1)));
     operands.push_back(l.b.mul(l.b.cast(l.in(kC), DType::float32), scale));

@@ -10,7 +10,7 @@ namespace {
 using ops::fail_node;
 using Values = std::vector<Value*>;
 
-// A list as one of [rank] dimensions, along `axis`; a number as it is.
+// A list with `rank` dimensions, its elements along `axis`; a number stays as it is.
 Value* along(ops::NodeBuilder& b, Value* list, size_t rank, size_t axis) {
   list = b.as_number(list);
   if (list->rank() != 1) return list;
@@ -25,7 +25,7 @@ Value* centered(ops::NodeBuilder& b, Value* x, Value* zero_point, size_t axis) {
   return zero_point ? b.sub(wide, along(b, b.cast(zero_point, DType::int32), wide->rank(), axis)) : wide;
 }
 
-// Whether the product is one of matrices whose zero points are numbers or lists, as MatMulInteger's record has it.
+// Whether the operands have the form that MatMulInteger takes: matrices, with numbers or lists as zero points.
 bool is_plain(const Value* a, const Value* a_zero, const Value* b, const Value* b_zero) {
   const auto is_list = [](const Value* zero) { return !zero || zero->rank() <= 1; };
   return a->rank() >= 2 && b->rank() >= 2 && is_list(a_zero) && is_list(b_zero);
@@ -56,7 +56,7 @@ Values qlinear_matmul(Lowerer& l) {
   return {quantized(l, l.b.mul(sums, scale), 6, 7)};
 }
 
-// Along the channels of an image of that rank.
+// A list along the channels of an image of that rank.
 Value* beside_channels(Lowerer& l, Value* list, size_t rank) {
   Shape shape(rank, Expr(1));
   shape.at(1) = list->shape().at(0);
@@ -74,7 +74,7 @@ Values qlinear_conv(Lowerer& l) {
 constexpr std::string_view kMicrosoft = "com.microsoft";
 constexpr size_t kRowOrder = 4, kBias = 5;  // operands of MatMulNBits
 
-// A bias, and lists of scales and zero points, which older quantizers write.
+// Without reordered rows and a bias, and with scales and zero points as matrices; older quantizers write lists.
 bool is_plain_nbits(const Node& node) {
   const auto is_matrix = [&](size_t index) {
     return !node.input(index) || !node.input(index)->has_shape() || node.input(index)->rank() == 2;

@@ -16,16 +16,16 @@ using ops::fail_node;
 using ops::RecurrentCell;
 using Values = std::vector<Value*>;
 
-/// Row `at` of an operand, less its first dimension; null without the operand.
+/// Row `at` of an operand, without its first dimension; null if the operand is missing.
 Value* row_of(Lowerer& l, size_t operand, int64_t at) {
   if (!l.has(operand)) return nullptr;
   Value* cut = l.b.slice(l.in(operand), 0, at, at + 1);
   return l.b.reshape(cut, Shape(cut->shape().begin() + 1, cut->shape().end()));
 }
 
-/// An LSTM whose weights are codes [d, i, 4·h] and [d, h, 4·h]. Its inputs are quantized together, and what sequences
-/// gave at each step, as ONNX Runtime does on one thread or with one sequence. Otherwise each of its threads quantizes
-/// some sequences.
+/// An LSTM whose weights are codes [d, i, 4·h] and [d, h, 4·h]. Its inputs are quantized together, and so are the
+/// sequences' hidden states at each step. ONNX Runtime does this on one thread, or with one sequence; otherwise each of
+/// its threads quantizes some of the sequences.
 class DynamicQuantizeLstm {
  public:
   explicit DynamicQuantizeLstm(Lowerer& l) : l_(l), lstm_(as_lstm(l.node)) {
@@ -65,13 +65,13 @@ class DynamicQuantizeLstm {
  private:
   enum Operand : size_t { kX, kW, kR, kB, kLengths, kHidden, kCell, kPeepholes, kWScale, kWZero, kRScale, kRZero };
 
-  // What a step reads of the values outside.
+  // Values outside the loop that a step reads.
   struct Outer {
     Codes recurrence;
     Value *bias = nullptr, *peepholes = nullptr;
   };
 
-  // ONNX's LSTM with the same attributes. ONNX Runtime takes names of activations in any case.
+  // ONNX's LSTM with the same attributes. ONNX Runtime ignores case in the names of activations.
   static Node as_lstm(const Node& node) {
     Node lstm;
     lstm.op_type = "LSTM";
@@ -101,20 +101,20 @@ class DynamicQuantizeLstm {
                 to_string(wanted));
   }
 
-  // [t, 1, 1], or [t, n, 1] for a length [1, n, 1] of each sequence: whether a time comes before these lengths.
+  // Whether a time comes before these lengths: [t, 1, 1], or [t, n, 1] for lengths [1, n, 1] of sequences.
   Value* is_before(Value* lengths) {
     return l_.b.emit("Greater", {lengths, l_.b.reshape(l_.b.range(times_), {times_, 1, 1})});
   }
   Value* lengths() { return l_.b.reshape(l_.b.cast(l_.in(kLengths), DType::int64), {1, batch_, 1}); }
 
-  // The inputs; times that no sequence reaches take no part in their range.
+  // The inputs, with zeros at times that no sequence reaches, so that these do not widen the range.
   Value* reached() {
     if (!l_.has(kLengths)) return l_.in(kX);
     Value* longest = l_.b.emit("ReduceMax", {lengths()}, {attribute("keepdims", int64_t{0})});
     return l_.b.where(is_before(longest), l_.in(kX), 0.0);
   }
 
-  // [t, n, …] with each sequence from its end.
+  // Reverses each sequence of x [t, n, …].
   Value* turned(Value* x) {
     return l_.b.transpose(turned_rows(l_.b, l_.b.transpose(x, {1, 0, 2}), lengths()), {1, 0, 2});
   }
@@ -174,11 +174,11 @@ class DynamicQuantizeLstm {
     return {results[0]->outputs[0], results[1]->outputs[0], turns ? turned(all) : all};
   }
 
-  // The state after a step, and what the sequences give there.
+  // The state after a step, and the step's outputs.
   Values step(Graph& body, const Values& items, const Outer& outer, size_t d) {
     ops::NodeBuilder b(body, "step");
     const RecurrentCell::State before{items[0], items[1]};
-    // A sequence that has ended gave zeros.
+    // The output of an ended sequence is zero.
     Value* given = items.size() > 4 ? b.where(items[4], before.hidden, 0.0) : before.hidden;
     const Values codes = quantize_dynamically(b, given);
     Value* recurred = scaled_product(b, l_.node, {codes[0], codes[1], codes[2]}, outer.recurrence, outer.bias);
@@ -198,8 +198,8 @@ Values dynamic_quantize_lstm(Lowerer& l) {
   return DynamicQuantizeLstm(l).run();
 }
 
-/// Codes of `bits` bits that lie in bytes along the last dimension, the first in the low bits, or in the high ones:
-/// `count` of them.
+/// The first `count` codes of `bits` bits that bytes hold along the last dimension. A byte's first code is in its low
+/// bits, or in its high bits.
 Value* unpacked(ops::NodeBuilder& b, Value* bytes, int64_t bits, const Expr& count, bool high_first = false) {
   Shape shape = bytes->shape();
   Values codes;
@@ -223,7 +223,7 @@ Expr table_extent(const Shape& table, int64_t dim, int64_t codes_per_byte) {
   return is_last ? table[dim] * codes_per_byte : table[dim];
 }
 
-// Rows of a table of codes, each block of which has a scale: only what is looked up becomes floats.
+// Gathers rows from a table of codes whose blocks have scales, so that only these rows become floats.
 Values gather_block_quantized(Lowerer& l) {
   enum Operand : size_t { kTable, kIndices, kScales, kZeroPoints };
   const Shape table = l.in(kTable)->shape(), scales = l.in(kScales)->shape();
@@ -241,7 +241,7 @@ Values gather_block_quantized(Lowerer& l) {
   if (!ops::same_extent(scales[along], ceildiv(table_extent(table, along, bytes ? 8 / bits : 1), block)))
     fail_node(l.node, "its scales {} do not fit its table {} in blocks of {} along dimension {}", to_string(scales),
               to_string(table), block, along);
-  // Codes that share bytes with those of another row become bytes first.
+  // If codes of several rows share bytes, they are widened to bytes first.
   const bool is_signed = l.in(kTable)->dtype() == DType::int4 || l.in(kTable)->dtype() == DType::int2;
   const auto in_bytes = [&](Value* value) { return l.b.cast(value, is_signed ? DType::int8 : DType::uint8); };
   const auto looked_up = [&](Value* from) {
@@ -277,7 +277,7 @@ constexpr std::array<float, 16> kNormalFloat4 = {
     -1,           -0.696192801F, -0.525073051F, -0.394917488F, -0.284441382F, -0.184773430F, -0.091050036F, 0,
     0.079580300F, 0.160930201F,  0.246112302F,  0.337915242F,  0.440709829F,  0.562617004F,  0.722956836F,  1};
 
-// A product by a matrix [n, k] of codes of 4 bits, each run of `block_size` of which has a factor.
+// A product with a matrix [n, k] of codes of 4 bits; every `block_size` codes have a factor.
 Values matmul_bnb4(Lowerer& l) {
   enum Operand : size_t { kLeft, kBytes, kFactors };
   const int64_t n = l.node.get_int("N", 0), k = l.node.get_int("K", 0), block = l.node.get_int("block_size", 0);

@@ -10,8 +10,8 @@ using ops::fail_node;
 using ops::shape_of;
 using Values = std::vector<Value*>;
 
-// The last k - 1 positions before x [batch, channels, length], or zeros, and then x, under a window of k for each
-// channel; the last k - 1 positions are kept for the next call.
+// A convolution with a window of k for each channel over the last k - 1 positions before x [batch, channels, length],
+// or zeros, and x. The last k - 1 positions are returned for the next call.
 Values causal_convolution(Lowerer& l) {
   const Shape &x = shape_of(l.node, 0), &weight = shape_of(l.node, 1);
   if (x.size() != 3 || weight.size() != 3)
@@ -149,7 +149,7 @@ std::vector<int64_t> inverse(const std::vector<int64_t>& order) {
   return back;
 }
 
-// Turns the first elements of each sequence of a batch.
+// Reverses the first elements of each sequence of a batch.
 Values reverse_sequence(Lowerer& l) {
   const size_t rank = l.in(0)->rank();
   const auto at = [&](const char* name, int64_t otherwise) {

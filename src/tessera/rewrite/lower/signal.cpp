@@ -12,16 +12,15 @@ namespace {
 using ops::fail_node;
 using Values = std::vector<Value*>;
 
-// Tables of more elements are not made while compiling.
+// Larger tables are not made while compiling.
 constexpr int64_t kMostElements = int64_t{1} << 28;
 
 constexpr double kTurn = 2 * std::numbers::pi;
 
-// The one number of an operand that is known.
+// The operand's only element, which must be known.
 double number_of(const Lowerer& l, size_t operand, std::string_view what) {
   const auto number = scalar_of(l.in(operand));
-  if (!number)
-    fail_node(l.node, "its {} must be a number that is known before the run; make it a constant or an input", what);
+  if (!number) fail_node(l.node, "its {} must be known before the run; make it a constant or an input", what);
   return *number;
 }
 
@@ -55,7 +54,7 @@ Values blackman(Lowerer& l) {
   return cosine_window(l, {0.42, -0.5, 0.08});
 }
 
-// Triangles between frequencies that are evenly far apart in mel, over the bins of a transform.
+// Triangular filters over the bins of a transform; their peaks are evenly spaced on the mel scale.
 Values mel_weights(Lowerer& l) {
   const auto mels = static_cast<int64_t>(number_of(l, 0, "num_mel_bins"));
   const auto length = static_cast<int64_t>(number_of(l, 1, "dft_length"));
@@ -64,8 +63,9 @@ Values mel_weights(Lowerer& l) {
   const double low = to_mel(number_of(l, 3, "lower_edge_hertz")), high = to_mel(number_of(l, 4, "upper_edge_hertz"));
   constexpr int64_t kMost = 1 << 14;
   if (mels < 0 || length < 0 || mels > kMost || length > kMost || !(rate > 0) || !std::isfinite(low + high))
-    fail_node(l.node, "its {} mel bins and length {} must be 0 to {}, and its rate and its edges frequencies", mels,
-              length, kMost);
+    fail_node(l.node,
+              "its {} mel bins and length {} must be 0 to {}, and its sample rate and edges must be valid frequencies",
+              mels, length, kMost);
   const int64_t bins = length / 2 + 1;
   std::vector<int64_t> edges;
   for (int64_t i = 0; i < mels + 2; ++i) {
@@ -96,7 +96,8 @@ struct Fourier {
   int64_t length;
   bool inverse, onesided;
 
-  // [bins, elements]: factor · cos or sin (2π · bin · element / length); of the last, the bins' weights if given.
+  // [bins, elements]: factor · cos or sin (2π · bin · element / length). With `by_weight`, a column that stands for its
+  // mirror image, too, counts twice.
   Value* matrix(DType dtype, int64_t rows, int64_t columns, bool sine, double factor, bool by_weight = false) const {
     std::vector<double> elements;
     for (int64_t r = 0; r < rows; ++r)
@@ -108,7 +109,7 @@ struct Fourier {
     return constant(l, dtype, {rows, columns}, elements);
   }
 
-  // The first elements, or zeros after them.
+  // The first `wanted` elements of x, with zeros after them if there are fewer.
   Value* fit(Value* x, int64_t wanted) const {
     const Expr have = x->shape().at(axis);
     if (have.is(wanted)) return x;
@@ -131,7 +132,7 @@ struct Fourier {
     constexpr int64_t kMost = 1 << 14;
     if (length > kMost)
       fail_node(l.node,
-                "its length is {}, and a transform is a product with a matrix of as many rows and columns; at "
+                "its length is {}, and a transform multiplies by a matrix of as many rows and columns; at "
                 "most {} are supported",
                 length, kMost);
     const DType dtype = x->dtype();
@@ -172,7 +173,7 @@ struct Fourier {
   }
 };
 
-// Along a dimension whose length is a symbol: matrices are made in the run.
+// Along a dimension whose length is a symbol; a run computes the matrices.
 Value* fourier_of_symbol(Lowerer& l, Value* x, size_t axis, bool inverse, bool onesided) {
   const Expr length = x->shape().at(axis), bins = onesided ? floordiv(length, 2) + 1 : length;
   Value* places = l.b.mul(l.b.reshape(l.b.range(bins), {bins, 1}), l.b.reshape(l.b.range(length), {1, length}));

@@ -14,7 +14,7 @@ std::string name_of_first(const Node& node) {
   return first == node.outputs.end() ? "" : (*first)->name;
 }
 
-// ONNX's operator has no caches that broadcast over the batch, as ours may.
+// ONNX's operator does not broadcast caches over the batch; ours may.
 void repeat_caches(ops::NodeBuilder& builder, Node* node) {
   if (node->input(3)) return;
   const Shape& data = node->input(0)->shape();
@@ -36,7 +36,7 @@ void spell_out(Graph& graph) {
     std::vector<Value*> results;
     if (op && op->body) results = op->body(builder, *node);
     if (node->is("RotaryEmbedding")) repeat_caches(builder, node);
-    // What was appended takes the node's place, or stands before it.
+    // New nodes take the node's place, or stand before it.
     for (size_t n = before; n < graph.nodes().size(); ++n) order.push_back(graph.nodes()[n].get());
     if (results.empty()) {
       order.push_back(node);

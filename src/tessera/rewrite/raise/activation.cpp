@@ -41,7 +41,7 @@ bool is_cubic(const Graph& graph, const Product& argument, const Value* x) {
   return false;
 }
 
-/// The approximation with which `factor` = 1 + f(x) makes a Gelu of x; null if there is none.
+/// The attribute `approximate` of the Gelu of x that has this factor, 1 + f(x); null if there is none.
 const char* gelu_form(const Graph& graph, const Value* factor, const Value* x) {
   if (!used_once(graph, factor)) return nullptr;
   Value* function = beside_scalar(made_by(factor, "Add"), 1);
@@ -52,7 +52,7 @@ const char* gelu_form(const Graph& graph, const Value* factor, const Value* x) {
   return nullptr;
 }
 
-/// The constants between them may have dimensions of their own, and widen the result to them.
+/// Constants among the factors may have more dimensions, and widen the result to them.
 bool keeps_shape(const Value* x, const Node* node) {
   return x->shape() == node->outputs[0]->shape();
 }

@@ -191,7 +191,7 @@ std::optional<Affine> AffineAnalysis::leaf(const Value& value) const {
   return Affine{elements[0], {step}};
 }
 
-// The running sum of one number everywhere is its multiples.
+// The running sum of equal numbers is their multiples.
 std::optional<Affine> running_sum(const Affine& x, const Node& node) {
   const auto number = x.uniform();
   const auto axis = numbers(node.input(1));

@@ -36,8 +36,8 @@ struct Mask {
   }
 };
 
-// What the mask shows, as attributes; nullopt if that is not known, or needs a mask: windows are for keys that stand
-// where queries do.
+// The mask as attributes; nullopt if it is not known, or if attributes cannot express it: windows need keys at the
+// positions of the queries.
 std::optional<Mask> as_attributes(const AffineAnalysis& analysis, const Value* mask, const Shape& scores) {
   const auto seen = seen_keys(analysis, mask, scores);
   if (!seen) return std::nullopt;
@@ -93,7 +93,7 @@ void drop_repetition(Graph& graph, Value*& key, Value*& value, const Node* befor
   value = fewer_values;
 }
 
-/// x with its last two dimensions exchanged; a Transpose before it is merged.
+/// x with its last two dimensions exchanged, merged with a Transpose before it.
 Value* exchanged(Graph& graph, Value* x, const Node* before) {
   std::vector<int64_t> permutation = {0, 1, 2, 3};
   if (Node* transpose = made_by(x, "Transpose")) {
@@ -136,7 +136,7 @@ Node* softmax_under(const Graph& graph, Value* operand) {
   return guards ? made_by(weights, "Softmax") : nullptr;
 }
 
-/// The values, one for each head, that `column` [batch, heads, queries, 1] repeats; null if it is something else.
+/// The values, one for each head, that `column` [batch, heads, queries, 1] repeats; null for other columns.
 Value* one_for_each_head(Value* column) {
   const Expr heads = column->shape()[1];
   while (Node* expand = made_by(column, "Expand")) column = expand->inputs[0];
@@ -144,7 +144,8 @@ Value* one_for_each_head(Value* column) {
   return shape == Shape{1, heads, 1, 1} || shape == Shape{heads, 1, 1} ? column : nullptr;
 }
 
-/// What weights are made of: a Softmax of the logits, or of these beside a column of sinks, which is cut off again.
+/// What weights are computed from: a Softmax of the logits, or of logits beside a column of sinks, which is cut off
+/// again.
 struct Weights {
   Value *logits = nullptr, *sink = nullptr;
 };
@@ -181,7 +182,7 @@ std::optional<Weights> weights_under(const Graph& graph, Value* operand) {
   return Weights{logits, sink};
 }
 
-/// What both masks hide.
+/// A mask that hides whatever one of the two hides.
 Mask joined(Graph& graph, const Mask& a, const Mask& b, const Node* before) {
   const auto nearer = [](int64_t x, int64_t y) { return x < 0 ? y : y < 0 ? x : std::min(x, y); };
   Mask both;
@@ -204,7 +205,7 @@ Mask joined(Graph& graph, const Mask& a, const Mask& b, const Node* before) {
   return both;
 }
 
-/// Whether the mask may hide keys: unless it is made of moderate parameters and places, as ALiBi's.
+/// Whether the mask may hide keys. It does not if it is computed from moderate parameters and positions, as ALiBi's is.
 bool may_hide_keys(const Value* mask) {
   constexpr float kMost = 1e4F;
   constexpr size_t kMostValues = 64;
@@ -232,7 +233,7 @@ bool may_hide_keys(const Value* mask) {
   return false;
 }
 
-/// Logits as a product of queries and keys, what is done to it, and masks.
+/// Logits as a scaled product of queries and keys, perhaps capped, with masks.
 struct Logits {
   Node* product = nullptr;
   double scale = 1, softcap = 0;
@@ -240,7 +241,7 @@ struct Logits {
   bool is_bounded = false;       ///< some mask hides by finite numbers
   bool is_capped_below = false;  ///< no score is minus infinity: rows whose keys are all hidden have weights, too
 
-  /// Reads back from the values before the softmax, all of which only the next one reads.
+  /// Reads the graph backwards from the operand of the softmax, through values that have no other use.
   static std::optional<Logits> read(Graph& graph, const AffineAnalysis& analysis, Value* value, const Shape& shape) {
     if (value->shape() != shape || !used_once(graph, value)) return std::nullopt;
     Logits found;
@@ -258,7 +259,7 @@ struct Logits {
           inner->masks.push_back(node->inputs[1 - i]);
           return inner;
         }
-    // The lowest number in place of minus infinity, where the sum of a score and a mask overflowed.
+    // The lowest number replaces minus infinity, to which the sum of a score and a mask may overflow.
     if (node->is("Max") && node->inputs.size() == 2)
       for (size_t i : {0, 1})
         if (const auto least = scalar_of(node->inputs[1 - i]); least && is_minus_infinity(node->inputs[1 - i]))
@@ -268,7 +269,7 @@ struct Logits {
           }
     if (node->is("Where"))
       for (size_t i : {1, 2}) {
-        // A finite number hides only if there is a key that is seen.
+        // A finite number hides a key only from queries that see another one.
         const auto hidden = scalar_of(node->inputs[3 - i]);
         if (!is_minus_infinity(node->inputs[3 - i])) continue;
         if (!std::isinf(*hidden)) {
@@ -310,8 +311,8 @@ bool raise_spelt_out(Graph& graph, const AffineAnalysis& analysis, Node* node) {
   Value* turned_key = without_scale(scores->inputs[1], scale);
   if (query->rank() != 4 || turned_key->rank() != 4) return false;
   if (!fit_attention(query->shape(), turned_key->shape(), value->shape())) return false;
-  // Where one mask is known and hides by finite numbers, and others hide keys, too, a row may see none; its weights are
-  // not Attention's then.
+  // If one mask is known and hides by finite numbers, and others hide keys, too, a row may see no key. Its weights then
+  // differ from Attention's.
   Mask simple;
   bool is_known = false, may_hide = false;
   for (Value* mask : logits->masks) {
@@ -352,7 +353,7 @@ void simplify_attention(Graph& graph, const AffineAnalysis& analysis, Node* node
   graph.set_input(node, 1, key);
   graph.set_input(node, 2, value);
   if (!node->input(3)) return;
-  // A mask of fewer keys hides the rest, whatever it says of its own.
+  // A mask of fewer keys hides the remaining ones, too.
   if (node->inputs[3]->shape().back() != key->shape()[2]) return;
   Shape scores = {node->inputs[0]->shape()[0], node->inputs[0]->shape()[1], node->inputs[0]->shape()[2],
                   key->shape()[2]};

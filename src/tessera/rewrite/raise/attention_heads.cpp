@@ -21,7 +21,7 @@ Node* with_heads_apart(Graph& graph, Node* attention) {
   results[0] = ops::with_heads_together(b, results[0], packed);
   for (size_t i = 0; i < results.size(); ++i)
     if (Value* old = attention->outputs[i])
-      check(replace(graph, old, results[i]), "a new result takes the place of an old one of its rank");
+      check(replace(graph, old, results[i]), "a new result replaces an old one of its rank");
   graph.erase(attention);
   return apart;
 }

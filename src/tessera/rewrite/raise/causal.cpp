@@ -13,7 +13,7 @@
 namespace tessera::rewrite {
 namespace {
 
-/// The condition b - a (or a - b) ≥ 0 that a comparison states; nullopt if it states none.
+/// The condition b - a (or a - b) ≥ 0 that a comparison states; nullopt for other nodes.
 std::optional<Affine> condition(const AffineAnalysis& analysis, const Node& node, size_t rank) {
   if (node.inputs.size() != 2) return std::nullopt;
   const Affine* a = analysis.of(node.inputs[0]);
@@ -45,13 +45,13 @@ bool covers(const Value* value, const Shape& whole) {
 class Bands {
  public:
   explicit Bands(double everywhere) : steps_{{kLowest, everywhere}} {}
-  /// `before` where a key is less than so far ahead, `from` elsewhere.
+  /// `before` for keys less than `ahead` positions ahead of the query, `from` for the others.
   static Bands step(double before, int64_t ahead, double from) {
     Bands bands(before);
     bands.add(ahead, from);
     return bands;
   }
-  /// What a function gives for each distance, given those at which these change.
+  /// The values of a function of the distance, which changes at most where one of these bands changes.
   template <typename Function>
   static Bands made(std::initializer_list<const Bands*> of, Function function) {
     std::set<int64_t> begins;
@@ -62,13 +62,13 @@ class Bands {
     return result;
   }
 
-  /// Later distances come later.
+  /// Call it in the order of distances.
   void add(int64_t ahead, double value) {
     if (steps_.rbegin()->second != value) steps_[ahead] = value;
   }
   double at(int64_t ahead) const { return std::prev(steps_.upper_bound(ahead))->second; }
   bool uniform() const { return steps_.size() == 1; }
-  /// The distances from which on there are other values, with these.
+  /// The distances at which the value changes, with the new values.
   const std::map<int64_t, double>& steps() const { return steps_; }
 
  private:

@@ -5,7 +5,7 @@
 #include "tessera/ir/graph.h"
 #include "tessera/rewrite/raise/affine.h"
 
-/// Recognises masks that let a query see the keys up to its own position, or those around it, in any spelling.
+/// Recognises masks that let a query see the keys up to its own position, or those around it, however they are written.
 namespace tessera::rewrite {
 
 /// The keys that each query sees: from `left` before its own position to `right` after it. Nullopt: unbounded.

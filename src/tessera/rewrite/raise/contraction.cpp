@@ -174,7 +174,7 @@ void Contraction::read(const Factor& result, Reading& reading) {
 std::optional<std::vector<Factor>> Contraction::factors(const Factor& result, const Ends& ends) {
   Reading reading{ends, {}, {}};
   read(result, reading);
-  // A sum along what was only repeated adds equal terms.
+  // A sum along an index that no factor has adds equal terms.
   for (const int index : parts(reading.summed)) {
     const bool is_used = std::any_of(reading.factors.begin(), reading.factors.end(), [&](const Factor& factor) {
       const std::vector<int> has = flat(factor);

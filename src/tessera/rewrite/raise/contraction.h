@@ -6,8 +6,8 @@
 
 #include "tessera/ir/graph.h"
 
-/// Sums of products, however their dimensions are ordered, merged and split on the way: what Einsum states in one node,
-/// and models in a chain of MatMul, Mul, ReduceSum, Transpose, Reshape and Expand.
+/// Sums of products, however their dimensions are ordered, merged and split on the way. Einsum writes such a sum as one
+/// node; models write it as a chain of MatMul, Mul, ReduceSum, Transpose, Reshape and Expand.
 namespace tessera::rewrite {
 
 /// One factor: for each dimension of the value, the indices that run along it, slowest first. Dimensions of one element
@@ -37,7 +37,7 @@ class Contraction {
   /// The indices of some dimensions (of all: up to the rank), the slowest first. Equal lists mean equal elements in
   /// equal order.
   std::vector<int> flat(const Factor& factor, size_t from = 0, size_t to = SIZE_MAX) const;
-  /// The indices that these have been split into in the meantime.
+  /// The indices that these have been split into so far.
   std::vector<int> parts(const std::vector<int>& indices) const;
   Expr extent(int index) const { return indices_[static_cast<size_t>(index)].extent; }
 

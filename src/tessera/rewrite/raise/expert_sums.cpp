@@ -17,10 +17,10 @@
 //   Σe  w2_e (act (w1_e (x))) · [tokens…, 1]     with the weights of Slice (matrix, e), or Σc [choices = e] · weights
 //   → Experts (x, choices, weights, stack of w1_e, stack of w2_e)
 //
-// Parameters may be cut out of stacks, w1_e = Gather (w1, e), as loops over experts do (open_regions.cpp unrolls them);
-// then w1 is the stack. Else a stack is a new state. Its elements stay where they are, in the parameters, until a rank
-// takes its part of them, so that no memory holds them twice. Parameters that change, or that anything else reads, are
-// not stacked. Other terms of the sum are added afterwards.
+// Parameters may be rows of stacks, w1_e = Gather (w1, e), as in loops over experts (regions/open_regions.cpp unrolls
+// them); then w1 is the stack. Else a stack is a new state. Its elements stay in the parameters until a rank takes its
+// part of them, so that memory does not hold them twice. Parameters that change, or that another node reads, are not
+// stacked. Other terms of the sum are added afterwards.
 namespace tessera::rewrite {
 namespace {
 
@@ -116,7 +116,7 @@ struct Expert {
   Linear gate, down;
   std::optional<Linear> up;
 
-  /// Whether both differ in their parameters' elements alone.
+  /// Whether both differ only in the elements of their parameters.
   bool is_like(const Expert& other) const {
     const auto of_one_kind = [](const Parameter& a, const Parameter& b) {
       return !a == !b && a.stack == b.stack && (!a || a.value->type == b.value->type);
@@ -167,7 +167,7 @@ std::optional<Expert> expert(const Graph& graph, Value* term) {
   return std::nullopt;
 }
 
-/// Tensors of one type, one behind the other along a new first dimension.
+/// Tensors of one type, stacked along a new first dimension.
 class Stack : public ElementMaker {
  public:
   explicit Stack(std::vector<Tensor> pieces) : pieces_(std::move(pieces)), each_(pieces_.front().count()) {}
@@ -220,7 +220,7 @@ class Stack : public ElementMaker {
   int64_t each_;
 };
 
-/// "experts.#.w1" for "experts.0.w1" and "experts.1.w1". No wildcard, which would mean these as well.
+/// "experts.#.w1" for "experts.0.w1" and "experts.1.w1". The mark is not a wildcard, which would match these, too.
 std::string common_name(const std::vector<Value*>& pieces) {
   const std::string& first = pieces.front()->name;
   size_t front = first.size(), back = first.size();
@@ -256,7 +256,7 @@ Value* stacked(Graph& graph, const std::vector<Parameter>& parameters) {
 void collect_terms(const Graph& graph, Value* value, bool open, std::vector<Value*>& terms) {
   Node* sum = open || used_once(graph, value) ? made_by(value, "Add") : nullptr;
   if (!sum || sum->inputs[0]->shape() != value->shape()) {
-    // A zero with which loops begin may be a scalar.
+    // The zero that a loop begins with may be a scalar.
     if (!sum || !is_scalar(sum->inputs[0], 0) || sum->inputs[1]->shape() != value->shape()) {
       terms.push_back(value);
       return;
@@ -319,7 +319,7 @@ bool raise_sum(Graph& graph, Node* sum) {
     others.push_back(term);
   }
   if (experts.size() < 2) return false;
-  // All experts, from 0 on.
+  // Every expert must be a term.
   const Expert& like = experts.begin()->second;
   if (experts.begin()->first != 0 || experts.rbegin()->first + 1 != static_cast<int64_t>(experts.size()) ||
       static_cast<int64_t>(experts.size()) != like.at.routing.experts)
@@ -340,7 +340,7 @@ bool raise_sum(Graph& graph, Node* sum) {
 
 void raise_expert_sums(OnnxModel& model) {
   Graph& graph = *model.graph;
-  std::set<const Value*> unread;  // from the beginning; these are not ours
+  std::set<const Value*> unread;  // before this pass; these stay
   for (const Value* state : graph.values_of(ValueKind::state))
     if (state->uses.empty()) unread.insert(state);
   bool any = false;

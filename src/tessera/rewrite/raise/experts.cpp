@@ -21,9 +21,9 @@
 // both products. How dimensions are ordered, merged and repeated on the way does not matter (contraction.h); t may be
 // several.
 //
-// The sum over choices is then in the order of experts, and a weight multiplies hidden elements, not results: the
-// roundings differ, the numbers do not. What a token does not choose is not computed. A result of it that is infinite
-// or NaN would make NaN in the stacked form even if its weight is zero; after raising it does not.
+// The sum over choices is then in the order of experts, and a weight multiplies hidden elements, not results: only the
+// roundings differ. Experts that a token does not choose are not computed: an infinite or NaN result of theirs gives
+// NaN in the stacked form, even if its weight is zero, but not after raising.
 namespace tessera::rewrite {
 namespace {
 
@@ -40,7 +40,7 @@ bool are_same(Indices a, Indices b) {
   return a == b;
 }
 
-/// What is gathered along the first dimension by indices that are the elements of `choices` in their order.
+/// A stack that is gathered along its first dimension by the elements of `choices`, in their order.
 struct Gathered {
   Value *stack = nullptr, *choices = nullptr;
   size_t rank = 0;  ///< how many dimensions the indices become
@@ -69,7 +69,7 @@ class Mixture {
     tokens_ = indices_.flat(result);
     if (tokens_.empty()) return false;
     const int out = tokens_.back();
-    tokens_.pop_back();  // their order is that of the weights, which may be another
+    tokens_.pop_back();  // in the result's order; the weights' may differ
     const auto factors = read_factors(result);
     if (factors.size() < 2 || !read_routing(factors)) return false;
     std::vector<Factor> others;
@@ -115,7 +115,8 @@ class Mixture {
     return are_same(indices_.flat(factor), joined(joined(tokens(), each_), {index}));
   }
 
-  /// Not read further: what is gathered, hidden elements, and what has a row for each token, as weights and tokens.
+  /// Reading ends at gathered values, at hidden elements, and at values with a row for each token, such as weights and
+  /// tokens.
   std::vector<Factor> read_factors(const Factor& result) {
     const Indices all = indices_.flat(result);
     auto factors = indices_.factors(result, [&](const Factor& factor) {
@@ -127,7 +128,7 @@ class Mixture {
     return factors ? std::move(*factors) : std::vector<Factor>{};
   }
 
-  /// Which factor holds the weights, and what runs along experts or choices.
+  /// Finds the factor that holds the weights, and the index of experts or choices.
   bool read_routing(const std::vector<Factor>& factors) {
     Value* choices = nullptr;
     for (const Factor& factor : factors) {
@@ -155,7 +156,7 @@ class Mixture {
     return false;
   }
 
-  /// The choices by which the factor is gathered, or one of those whose product and bias it is.
+  /// The choices that gather the factor, or a factor of the product that it is, perhaps with a bias.
   Value* choices_behind(const Factor& factor) {
     if (const auto found = gathered(factor.value)) return found->choices;
     const auto product = made_by(factor.value, "Add") ? read_product(factor) : std::nullopt;
@@ -167,7 +168,7 @@ class Mixture {
 
   /// A product, or the sum of a product and a bias.
   std::optional<Product> read_product(const Factor& result) {
-    // Between a product and its Add may lie changes of shape.
+    // Changes of shape may come between a product and its Add.
     const std::vector<Factor> read = read_factors(result);
     if (read.size() != 1) return Product{read, std::nullopt};
     const Node* add = made_by(read[0].value, "Add");
@@ -181,10 +182,10 @@ class Mixture {
     return std::nullopt;
   }
 
-  /// The stack whose indices but that of experts are `along`, in any order; -1 stands for any index.
+  /// The stack whose indices, without that of experts, are `along`, in any order; -1 stands for any index.
   std::optional<Stack> read_stack(const Factor& factor, const Indices& along) {
     Stack stack{.value = factor.value};
-    size_t first = 0;  // of dimensions behind those of experts
+    size_t first = 0;  // dimension after those of experts
     if (is_stacked_) {
       while (first < factor.dims.size() && factor.dims[first].empty()) ++first;
       if (indices_.flat(factor, 0, ++first) != each_) return std::nullopt;
@@ -214,7 +215,7 @@ class Mixture {
     return fits ? std::optional(stack) : std::nullopt;
   }
 
-  /// The first product, or both of a gated unit, behind hidden elements whose index is `inner`.
+  /// The product, or both of a gated unit, from which hidden elements with the index `inner` are computed.
   bool read_hidden(const Factor& hidden, const HiddenUnit& unit, int inner) {
     if (!is_along(hidden, inner)) return false;
     x_ = nullptr;

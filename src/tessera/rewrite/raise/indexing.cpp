@@ -82,7 +82,7 @@ std::optional<Reindexing> plan_row_major(const Affine& index, const Node& node, 
   return open.empty() ? std::optional(plan) : std::nullopt;
 }
 
-/// The result of a Gather or GatherND that only moves dimensions; null if it does more.
+/// The result of a Gather or GatherND that only moves dimensions; null for others.
 Value* raise_gather(Graph& graph, const AffineAnalysis& analysis, const Node& node) {
   Value* table = node.inputs[0];
   if (node.is("GatherND")) {
@@ -138,7 +138,7 @@ Value* plain_form(Graph& graph, const Value& value, const Affine& affine, const 
   return expanded(graph, reshaped(graph, range, line, before), shape, before);
 }
 
-/// The running sum of one whole number, as floats, by that of integers, which is affine. Null if it is something else.
+/// A running sum of one whole number, in floats, as a running sum of integers, which is affine; null for other sums.
 Value* raise_running_sum(Graph& graph, const Node& node) {
   const Value* x = node.inputs[0];
   while (made_by(x, "Expand") || made_by(x, "Reshape")) x = x->producer->inputs[0];

@@ -82,7 +82,7 @@ bool used_only_by(const Graph& graph, const Value* value, std::initializer_list<
 }
 
 bool used_only_between(const Graph& graph, const Value* from, const Value* to, const std::set<const Value*>& stops) {
-  // The nodes behind each node, and whether they lead to `from`.
+  // Nodes between both, and whether they depend on `from`.
   std::map<const Node*, bool> leads;
   const std::function<bool(const Value*)> reaches = [&](const Value* value) {
     if (value == from) return true;

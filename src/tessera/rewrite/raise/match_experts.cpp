@@ -30,7 +30,7 @@ std::optional<Slice2> every_second(const Node& node) {
   return Slice2{*start, 2};
 }
 
-/// Where g and u come from one value: that value, and how they lie in it.
+/// If g and u are parts of one value: that value, and how it holds them.
 struct Fused {
   Value* value = nullptr;
   Gated gated = Gated::no;
@@ -118,7 +118,7 @@ bool is_last(int64_t dim, const Value* value) {
   return dim + 1 == static_cast<int64_t>(value->rank());
 }
 
-/// Indices that a TopK along the last dimension gave, and the extent of that; casts and changes of shape may lie
+/// Indices from a TopK along the last dimension, and the extent of that dimension; casts and changes of shape may come
 /// between.
 std::optional<std::pair<Value*, int64_t>> choices_of(Value* value) {
   Value* at = value;
@@ -135,7 +135,7 @@ std::optional<std::pair<Value*, int64_t>> choices_of(Value* value) {
   return experts ? std::optional(std::pair(at, *experts)) : std::nullopt;
 }
 
-/// The value in the shape of `like`, if changes of shape alone lie between it and a value of that shape.
+/// The value in the shape of `like`, if only changes of shape separate it from a value of that shape.
 Value* in_shape_of(Value* value, const Value* like) {
   for (Value* at = value;; at = at->producer->inputs[0]) {
     if (at->shape() == like->shape()) return at;
@@ -144,7 +144,7 @@ Value* in_shape_of(Value* value, const Value* like) {
   }
 }
 
-/// Whether the value is 1 where the operands of an Equal agree, and 0 elsewhere: the Equal.
+/// The Equal behind a value that is 1 where the Equal's operands agree, and 0 elsewhere; null if there is none.
 Node* equality(Value* value) {
   bool cast = false;
   while (value->producer && (value->producer->is("Cast") || value->producer->is("CastLike"))) {

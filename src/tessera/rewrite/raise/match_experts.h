@@ -17,17 +17,17 @@ struct HiddenUnit {
 };
 std::optional<HiddenUnit> hidden_unit(const Graph& graph, Value* hidden);
 
-/// Which experts each token takes, and how much of each.
+/// Which experts each token chooses, and with which weights.
 struct Routing {
-  Value* choices = nullptr;  ///< [tokens…, choices], indices that TopK gave; tokens may have several dimensions
+  Value* choices = nullptr;  ///< [tokens…, choices], indices from TopK; there may be several dimensions of tokens
   Value* weights = nullptr;  ///< [tokens…, choices]
-  int64_t experts = 0;       ///< all choices are below it
+  int64_t experts = 0;       ///< all choices are below this
 
   bool operator==(const Routing&) const = default;
 };
-/// The routing behind a matrix [tokens…, experts] that holds the weights of what is chosen, and zeros.
+/// The routing of a matrix [tokens…, experts] that holds the weights of chosen experts, and zeros for the others.
 std::optional<Routing> routing_of_matrix(Value* matrix);
-/// The routing of which `column`, [tokens…, 1], is that of one expert, and its number.
+/// A routing, and the number of the expert whose weights `column` [tokens…, 1] holds.
 struct RoutingColumn {
   Routing routing;
   int64_t expert = 0;

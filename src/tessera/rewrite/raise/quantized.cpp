@@ -15,8 +15,8 @@
 //   → MatMulBlocks(x, w, s, z)
 //
 // The first is the product of the same numbers, with sums that do not round; they must fit int32. One scale belongs to
-// all of x, and one to all of w or to each of its columns. In the second, w may lie turned. A Gemm is a MatMul and an
-// addition.
+// all of x, and one to all of w or to each of its columns. In the second, w may be transposed. A Gemm is a MatMul and
+// an addition.
 //
 //   Conv(DequantizeLinear(x, s, z), DequantizeLinear(w, t, u))       the same, with one t for w or for each channel
 //   → Cast(ConvInteger(x, w, z, u)) · (s·t)
@@ -30,11 +30,11 @@
 //   Gather(DequantizeLinear(w, s, z), i)                             w of integers, lines of which fill whole bytes
 //   → DequantizeLinear(Gather(w, i), s, z)
 //
-// So a table is not made whole as floats; s and z are gathered, too, if they lie along the rows.
+// So a table never becomes floats as a whole; s and z are gathered, too, if they have an entry for each row.
 namespace tessera::rewrite {
 namespace {
 
-/// What a DequantizeLinear made of codes, in its scale's type.
+/// A DequantizeLinear of codes, with its result in its scale's type.
 struct Dequantized {
   Value* codes = nullptr;
   Value* scale = nullptr;
@@ -85,7 +85,7 @@ bool sums_fit(const std::optional<int64_t>& depth) {
   return depth && *depth <= most;
 }
 
-// The weight's depth is known; that of two activations may be a symbol.
+// The weight's depth is a number; the depth of two activations may be a symbol.
 bool sums_fit(const Dequantized& x, const Dequantized& w, bool turned) {
   const Shape &left = x.codes->shape(), &right = w.codes->shape();
   const auto of_left = left.back().constant(), of_right = right[right.size() - (turned ? 1 : 2)].constant();
@@ -141,7 +141,7 @@ bool raise_convolution(Graph& graph, Node* node) {
   return replace(graph, node->outputs[0], y);
 }
 
-/// Takes a transposition of a matrix off the value, and notes it.
+/// The matrix before a Transpose, if there is one; then `turned` changes.
 Value* unturned(Value* value, bool& turned) {
   const Node* transpose = made_by(value, "Transpose");
   if (!transpose || value->rank() != 2 || permutation_of(*transpose) != std::vector<int64_t>{1, 0}) return value;
@@ -149,7 +149,7 @@ Value* unturned(Value* value, bool& turned) {
   return transpose->inputs[0];
 }
 
-/// The weight's matrix as MatMulBlocks takes it; `turned` says whether it lies so.
+/// The weight as MatMulBlocks takes it; `turned`: whether it is transposed.
 std::optional<Dequantized> code_matrix(Value* weight, bool& turned) {
   auto w = dequantized(unturned(weight, turned));
   if (!w) return std::nullopt;
@@ -173,7 +173,7 @@ bool raise_blocks(Graph& graph, Node* node) {
   bool turned = product->turned;
   auto w = code_matrix(product->right, turned);
   if (!w || w->scale->dtype() != product->left->dtype()) return false;
-  // MatMulBlocks wants the zero points of codes without a sign.
+  // MatMulBlocks needs the zero points of unsigned codes.
   const DType codes = w->codes->dtype();
   const bool has_sign = codes == DType::int8 || codes == DType::int4;
   if (!has_sign && !w->zero && (w->block > 0 || w->is_list() || !w->in_bytes())) return false;
@@ -193,14 +193,14 @@ double known_scale(const Value* scale) {
   return scale->is_fixed() ? scalar_of(scale->data).value_or(0) : 0;
 }
 
-/// Whether both are the same numbers whenever the model runs.
+/// Whether both have the same elements in every run.
 bool are_equal(const Value* a, const Value* b) {
   if (a == b) return true;
   if (!a || !b || !a->is_fixed() || !b->is_fixed() || a->dtype() != b->dtype()) return false;
   return a->data.bytes == b->data.bytes && std::equal(a->data.data, a->data.data + a->data.bytes, b->data.data);
 }
 
-/// Moves floats, or takes the largest of them: codes with one scale above zero can stand for these.
+/// Operators that move floats, or take the largest of them, work on codes with one scale above zero, too.
 bool dequantize_later(Graph& graph, Node* node) {
   if (!node->domain.empty() || node->outputs.size() != 1) return false;
   const bool moves = node->is("Transpose") || node->is("Reshape") || node->is("Slice");
@@ -215,7 +215,7 @@ bool dequantize_later(Graph& graph, Node* node) {
                  b.emit("DequantizeLinear", {codes, b.as_number(x->scale), b.as_number(x->zero)}));
 }
 
-/// Codes that become floats and codes again are the same codes, if the scale is no extreme number.
+/// Codes that become floats and codes again are the same codes, unless the scale is extreme.
 bool keep_codes(Graph& graph, Node* node) {
   if (!node->is("QuantizeLinear") || !node->domain.empty()) return false;
   const auto x = with_one_scale(node->inputs[0]);
@@ -239,7 +239,7 @@ bool dequantize_gathered(Graph& graph, Node* node) {
   if (!ops::fills_bytes(*table->codes, axis) || (picks_zeros && !ops::fills_bytes(*table->zero, along ? 0 : axis)))
     return false;
   ops::NodeBuilder b(graph, node->outputs[0]->name, node);
-  // A list of scales goes along a single dimension.
+  // A list of scales is along a single dimension.
   const bool flat = along && node->inputs[1]->rank() != 1;
   Value* indices = flat ? b.reshape(node->inputs[1], {product(node->inputs[1]->shape())}) : node->inputs[1];
   const auto gathered = [&](Value* from, int64_t dim) {

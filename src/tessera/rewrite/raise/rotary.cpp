@@ -93,7 +93,7 @@ Value* cache(Graph& graph, Value* table, const Node* before) {
   return cache_of(graph, first_half(graph, table, before, true), before);
 }
 
-/// Whether value = (half `index` of x) · table.
+/// A product of half `index` of x with a table.
 struct HalfProduct {
   Value *x = nullptr, *table = nullptr;
   int index = -1;

@@ -7,14 +7,14 @@
 #include "tessera/rewrite/regions/open_regions.h"
 
 // Exporters unroll a loop over experts, each of which finds the tokens that chose it by NonZero, so that sizes depend
-// on data. Let it compute all tokens instead, with weights of zero for those that did not choose it:
+// on data. This pass lets each expert compute all tokens, with weights of zero for those that did not choose it:
 //
 //   slot, token = NonZero (choices [t, c] = e, transposed to [c, t])
 //   ScatterND (sum, token, f (GatherND (x, token)) · GatherND (weights, [token, slot]), "add")
 //   → sum + f (x) · Σc weights · [choices = e]
 //
-// where f works row by row. All sizes are then known before the run, and raise_expert_sums makes Experts of the whole,
-// which computes what is chosen alone.
+// where f works row by row. All sizes are then known before the run, and raise_expert_sums turns the sum into Experts,
+// which computes only what is chosen.
 namespace tessera::rewrite {
 namespace {
 
@@ -43,7 +43,7 @@ struct Chosen {
   Value *choices = nullptr, *number = nullptr;
 };
 
-/// The mask [c, t] of the choices of one expert, which is cut out of the masks [e, c, t] of all.
+/// The mask [c, t] of the choices of one expert, which is a row of the masks [e, c, t] of all.
 std::optional<Chosen> chosen(Value* mask) {
   const Node* select = mask->producer;
   if (!select || !select->is("Gather") || select->get_int("axis", 0) != 0) return std::nullopt;
@@ -68,7 +68,7 @@ std::optional<Chosen> chosen(Value* mask) {
 
 class Spreading {
  public:
-  /// Where nodes are in the graph's order; those that earlier ones have added are in none of this one's rows.
+  /// Places of nodes in the graph's order. Nodes that another Spreading has added since depend on no rows of this one.
   using Places = std::map<const Node*, size_t>;
 
   Spreading(Graph& graph, Node* non_zero, const Places& places) : graph_(graph), non_zero_(non_zero), places_(places) {}
@@ -84,7 +84,7 @@ class Spreading {
   /// Which component of NonZero's pairs a value holds.
   enum class Part { pairs, both, slot, token };
 
-  /// Follows the indices to their readers; false if some reader is none that we know.
+  /// Follows the indices to their readers; false if a reader is unknown.
   bool follow_indices() {
     std::vector<Value*> queue;
     const auto add = [&](Value* value, Part part) {
@@ -118,7 +118,7 @@ class Spreading {
     return true;
   }
 
-  /// Gathers of tokens and of weights, and the sum that takes the results.
+  /// Gathers of tokens and of weights, and the scatter that adds the results.
   bool reads_rows(Node& node, const Use& use, Part part) {
     if (node.is("Concat") && part != Part::both && node.inputs.size() == 2) {
       if (use.index != (part == Part::token ? 0 : 1) || node.get_int("axis", 0) != -1) return false;
@@ -144,10 +144,10 @@ class Spreading {
     return true;
   }
 
-  /// Whether indices [n, 1]: an Unsqueeze gave them.
+  /// Whether the indices are a column [n, 1], from an Unsqueeze.
   static bool is_column(const Value* indices) { return indices->producer && indices->producer->is("Unsqueeze"); }
 
-  /// What depends on rows, up to the sum, in the graph's order.
+  /// The nodes that depend on rows, up to the sum, in the graph's order.
   std::vector<Node*> readers_of(const std::set<const Value*>& rows) const {
     std::set<Node*> found;
     std::vector<const Value*> queue(rows.begin(), rows.end());
@@ -168,7 +168,7 @@ class Spreading {
     return ordered;
   }
 
-  /// Whether all between the gathers and the sum works row by row.
+  /// Whether all nodes between the gathers and the sum work row by row.
   bool follow_rows() const {
     std::set<const Value*> rows;
     for (const auto* gathers : {&tokens_, &weights_})
@@ -214,7 +214,7 @@ class Spreading {
     return false;
   }
 
-  /// Whether the file holds the value, of so many dimensions at most, or a stack of which it is a row.
+  /// Whether the file holds the value, with at most so many dimensions, or a stack of which it is a row.
   static bool is_stored(const Value* value, size_t most_dims) {
     if (value->has_data()) return value->data.dims.size() <= most_dims;
     const Node* gather = value->producer;
@@ -301,9 +301,9 @@ std::vector<std::string> loops_over_experts(const Graph& graph) {
 void spread_routed_rows(OnnxModel& model) {
   Graph& graph = *model.graph;
   spread(graph);
-  // Only if that leaves nothing for which the loop would have to run in parts.
+  // Unrolls a loop only if that leaves no NonZero, for which the model would run in parts.
   for (const std::string& loop : loops_over_experts(graph)) {
-    if (!graph.find(loop)) continue;  // nobody used it
+    if (!graph.find(loop)) continue;  // it was unused
     OnnxModel trial = model.clone();
     if (!unroll_counted(*trial.graph, trial.graph->find(loop)->producer, RegionOpener::kManyNodes)) continue;
     const auto searches = [](const Graph& in) {

@@ -43,7 +43,7 @@ void substitute(std::vector<Attribute>& attributes, const Node& call, const Func
   });
 }
 
-/// Each node of a body notes its version of ONNX's operators, since it will stand among nodes of other versions.
+/// Gives each node of a body its version of ONNX's operators, since it will be among nodes of other versions.
 void stamp_versions(Function& function) {
   for (const char* domain : {"", "ai.onnx"})
     if (auto version = function.opset_imports.find(domain); version != function.opset_imports.end()) {
@@ -123,10 +123,10 @@ class Inliner {
     }();
     for (Node* node : splice(graph, *body, mapped, call, prefix)) {
       substitute(node->attributes, *call, function);
-      if (node->domain != "tessera.comm") node->set(kCallStamp, call->label());  // whose attributes are all known
+      if (node->domain != "tessera.comm") node->set(kCallStamp, call->label());  // their attributes are fixed
     }
     for (const auto& [inside, value] : mapped)
-      if (!outside.contains(value)) value->extra.clear();  // about the function's value
+      if (!outside.contains(value)) value->extra.clear();  // the function's notes on the value
     for (size_t i = 0; i < call->outputs.size(); ++i) {
       Value* result = call->outputs[i];
       if (!result) continue;

@@ -8,18 +8,18 @@
 #include "tessera/base/error.h"
 #include "tessera/ir/graph.h"
 
-/// Lists of tensors, as which ONNX's sequences are lowered: nodes that only name their operands. They are gone when
-/// folding ends.
+/// Lists of tensors, to which ONNX's sequences are lowered: nodes that only name their operands. After folding there
+/// are none.
 namespace tessera::rewrite {
 
-/// Throws ops::NotInOneProgram: how many tensors a list has depends on a symbolic extent, and the model can be compiled
-/// once that has a size. `what` is the extent: "the number of its iterations".
+/// Throws ops::NotInOneProgram: the number of a list's tensors depends on a symbolic extent, and the model can be
+/// compiled once the symbol has a size. `what` names the extent: "the number of its iterations".
 [[noreturn]] void refuse_unknown_size(const Node& node, std::string_view what, const Expr& extent);
 
-/// Whether the value is a sequence that its producer puts together of others, of tensors and of positions, so that it
-/// can be put together again wherever these are known.
+/// Whether the value is a sequence that its producer makes from other sequences, tensors and positions, so that it can
+/// be made again wherever these are known.
 bool is_put_together(const Value& value);
-/// Whether the value is a sequence, also one that a branch or a loop gives.
+/// Whether the value is a sequence; a branch or a loop may produce it, too.
 bool is_sequence(const Value& value);
 
 Value* add_list(Graph& graph, std::vector<Value*> tensors, const Node* before, const std::string& name = "");

@@ -9,7 +9,7 @@ namespace tessera::rewrite {
 /// A Loop or Scan in one form.
 struct LoopForm {
   struct Sequence {
-    Value* whole = nullptr;  ///< its first dimension is taken apart
+    Value* whole = nullptr;  ///< whose first dimension is taken apart
     bool reverse = false;
   };
   struct Scanned {
@@ -39,9 +39,8 @@ LoopForm form_of_loop(Node* node);
 /// error if its body or its attributes do not fit its operands, and if its sequences may differ in length.
 LoopForm form_of_scan(Graph& graph, Node* node);
 
-/// Whether all that iterations hand on are sums, and an item of a stack of parameters, or a row that the iteration's
-/// number gathers from one, is a factor of a product: a loop over experts. Unrolled, it becomes one operator
-/// (raise_expert_sums.cpp).
+/// Whether all carried values are sums, and a product has a factor that is an item of a stack of parameters, or a row
+/// that the iteration's number selects: a loop over experts. Unrolled, it becomes one operator (raise/expert_sums.cpp).
 bool is_sum_over_parameters(const LoopForm& form);
 
 }  // namespace tessera::rewrite

@@ -39,7 +39,7 @@ std::set<std::string> symbols_in(const Expr& extent) {
 Values list_of(const Lowerer& l, Values tensors) {
   for (const Value* tensor : tensors) {
     if (!tensor) fail_node(l.node, "a tensor of its sequence is missing; the file is damaged");
-    if (is_list(*tensor)) fail_node(l.node, "'{}' is a sequence, where a tensor is needed", tensor->name);
+    if (is_list(*tensor)) fail_node(l.node, "'{}' is a sequence, but must be a tensor", tensor->name);
     if (tensor->dtype() != tensors.front()->dtype())
       fail_node(l.node, "a sequence holds tensors of one type, but '{}' is {}, and '{}' is {}", tensors.front()->name,
                 name_of(tensors.front()->dtype()), tensor->name, name_of(tensor->dtype()));
@@ -57,7 +57,7 @@ Values tensors_of(const Lowerer& l) {
   return list->producer->inputs;
 }
 
-// The place in a list that the operand names, of so many.
+// The position that the operand gives, in a list with this number of places.
 size_t position_of(const Lowerer& l, size_t operand, size_t places) {
   const auto given = numbers(l.in(operand));
   if (!given || given->size() != 1)
@@ -66,11 +66,12 @@ size_t position_of(const Lowerer& l, size_t operand, size_t places) {
   const auto count = static_cast<int64_t>(places);
   const int64_t tensors = static_cast<int64_t>(tensors_of(l).size());
   const int64_t at = given->front() < 0 ? given->front() + tensors : given->front();
-  if (at < 0 || at >= count) fail_node(l.node, "position {} of a sequence of {} tensors", given->front(), tensors);
+  if (at < 0 || at >= count)
+    fail_node(l.node, "position {} is outside its sequence of {} tensors", given->front(), tensors);
   return static_cast<size_t>(at);
 }
 
-// The tensors, each with a new dimension, joined along it.
+// The tensors stacked along a new dimension.
 Value* stacked(const Lowerer& l, const Values& tensors, int64_t axis) {
   Values rows;
   for (Value* tensor : tensors) rows.push_back(l.b.emit("Unsqueeze", {tensor, l.b.graph.constant_int64({axis})}));
@@ -104,7 +105,7 @@ Values length_of_list(Lowerer& l) {
   return {l.b.graph.constant_int64({static_cast<int64_t>(tensors_of(l).size())}, true)};
 }
 
-// A position that only a run knows is looked up, if the tensors are alike.
+// If only the run knows the position, tensors of one type are stacked, and it is looked up.
 Values tensor_at(Lowerer& l) {
   const Values tensors = tensors_of(l);
   const auto is_like_first = [&](const Value* tensor) {
@@ -119,8 +120,8 @@ Values concatenated_list(Lowerer& l) {
   const Values tensors = tensors_of(l);
   if (tensors.empty()) fail_node(l.node, "its sequence is empty");
   const int64_t added = l.node.get_int("new_axis", 0);
-  if (added != 0 && added != 1) fail_node(l.node, "new_axis is {}, and must be 0 or 1", added);
-  if (!l.node.find_attribute("axis")) fail_node(l.node, "it has no axis");
+  if (added != 0 && added != 1) fail_node(l.node, "its new_axis is {}; it must be 0 or 1", added);
+  if (!l.node.find_attribute("axis")) fail_node(l.node, "its axis is missing");
   if (!tensors.front()->has_shape())
     fail_node(l.node, "the shape of '{}' is not known; declare it in the model", tensors.front()->name);
   const size_t rank = tensors.front()->rank() + static_cast<size_t>(added);
@@ -129,14 +130,14 @@ Values concatenated_list(Lowerer& l) {
   return {tensors.size() == 1 ? tensors[0] : l.b.emit("Concat", tensors, {attribute("axis", axis)})};
 }
 
-// Sizes of pieces, or one for all; a list of them may be longer than others whose elements are followed.
+// The sizes of pieces, or one size for all. Unlike other lists whose elements are followed, it may be long.
 std::optional<std::vector<int64_t>> pieces_of(const Value* split) {
   if (const auto few = numbers(split)) return few;
   const bool is_known = split && split->kind == ValueKind::constant && is_integer(split->dtype()) && split->rank() == 1;
   return is_known ? std::optional(split->data.to_int64()) : std::nullopt;
 }
 
-// A Split has at most as many pieces as shape computation follows elements; more are pieces of pieces.
+// A Split has at most kMaxContent pieces, so that shape computation can follow their sizes; more are pieces of pieces.
 Values pieces_along(const Lowerer& l, Value* x, int64_t axis, const std::vector<int64_t>& sizes) {
   constexpr auto kMost = static_cast<size_t>(ops::kMaxContent);
   const size_t each = (sizes.size() + kMost - 1) / kMost;
@@ -169,7 +170,7 @@ Values list_of_pieces(Lowerer& l) {
   } else {
     const int64_t piece = given ? given->at(0) : 1;
     if (l.has(1) && !given) fail_node(l.node, "its operand split, '{}', is not known before the run", l.in(1)->name);
-    if (piece < 1) fail_node(l.node, "its pieces have {} elements, and must have 1 or more", piece);
+    if (piece < 1) fail_node(l.node, "its pieces have {} elements; they must have at least 1", piece);
     if (!extent)
       refuse_unknown_size(l.node, fmt::format("dimension {} of '{}', which it takes apart,", axis, x->name),
                           x->shape().at(static_cast<size_t>(axis)));
@@ -190,7 +191,7 @@ void refuse_unknown_size(const Node& node, std::string_view what, const Expr& ex
   const std::set<std::string> symbols = symbols_in(extent);
   throw ops::NotInOneProgram(
       "shape", node,
-      fmt::format("{} is {}, and must be a number before the model is compiled, since it decides how many tensors a "
+      fmt::format("{} is {}, but must be a number before the model is compiled, since it decides how many tensors a "
                   "sequence has; give it a size (`with_sizes` {}=SIZE)",
                   what, extent.str(), fmt::join(symbols, "=SIZE,")),
       {.symbols = symbols});
@@ -235,18 +236,17 @@ bool is_list(const Value& value) {
 void refuse_read_lists(const Graph& graph) {
   for (const auto& node : graph.nodes())
     if (node->is(kList, kListDomain) && !node->outputs[0]->uses.empty())
-      fail("fold", "the sequence '{}' is read by {}, which takes tensors only", node->outputs[0]->name,
-           node->outputs[0]->uses.front().node->label());
+      fail("fold", "{} takes only tensors, but reads the sequence '{}'", node->outputs[0]->uses.front().node->label(),
+           node->outputs[0]->name);
 }
 
 void refuse_list_outputs(const Graph& graph) {
   for (const Value* output : graph.outputs)
     if (is_list(*output))
-      fail(
-          "fold",
-          "the sequence '{}' would be an output of the model, or of a part of it, and these are tensors; let the model "
-          "give its tensors one by one",
-          output->name);
+      fail("fold",
+           "the sequence '{}' would be an output of the model, or of a part of it, but outputs are tensors; let the "
+           "model give its tensors one by one",
+           output->name);
 }
 
 std::vector<Lowering> list_lowerings() {

@@ -27,7 +27,7 @@ int64_t count_nodes(const Graph& graph) {
   return count;
 }
 
-// A tensor that a run computes or is given; other values are known or stored.
+// A tensor that a run computes or receives; other values are known or stored.
 bool is_run_value(const Value& value) {
   return value.kind == ValueKind::result || value.kind == ValueKind::input;
 }
@@ -37,7 +37,7 @@ std::optional<int64_t> number_of(const Value* value) {
   return known && known->size() == 1 ? std::optional(known->front()) : std::nullopt;
 }
 
-// Some bodies want the iteration's number as a list of one.
+// Some bodies take the iteration's number as a list of one element.
 bool is_plain_number(const Value& iteration) {
   return !iteration.has_shape() || iteration.rank() == 0;
 }
@@ -46,7 +46,7 @@ std::string within(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "/" + name;
 }
 
-// While a body is visited, passes may put other values in place of its outputs: a node that takes these knows them.
+// While a body is visited, passes may replace its outputs. A node that reads them keeps track of them.
 class OutputsOfBody {
  public:
   OutputsOfBody(Graph& graph, const Graph& body, const std::map<const Value*, Value*>& copies, const Node* before)
@@ -66,7 +66,7 @@ class OutputsOfBody {
   Node* holder_ = nullptr;
 };
 
-// `around` while nodes of a region are visited, what it was afterwards.
+// Sets `around` while nodes of a region are visited, and restores it.
 class Within {
  public:
   Within(Value*& around, Value* region) : around_(around), before_(std::exchange(around, region)) {}
@@ -79,8 +79,7 @@ class Within {
   Value* before_;
 };
 
-// While a node that takes the place of a result is visited, it has the result's name, so that errors name what the user
-// knows.
+// While a node is visited that will replace a result, it has the result's name, so that errors have the user's name.
 class NamedAs {
  public:
   NamedAs(Graph& graph, Value* made, Value* result)
@@ -107,7 +106,7 @@ class NamedAs {
 
 const Graph& region_of(const Node& node, std::string_view attribute) {
   const auto* region = node.get<Region>(attribute);
-  if (!region) fail("flow", "{}: it has no graph '{}'; the file is damaged", node.label(), attribute);
+  if (!region) fail("flow", "{}: its graph '{}' is missing; the file is damaged", node.label(), attribute);
   return **region;
 }
 
@@ -210,7 +209,7 @@ Node* RegionOpener::add(std::string_view type, std::vector<Value*> operands, con
   return node;
 }
 
-// The value takes the place of a result of the node.
+// Replaces a result of the node by the value.
 void RegionOpener::give(Node* node, size_t index, Value* value) {
   Value* result = node->output(index);
   if (!result) return;
@@ -238,7 +237,7 @@ void RegionOpener::open_if(Node* node) {
            branch->name, branch->outputs.size(), node->outputs.size());
   const std::string prefix = prefix_of(*node);
   Value* condition = node->input(0);
-  if (!condition) fail("flow", "{}: it has no condition; the file is damaged", node->label());
+  if (!condition) fail("flow", "{}: its condition is missing; the file is damaged", node->label());
   if (const auto known = decides_ ? number_of(condition) : std::nullopt) {
     const Graph& branch = *branches[*known != 0 ? 1 : 0];
     std::map<const Value*, Value*> values;
@@ -274,7 +273,7 @@ void RegionOpener::open_if(Node* node) {
       }
       return twin;
     };
-    for (const std::string& capture : node->captures)  // in their order, which is the same in every process
+    for (const std::string& capture : node->captures)  // in their order, which is the same in all processes
       if (const Value* inside = branch.find(capture)) values.at(inside) = bring(values.at(inside));
     const std::vector<Node*> copies = splice(graph_, branch, values, node, decides_ ? name : "");
     made[taken].insert(made[taken].end(), copies.begin(), copies.end());
@@ -306,8 +305,8 @@ void RegionOpener::open_if(Node* node) {
     const size_t lengths[] = {then->producer->inputs.size(), otherwise->producer->inputs.size()};
     if (lengths[0] != lengths[1])
       fail("flow",
-           "{}: its branches give sequences of different lengths as '{}', {} and {}; what is decided during the run "
-           "must be tensors",
+           "{}: its branches give sequences of different lengths as '{}', {} and {}; a branch that is chosen during "
+           "the run must give tensors",
            node->label(), result->name, lengths[0], lengths[1]);
     std::vector<Value*> tensors;
     for (size_t i = 0; i < then->producer->inputs.size(); ++i)
@@ -320,7 +319,7 @@ void RegionOpener::open_loop(LoopForm form) {
   for (const Value* value : form.initial)
     if (!value) fail("flow", "{}: a carried value has no initial value; the file is damaged", form.node->label());
   if (form.node->outputs.size() > form.initial.size() + form.scanned.size())
-    fail("flow", "{}: it has {} results, and its body gives {}; the file is damaged", form.node->label(),
+    fail("flow", "{}: it has {} results, but its body gives {}; the file is damaged", form.node->label(),
          form.node->outputs.size(), form.initial.size() + form.scanned.size());
   if (!decides_) return keep_loop(form);
   if (const auto known = form.condition ? number_of(form.condition) : std::nullopt) {
@@ -341,12 +340,12 @@ void RegionOpener::open_loop(LoopForm form) {
     refuse_unknown_size(*form.node, "the number of its iterations", count->front());
   if (carries_list)
     fail("flow",
-         "{}: it carries a sequence of tensors, so that its iterations must be written out one by one, but {}; let it "
+         "{}: it carries a sequence of tensors, so its iterations must be unrolled, but {}; let it "
          "stack its tensors as a scan output",
          form.node->label(),
-         trips > most_trips ? fmt::format("there are {}, and at most {} can be", trips, most_trips)
-         : trips > 0        ? "a condition that is computed ends them"
-         : trips == 0       ? "there are none, so that its rows have no shape"
+         trips > most_trips ? fmt::format("there are {}, and at most {} can be unrolled", trips, most_trips)
+         : trips > 0        ? "a computed condition ends them"
+         : trips == 0       ? "there are none, so its rows have no shape"
                             : "their number is not known before the run");
   refuse_random(*form.body, *form.node);
   try {
@@ -440,7 +439,7 @@ void RegionOpener::keep_loop(const LoopForm& form) {
     if (results[r]) give(node, r, results[r]);
 }
 
-// False, with nothing changed but nodes that nobody reads, if the number of iterations depends on data.
+// False, and only unused nodes are added, if the number of iterations depends on data.
 bool RegionOpener::unroll(const LoopForm& form, int64_t trips) {
   Node* node = form.node;
   const std::string prefix = prefix_of(*node);

@@ -11,18 +11,18 @@ namespace tessera::rewrite {
 
 struct LoopForm;
 
-/// A node's branch or body. Throws a user error if it has none of that name.
+/// The node's graph in that attribute. Throws a user error if there is none.
 const Graph& region_of(const Node& node, std::string_view attribute);
-/// Adds to `known` the values around the body that it uses, by what it calls them.
+/// Adds to `known` the values around the body that it reads, by the body's own values for them.
 void map_captures(const Node& node, const Graph& body, std::map<const Value*, Value*>& known);
-/// What begins the names of values in a node's regions, once they are outside.
+/// The prefix of names of values in a node's regions, once these are opened.
 std::string prefix_of(const Node& node);
 /// The name of the node's first result.
 std::string first_result(const Node& node);
-/// Whether the condition that a Loop's body gives is a constant, or the one that it is given, so that it stays true.
+/// Whether a Loop's condition stays true: its body returns a true constant, or the condition that it is given.
 bool stays_true(const Value* condition, const Value* given);
-/// Puts a Loop's iterations one after the other in its place if the file says how many there are, they have at most
-/// `most_nodes` nodes in all, and they hand on carried values alone. Types need not be known.
+/// Replaces a Loop by its iterations if the file holds their number, they have at most `most_nodes` nodes in all, and
+/// all results are carried values. Types need not be known.
 bool unroll_counted(Graph& graph, Node* loop, int64_t most_nodes);
 /// Throws a user error if the body, or a branch or body in it, draws random numbers.
 void refuse_random(const Graph& body, const Node& node);
@@ -30,20 +30,20 @@ void refuse_random(const Graph& body, const Node& node);
 /// Puts the nodes of branches and bodies (If, Loop, Scan) among those of the graph, between nodes of domain
 /// tessera.flow (ir/flow.h), so that all later passes see them.
 ///
-/// What is known is decided here: an If with a known condition becomes the branch, and a loop with a known trip count
-/// is unrolled if its iterations have at most kFewNodes nodes in all, or if they have at most kManyNodes and it is a
-/// loop over experts, or cannot stay a loop (an extent depends on the iteration).
+/// Decides what is known: an If with a known condition becomes its branch, and a loop with a known trip count is
+/// unrolled if its iterations have at most kFewNodes nodes in all, or at most kManyNodes if it is a loop over experts
+/// or cannot stay a loop (an extent depends on the iteration).
 class RegionOpener {
  public:
   static constexpr int64_t kFewNodes = 64, kManyNodes = 20'000;
 
-  /// `visit` is called for each new node, in order; it infers types, folds, and hands nested nodes to open().
-  /// Without `decides`, every construct stays one, and values keep their names.
+  /// `visit` is called for each new node, in order; it infers types, folds, and hands nested nodes to open(). Without
+  /// `decides`, no branch or loop is replaced, and values keep their names.
   RegionOpener(Graph& graph, std::function<void(Node*)> visit, bool decides = true)
       : graph_(graph), visit_(std::move(visit)), decides_(decides) {}
 
-  /// Whether the node is an If, Loop or Scan; it is gone then. Types of its operands are known. Throws user errors that
-  /// name the node, ops::NotInOneProgram among them.
+  /// Replaces the node if it is an If, Loop or Scan, else returns false. Its operands' types must be known. Throws user
+  /// errors that name the node, ops::NotInOneProgram among them.
   bool open(Node* node);
   /// The iteration or branch whose nodes are being visited; null outside.
   Value* around() const { return around_; }
@@ -63,8 +63,8 @@ class RegionOpener {
   Value* around_ = nullptr;  // the iteration or branch whose nodes are visited
 };
 
-/// Opens all regions of a graph; nothing is decided, and nothing unrolled. `note`, if given, receives each node that
-/// comes out of a region, and the iteration or branch that it is in.
+/// Opens all regions of a graph, without deciding or unrolling anything. `note`, if given, receives each node from a
+/// region, and the iteration or branch that it is in.
 void open_regions(Graph& graph, const std::function<void(Node*, Value* around)>& note = nullptr);
 
 }  // namespace tessera::rewrite

@@ -92,7 +92,7 @@ std::optional<ShortList> cast(const Node& node, ShortList list) {
   return list;
 }
 
-/// Element by element, a single one with each of the other operand's.
+/// Element by element; an operand with one element is combined with each element of the other.
 std::optional<ShortList> combined(const std::string& type, const ShortList& a, const ShortList& b) {
   const size_t count = a.elements.size() == 1 ? b.elements.size() : a.elements.size();
   if (b.elements.size() != 1 && b.elements.size() != count) return std::nullopt;
@@ -125,7 +125,7 @@ std::optional<ShortList> computed(const std::string& type, const std::vector<Sho
   return result;
 }
 
-/// A list's elements as one.
+/// Combines a list's elements to one.
 std::optional<ShortList> reduced(const Node& node, const ShortList& list) {
   const auto axes = node.input(1) ? numbers(node.input(1)) : std::vector<int64_t>{};
   if (list.dims.size() != 1 || list.elements.empty() || !axes || axes->size() > 1) return std::nullopt;
@@ -172,7 +172,7 @@ std::optional<ShortList> made_by_node(const Node& node) {
   if (!first) return std::nullopt;
   if (node.is("Cast") || node.is("CastLike")) return cast(node, *first);
   if (!is_float(first->dtype) || !is_computable(first->dtype)) return std::nullopt;
-  // Without elements, nothing says what the operator makes of them.
+  // Without elements, the result is not defined here.
   if (first->elements.empty() && !node.is("Concat")) return std::nullopt;
   if (node.is("Unsqueeze") || node.is("Squeeze") || node.is("Reshape")) return reshaped(node, *first);
   for (const char* type : {"ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd"})

@@ -4,9 +4,9 @@
 
 namespace tessera::rewrite {
 
-/// The constant that a node makes from constants, each a scalar or a list of at most ops::kMaxContent elements: a Cast
-/// or CastLike, arithmetic on floats, or floats that are put together or change their shape. Models compute sizes so,
-/// by way of floats. (Lists of integers have content, which ops infer.) Null if it is no such node.
+/// The constant result of a node whose operands are constants: scalars, or lists of at most ops::kMaxContent elements.
+/// The node is a Cast or CastLike, arithmetic on floats, or joins or reshapes floats; models compute sizes this way.
+/// (Lists of integers have content, which ops infer.) Null for other nodes.
 Value* fold_short_lists(Graph& graph, const Node& node);
 
 }  // namespace tessera::rewrite

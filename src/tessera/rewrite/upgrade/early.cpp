@@ -9,7 +9,7 @@
 namespace tessera::rewrite {
 namespace {
 
-/// A scalar of the type that `like` turns out to have.
+/// A scalar of the type of `like`, which is not known yet.
 Value* scalar_like(Graph& graph, float value, Value* like, const Node* before) {
   return untyped(graph, "CastLike", {graph.constant_scalar(DType::float32, value), like}, before);
 }
@@ -36,7 +36,7 @@ void align_operand(Graph& graph, Node* node, int64_t axis) {
   graph.set_input(node, 1, untyped(graph, "Reshape", {other, aligned}, node));
 }
 
-/// Operands were broadcast on request, optionally from an axis on.
+/// Operands were broadcast only with the attribute `broadcast`, from an axis on if `axis` is given.
 void align_on_request(Graph& graph, Node* node, int64_t) {
   const auto* axis = node->get<int64_t>("axis");
   if (axis && node->get_int("broadcast", 0) != 0) align_operand(graph, node, *axis);
@@ -112,7 +112,7 @@ void refuse_tiles(Graph&, Node* node, int64_t) {
        node->label());
 }
 
-/// The matrix view of the operand, from `axis` on; softmax along its rows; the operand's shape again.
+/// Flattens the operand to a matrix from `axis` on, applies softmax to its rows, and restores the shape.
 void flatten_softmax(Graph& graph, Node* node, int64_t) {
   const int64_t axis = node->get_int("axis", 1);
   node->set("axis", int64_t{-1});
@@ -127,7 +127,7 @@ void flatten_softmax(Graph& graph, Node* node, int64_t) {
   graph.set_input(node, 1, shape);
 }
 
-/// An attribute said whether a node works as in training.
+/// An attribute told whether a node is in training.
 void drop_test_mode(Graph&, Node* node, int64_t) {
   if (node->get_int("is_test", 0) == 0)
     fail("upgrade", "{}: {} in training mode is not supported; export the model in evaluation mode (model.eval())",
@@ -153,7 +153,7 @@ void move_ratio(Graph& graph, Node* node, int64_t version) {
   node->remove_attribute("ratio");
 }
 
-/// Upsample is a Resize that takes the nearest element before, or interpolates between whole positions.
+/// Upsample is a Resize that takes the element before, or interpolates between whole positions.
 void upsample_to_resize(Graph& graph, Node* node, int64_t) {
   Value* scales = node->input(1);
   if (const auto* listed = node->get<std::vector<float>>("scales")) {
@@ -182,11 +182,12 @@ void upgrade_upsample(Graph& graph, Node* node, int64_t version) {
   move_scales(graph, node, version);
 }
 
-/// Before version 9, dimension 0 of all operands and results is a batch, which a scan goes over whose body scans the
-/// sequence.
+/// Before version 9, dimension 0 of all operands and results is a batch: an outer Scan goes over the batch, and its
+/// body is a Scan over the sequence.
 void scan_batch(Graph& graph, Node* node, int64_t) {
   const auto* region = node->get<Region>("body");
-  if (node->operand_count() < 2 || !region) fail("upgrade", "{}: it has no operands or no body", node->label());
+  if (node->operand_count() < 2 || !region)
+    fail("upgrade", "{}: its operands or its body are missing; the file is damaged", node->label());
   if (node->input(0))
     fail("upgrade", "{}: sequences of different lengths are not supported; pad them, or export a newer opset",
          node->label());

@@ -5,7 +5,7 @@
 namespace tessera::rewrite {
 namespace {
 
-/// Since version 18 a Split without sizes states the number of its pieces.
+/// Since version 18, a Split without sizes has an attribute for the number of its pieces.
 void count_pieces(Graph&, Node* node, int64_t) {
   if (node->input(1)) return;
   node->set("num_outputs", static_cast<int64_t>(node->outputs.size()));
@@ -15,8 +15,8 @@ void state_axis(Graph&, Node* node, int64_t) {
   if (!node->find_attribute("axis")) node->set("axis", int64_t{-1});
 }
 
-/// Outside training only the first result means anything: before version 14 the other results implied training, and
-/// since then they do not exist. In training, lower_batch_normalization follows.
+/// Outside training only the first result is defined: before version 14, other results implied training, and since then
+/// they do not exist. lower_batch_normalization handles training.
 void drop_statistics(Graph& graph, Node* node, int64_t) {
   if (node->get_int("training_mode", 0) != 0) return;
   bool extra_results = false;

@@ -16,11 +16,11 @@ struct UpgradeStep {
   void (*apply)(Graph&, Node*, int64_t version);
 };
 
-/// A step that looks at nodes of every version.
+/// A step for nodes of every version.
 inline constexpr int64_t kEveryVersion = INT64_MAX;
 
-std::vector<UpgradeStep> early_steps();  // upgrade_early.cpp: forms before version 13
-std::vector<UpgradeStep> late_steps();   // upgrade_late.cpp: forms since then
+std::vector<UpgradeStep> early_steps();  // early.cpp: forms before version 13
+std::vector<UpgradeStep> late_steps();   // late.cpp: forms since then
 
 /// Sets the node's operand `index` to a constant of those numbers.
 void set_numbers(Graph& graph, Node* node, size_t index, std::vector<int64_t> numbers);

@@ -35,7 +35,7 @@ namespace {
 struct NewerAttribute {
   std::string_view op_type, name;
   AttributeValue neutral;
-  bool understood = false;  ///< in its other values, too
+  bool understood = false;  ///< other values are supported, too
 };
 
 void drop_newer_attributes(Node* node) {
@@ -60,8 +60,8 @@ void drop_newer_attributes(Node* node) {
     neutral |= candidate.name.ends_with("_window_size") && window_of(*node, candidate.name) < 0;
     if (!neutral && (candidate.understood || lowering_of(*node))) continue;
     if (!neutral)
-      fail("upgrade", "{}: {} is newer than opset {} and not supported; export with its default", node->label(),
-           candidate.name, kCanonicalOpset);
+      fail("upgrade", "{}: {} is newer than opset {}, and only its default is supported; export with that",
+           node->label(), candidate.name, kCanonicalOpset);
     node->remove_attribute(candidate.name);
   }
 }
