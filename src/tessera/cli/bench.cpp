@@ -302,9 +302,9 @@ class Bench : public Command {
       at += profile.duration;
     }
     progress.end();
-    const std::optional<Forecast> forecast =
-        time_.predict_run(console, program, session, plan_.topology(), sizes_of(program.inputs(), loaded.inputs),
-                          !run_.no_overlap);  // with all ranks
+    const std::optional<Forecast> forecast = time_.predict_run(
+        console, program, session.threads_per_rank(), plan_.topology(), sizes_of(program.inputs(), loaded.inputs),
+        !run_.no_overlap);  // with all ranks
     if (!console.speaks()) return kGood;
     if (!trace_.empty()) trace.write(trace_);
     const Latency latency(times);

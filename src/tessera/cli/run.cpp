@@ -233,8 +233,8 @@ class Run : public Command {
     const Ran ran = run_steps(session, fed);
     const Tensors after = saved_states_.empty() ? Tensors{} : session.states();
     progress.end();
-    const std::optional<Forecast> forecast =
-        time_.predict_run(console, program, session, plan_.topology(), sizes.shapes, !run_.no_overlap);
+    const std::optional<Forecast> forecast = time_.predict_run(console, program, session.threads_per_rank(),
+                                                               plan_.topology(), sizes.shapes, !run_.no_overlap);
     if (!console.speaks()) return kGood;  // outputs are where rank 0 is
     progress.next("writing");
     if (!outputs_.empty()) write_tensors(outputs_, ran.outputs);

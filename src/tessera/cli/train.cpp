@@ -279,8 +279,8 @@ class Train : public Command {
     dump_.machine(console, program, {}, session_options);
     if (!options_.memory_plan.empty() && console.speaks()) write_memory_plan(program, 0, options_.memory_plan);
 
-    const std::optional<Forecast> forecast =
-        time_.predict_run(console, program, trainer.session(), plan_.topology(), {}, !run_.no_overlap);
+    const std::optional<Forecast> forecast = time_.predict_run(console, program, trainer.session().threads_per_rank(),
+                                                               plan_.topology(), {}, !run_.no_overlap);
     if (forecast && !console.json) print_forecast(console, *forecast);
     if (options_.resume) resume(console, trainer);
     report.begin(trainer, memory, steps_);
