@@ -9,7 +9,7 @@
 namespace tessera::plan {
 namespace {
 
-using comm::Kind;
+using Kind = Collective;
 
 // Of the computation, and of the activations that are held, as they usually are in transformers.
 struct Recomputed {
