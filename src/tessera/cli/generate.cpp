@@ -118,7 +118,7 @@ class Generate : public Command {
     options.constants = constants_for(model);
     const Mesh mesh = plan_.mesh(plan);
     CompileOptions compiled;
-    compiled.topology = plan_.topology();
+    time_.choose(console, plan_.topology(), mesh, compiled);
     const Clock::time_point start = Clock::now();
     Progress progress(console, "compiling");
     Generator generator(model, mesh, plan, options, compiled, run_.session(console));

@@ -80,6 +80,15 @@ std::optional<PredictSettings> TimeOptions::settings_if_asked(const Topology& to
   return asked() ? std::optional(settings(topology)) : std::nullopt;
 }
 
+void TimeOptions::choose(const Console& console, const Topology& topology, const Mesh& mesh,
+                         CompileOptions& options) const {
+  options.topology = topology;
+  std::optional<PredictSettings> settings = settings_if_asked(topology);
+  if (!settings) return;
+  settings->connection = console.connection;
+  settings->choose(options, mesh);
+}
+
 Forecast TimeOptions::predict(const Console& console, const Program& program, PredictSettings settings,
                               bool measures) const {
   settings.connection = console.connection;

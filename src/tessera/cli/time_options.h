@@ -31,6 +31,8 @@ struct TimeOptions {
   PredictSettings settings(const Topology& topology) const;
   /// The same, for commands that need not predict: nullopt if neither option is given.
   std::optional<PredictSettings> settings_if_asked(const Topology& topology) const;
+  /// Lets a compilation choose by the times of the machine, if one is named; else the topology is all that it knows.
+  void choose(const Console& console, const Topology& topology, const Mesh& mesh, CompileOptions& options) const;
 
   /// The prediction. With `measures`, if --machine names a file of this machine, what it lacks is measured first, and
   /// added to the file; where ranks are processes, all of them make this call, on machines that are all like that.

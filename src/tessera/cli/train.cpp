@@ -206,8 +206,7 @@ class Train : public Command {
     setup.mesh = plan_.mesh(plan);
     setup.plan = plan;
     setup.compile.observe = dump_.observer(console);
-    const std::optional<PredictSettings> predicted = time_.settings_if_asked(plan_.topology());
-    setup.compile.topology = predicted ? predicted->links(setup.mesh) : plan_.topology();
+    time_.choose(console, plan_.topology(), setup.mesh, setup.compile);
     setup.compile.run = run_.planned(console, setup.mesh, !options_.dry_run);
     setup.compile.run.checkpoints = !options_.checkpoints.empty();
     setup.evaluation = evaluation_;

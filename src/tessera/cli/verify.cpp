@@ -71,7 +71,9 @@ class Verify : public Command {
     const Model model = for_program(asked, plan, &inputs_, inputs, console);
     Tensors expected = expected_outputs(whole, model);
     progress.next("compiling");
-    const Program program = compile(model, mesh, plan, {{}, nullptr, plan_.topology()});
+    CompileOptions options;
+    time_.choose(console, plan_.topology(), mesh, options);
+    const Program program = compile(model, mesh, plan, options);
     progress.end();
     if (!inputs_.from_file()) inputs = inputs_.random(model, plan.shapes, console);
     progress.next("running on the mesh");
@@ -141,7 +143,9 @@ class Verify : public Command {
     const auto alone_by = [&](const Plan& of) {
       return Session(model, Mesh(), one_device_plan(of), {}, alone(console)).run(inputs);
     };
-    Session session(model, mesh, plan, {{}, nullptr, plan_.topology()}, run_.session(console));
+    CompileOptions options;
+    time_.choose(console, plan_.topology(), mesh, options);
+    Session session(model, mesh, plan, options, run_.session(console));
     const Tensors actual = session.run(inputs);
     if (!against_.empty())
       expected = run_onnxruntime(whole, inputs, names_of(model.outputs()));

@@ -41,6 +41,7 @@ class Compiler {
       : read_(model), is_rewritten_(rewritten != nullptr), options_(options) {
     result_.model = std::make_unique<OnnxModel>((rewritten ? *rewritten : model).clone());
     if (options.sharing) shared_.emplace(*options.sharing);
+    if (options.machine) prices_.emplace(*options.machine, options.mesh, options.topology);
   }
 
   Compiled run() {
@@ -71,8 +72,8 @@ class Compiler {
         spmd::partition(graph(), *result_.layout, result_.decisions, options_.mesh, hints_));
     if (shared_) shared_->require_alike(*result_.program);
     observe("partition", [this] { return spmd::print_program(*result_.program); });
-    passes::Context context{options_.topology, result_.notes, options_.recompute, options_.bucket_bytes,
-                            options_.ring_attention};
+    passes::Context context{options_.topology,     result_.notes,           options_.recompute,
+                            options_.bucket_bytes, options_.ring_attention, prices()};
     for (const passes::Pass& pass : passes::passes()) {
       pass.run(*result_.program, context);
       spmd::verify(*result_.program, pass.name);
@@ -82,6 +83,7 @@ class Compiler {
   }
 
  private:
+  const cost::Prices* prices() const { return prices_ ? &*prices_ : nullptr; }
   const Graph& graph() const { return *result_.model->graph; }
 
   void observe(std::string_view stage, const std::function<std::string()>& text) {
@@ -272,6 +274,7 @@ class Compiler {
   std::vector<spmd::PresetRequest> presets_;
   std::vector<spmd::Annotation> annotations_;  // the caller's, and those of presets
   std::optional<SharedStates> shared_;
+  std::optional<cost::Prices> prices_;
   Compiled result_;
 };
 

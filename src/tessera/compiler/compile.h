@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/compiler/requests.h"
+#include "tessera/cost/machine_model.h"
 #include "tessera/mesh/topology.h"
 #include "tessera/passes/recompute.h"
 #include "tessera/passes/ring_attention.h"
@@ -31,7 +32,8 @@ struct CompileOptions {
   passes::Recompute recompute;          ///< results of the forward pass that the backward pass recomputes
   std::optional<int64_t> bucket_bytes;  ///< of collectives that start as one (passes/buckets.h)
   passes::RingAttention ring_attention = passes::RingAttention::by_cost;
-  Topology topology;  ///< fits the mesh; empty: its links are unknown
+  Topology topology;                            ///< fits the mesh; empty: its links are unknown
+  std::shared_ptr<const MachineModel> machine;  ///< by whose seconds choices are made; null: by bytes and constants
   /// The first program of a set over the same states (shared_states.h), compiled before; null: this is the first.
   /// `storage` then applies only to states that it does not have.
   const spmd::Program* sharing = nullptr;
