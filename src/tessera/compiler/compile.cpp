@@ -69,7 +69,7 @@ class Compiler {
     for (std::string& warning : spmd::idle_ranks(*result_.layout, result_.decisions, options_.mesh, hints_))
       result_.warnings.push_back(std::move(warning));
     result_.program = std::make_shared<spmd::Program>(
-        spmd::partition(graph(), *result_.layout, result_.decisions, options_.mesh, hints_));
+        spmd::partition(graph(), *result_.layout, result_.decisions, options_.mesh, hints_, prices()));
     if (shared_) shared_->require_alike(*result_.program);
     observe("partition", [this] { return spmd::print_program(*result_.program); });
     passes::Context context{options_.topology,     result_.notes,           options_.recompute,
@@ -112,11 +112,11 @@ class Compiler {
       spmd::store_as_computed(storage_, graph(), annotations_, ordered);
       result_.propagation = spmd::propagate(*result_.layout, annotations_, options_.mesh, storage_);
       for (const std::string& line : result_.propagation.approximated) result_.warnings.push_back(line);
-      result_.decisions = spmd::decide(graph(), *result_.layout, options_.mesh, hints_, annotations_, storage_);
+      result_.decisions =
+          spmd::decide(graph(), *result_.layout, options_.mesh, hints_, annotations_, storage_, prices());
     };
-    const auto work = [&] {
-      return spmd::busiest_work(graph(), *result_.layout, result_.decisions, options_.mesh, hints_);
-    };
+    const spmd::Costs costs(options_.mesh, hints_, prices());
+    const auto work = [&] { return spmd::busiest_work(graph(), *result_.layout, result_.decisions, costs); };
     const std::vector<std::string> warnings = result_.warnings, notes = result_.notes;
     once({});
     const auto uneven = spmd::nodes_for_finer_rules(*result_.layout, result_.decisions, hints_);

@@ -13,14 +13,13 @@ namespace {
 
 class Decider {
  public:
-  Decider(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints, const Storage& storage,
-          const Decisions* before)
+  Decider(const Graph& graph, const Layout& layout, const Costs& costs, const Storage& storage, const Decisions* before)
       : graph_(graph),
         layout_(layout),
-        mesh_(mesh),
+        mesh_(costs.mesh()),
         storage_(storage),
-        terms_(graph, layout, mesh, hints, decided_.versions, decided_.wide),
-        prices_(layout, mesh, hints, storage, terms_, decided_) {
+        terms_(graph, layout, costs.mesh(), costs.hints(), decided_.versions, decided_.wide),
+        prices_(layout, costs, storage, terms_, decided_) {
     decided_.before = before;
     if (before) decided_.wishes.emplace(graph, layout, *before);
     decided_.fetched = fetched_values(graph, storage);
@@ -237,9 +236,9 @@ class Decider {
 
 }  // namespace
 
-Pass decide_nodes(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
-                  const Storage& storage, const Decisions* before) {
-  return Decider(graph, layout, mesh, hints, storage, before).run();
+Pass decide_nodes(const Graph& graph, const Layout& layout, const Costs& costs, const Storage& storage,
+                  const Decisions* before) {
+  return Decider(graph, layout, costs, storage, before).run();
 }
 
 }  // namespace tessera::spmd

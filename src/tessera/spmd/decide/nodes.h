@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tessera/spmd/decide/costs.h"
 #include "tessera/spmd/decide/decide.h"
 #include "tessera/spmd/decide/wishes.h"
 
@@ -16,8 +17,8 @@ struct Pass {
 /// Decides node by node, in graph order. Without an earlier pass, a node takes the layouts that propagation found for
 /// what its neighbours want; with one, it takes what they wanted there, and pays nothing for a layout that others want
 /// of an operand as well.
-Pass decide_nodes(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
-                  const Storage& storage, const Decisions* before = nullptr);
+Pass decide_nodes(const Graph& graph, const Layout& layout, const Costs& costs, const Storage& storage,
+                  const Decisions* before = nullptr);
 
 /// What a rank holds of operands and results counts as this many bytes moved for each byte: it breaks ties.
 inline constexpr double kTie = 1e-3;
