@@ -41,7 +41,8 @@ class Compiler {
       : read_(model), is_rewritten_(rewritten != nullptr), options_(options) {
     result_.model = std::make_unique<OnnxModel>((rewritten ? *rewritten : model).clone());
     if (options.sharing) shared_.emplace(*options.sharing);
-    if (options.machine) prices_.emplace(*options.machine, options.mesh, options.topology);
+    if (options.machine)
+      result_.prices = std::make_shared<const cost::Prices>(*options.machine, options.mesh, options.topology);
   }
 
   Compiled run() {
@@ -62,6 +63,7 @@ class Compiler {
     choose_presets();
     const spmd::Storage ordered = read_storage(graph(), options_.storage, options_.mesh, shared_ ? &*shared_ : nullptr);
     lay_out(annotations, cuts, places, ordered);
+    result_.storage = storage_;
     observe("propagate", [this] { return propagated_text(); });
     if (!options_.keep_gathered.empty())
       result_.decisions.fetched = spmd::fetched_values(graph(), stored_anew(storage_, options_.keep_gathered));
@@ -83,7 +85,7 @@ class Compiler {
   }
 
  private:
-  const cost::Prices* prices() const { return prices_ ? &*prices_ : nullptr; }
+  const cost::Prices* prices() const { return result_.prices.get(); }
   const Graph& graph() const { return *result_.model->graph; }
 
   void observe(std::string_view stage, const std::function<std::string()>& text) {
@@ -274,7 +276,6 @@ class Compiler {
   std::vector<spmd::PresetRequest> presets_;
   std::vector<spmd::Annotation> annotations_;  // the caller's, and those of presets
   std::optional<SharedStates> shared_;
-  std::optional<cost::Prices> prices_;
   Compiled result_;
 };
 

@@ -47,6 +47,8 @@ struct Compiled {
   std::unique_ptr<spmd::Layout> layout;
   spmd::Propagation propagation;
   spmd::Decisions decisions;
+  spmd::Storage storage;
+  std::shared_ptr<const cost::Prices> prices;  ///< of the machine that was named; null: none
   std::map<const Value*, std::string> labels;  ///< labels of values (rewrite/passes.h)
   std::shared_ptr<spmd::Program> program;
   std::vector<std::string> notes;  ///< assumptions to report to the user, a line each

@@ -2,7 +2,7 @@
 
 #include "tessera/spmd/decide/costs.h"
 #include "tessera/spmd/decide/decide.h"
-#include "tessera/spmd/decide/wishes.h"
+#include "tessera/spmd/decide/prices.h"
 
 namespace tessera::spmd {
 
@@ -19,6 +19,20 @@ struct Pass {
 /// of an operand as well.
 Pass decide_nodes(const Graph& graph, const Layout& layout, const Costs& costs, const Storage& storage,
                   const Decisions* before = nullptr);
+
+/// A way to compute a node.
+struct Alternative {
+  std::vector<std::vector<AxisRef>> axes;   ///< per subfactor of its NodeLayout
+  std::vector<Sharding> operands, results;  ///< as in NodeDecision
+  Price price;
+  bool chosen = false;
+};
+
+/// The ways to compute a node that decisions chose from, with their prices if all other nodes are as decided; the one
+/// that was chosen first, then by price. It may not have the lowest price, where a later choice changed that of others.
+/// None for the nodes of a loop that follow a carried value.
+std::vector<Alternative> alternatives_of(const Node* node, const Graph& graph, const Layout& layout,
+                                         const Decisions& decisions, const Costs& costs, const Storage& storage);
 
 /// What a rank holds of operands and results counts as this many bytes moved for each byte: it breaks ties.
 inline constexpr double kTie = 1e-3;
