@@ -27,6 +27,7 @@ struct ReshardSummary {
   std::vector<std::string> steps;  ///< "AllGather tp"; a Slice moves nothing
   int64_t bytes = 0;               ///< that rank 0 receives
   std::string reason;              ///< why the consumer needs a split tensor whole; "" if it does not
+  double seconds = 0;              ///< in an Explanation, on the machine by whose times choices were made; 0: none
 };
 
 struct ProgramSummary {
@@ -61,10 +62,22 @@ struct Explanation {
     std::vector<Axis> axes;
     std::vector<Lost> lost;
   };
+  /// A way to compute what makes the tensor, with all other nodes as they are.
+  struct Alternative {
+    std::string layout;                 ///< of the tensor as made, partial axes included
+    std::vector<std::string> operands;  ///< their layouts; "" where there is none
+    bool chosen = false;
+    /// Of bringing operands and results into the layouts that nodes need, on a machine also of computing: seconds
+    /// there, else the bytes that a rank receives. What a rank holds adds a thousandth, to break ties.
+    double price = 0;
+    bool disobeys = false;  ///< an annotation, which counts before the price
+  };
   TensorInfo tensor;           ///< the stack, if the tensor is a parameter that rewriting has stacked with others
   std::optional<int64_t> row;  ///< of the stack
   std::vector<Place> places;
-  std::vector<ReshardSummary> reshards;  ///< of this tensor
+  std::vector<ReshardSummary> reshards;   ///< of this tensor
+  bool in_seconds = false;                ///< prices, since choices were made by a machine's times
+  std::vector<Alternative> alternatives;  ///< the chosen one first, then by price; none for what no node makes
 };
 
 /// A parameter or other state of a program.

@@ -85,6 +85,13 @@ struct Generation {
   std::vector<double> decode_ms;     ///< of each run after those: a token for each text that runs
 };
 
+/// The sizes of a Generator's runs: of its program's symbols.
+struct GenerationSizes {
+  SymbolSizes prefill;  ///< the run over the prompts that run together first
+  SymbolSizes decode;   ///< the run after it, of one token for each text
+  int64_t prompts = 0;  ///< that run together first
+};
+
 /// Called with each token as it is chosen.
 using TokenObserver = std::function<void(size_t text, int64_t token)>;
 
@@ -113,6 +120,9 @@ class Generator {
 
   /// Throws the user error that generate() would throw for these before it runs.
   void require(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options) const;
+
+  /// Of the runs over these prompts, and after them. Throws like require().
+  GenerationSizes sizes(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options);
 
   Program program() const;
   CacheForm form() const;

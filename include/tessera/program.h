@@ -25,6 +25,8 @@ std::vector<std::string> stages();
 
 struct SessionOptions;
 
+struct MachineModel;  // tessera/time.h
+
 /// One program for all ranks of a mesh, communication included. Immutable; copies share.
 class Program {
  public:
@@ -94,6 +96,9 @@ struct CompileOptions {
   StageObserver observe;
   /// The mesh's links. If an axis runs over several kinds, collectives over it run level by level if that is faster.
   Topology topology;
+  /// The machine by whose seconds choices are made (docs/time.md); null: they count bytes and constants.
+  /// PredictSettings::choose() sets both.
+  std::shared_ptr<const MachineModel> machine = nullptr;
   /// Bytes that a process may need at its peak for all of its ranks (Program::process_bytes), at the plan's sizes; more
   /// is a user error that names the largest tensors. 0: any.
   size_t memory_limit = 0;

@@ -20,6 +20,8 @@ std::vector<std::string> known_machines();
 /// The machine of that name, or of a machine file. Throws a user error if there is neither, or if the file is invalid.
 MachineModel load_machine(const std::string& name_or_path);
 
+struct CompileOptions;
+
 struct PredictSettings {
   MachineModel machine;
   Topology topology;  ///< of the mesh's links; empty: the machine's
@@ -34,6 +36,8 @@ struct PredictSettings {
 
   /// The links of a mesh: `topology`, or the machine's. For CompileOptions, too. Throws as MachineModel::topology().
   Topology links(const Mesh& mesh) const;
+  /// Lets a compilation choose by the times of the machine and of these links.
+  void choose(CompileOptions& options, const Mesh& mesh) const;
 };
 
 /// Milliseconds of a rank of a class, whose ranks do the same at the same times. compute + exposed + idle is the step's

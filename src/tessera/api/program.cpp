@@ -69,6 +69,7 @@ compiler::ProgramOptions program_options(const Mesh& mesh, const Plan& plan, con
   asked.observe = options.observe;
   asked.topology = options.topology;
   asked.topology.require_fits(mesh);
+  asked.machine = options.machine;
   asked.memory_limit = options.memory_limit;
   if (options.sharing) asked.sharing = options.sharing->impl().program.get();
   asked.sizing.threads_per_rank = options.run.threads_per_rank;

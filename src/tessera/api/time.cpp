@@ -24,6 +24,15 @@ Topology PredictSettings::links(const Mesh& mesh) const {
   return topology.empty() && mesh.size() > 1 ? machine.topology(mesh) : topology;
 }
 
+void PredictSettings::choose(CompileOptions& options, const Mesh& mesh) const {
+  auto own = std::make_shared<MachineModel>(machine);
+  options.topology = links(mesh);
+  predict::scale_links(options.topology, *own, link_scale);
+  const std::string engine = connection ? connection->launch().engine : "threads";
+  std::erase_if(own->collectives, [&](const MachineModel::Collective& each) { return each.engine != engine; });
+  options.machine = std::move(own);
+}
+
 namespace {
 
 // The run that a prediction simulates, and how.

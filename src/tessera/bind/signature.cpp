@@ -61,9 +61,6 @@ std::string signature_of(const NodeGroup& group, const Step& step) {
 
 namespace {
 
-// Of what the step multiplies: [rows, depth] by [depth, columns] for each matrix of the result. `flops` of a product of
-// r rows, c columns and depth d are 2rcd. A step of two operations for each element, or fewer, is as fast as its
-// memory.
 void add_extents(StepWork& work, const Step& step) {
   const auto floats = [](const kernels::TensorDesc& desc) { return desc.present() && is_float(desc.dtype); };
   if (const auto found = std::find_if(step.operands.begin(), step.operands.end(), floats); found != step.operands.end())
@@ -71,11 +68,9 @@ void add_extents(StepWork& work, const Step& step) {
   double elements = 0;
   for (const auto* descs : {&step.operands, &step.results})
     for (const kernels::TensorDesc& desc : *descs) elements += desc.present() ? static_cast<double>(desc.count()) : 0;
-  if (work.flops <= 2 * elements || step.results.empty() || step.results[0].dims.empty()) return;
-  const auto count = static_cast<double>(std::max<int64_t>(step.results[0].count(), 1));
-  work.columns = static_cast<double>(std::max<int64_t>(step.results[0].dims.back(), 1));
-  work.rows = count / work.columns;
-  work.depth = work.flops / (2 * count);
+  if (step.results.empty() || step.results[0].dims.empty()) return;
+  const kernels::TensorDesc& result = step.results[0];
+  cost::add_extents(work, elements, static_cast<double>(result.count()), static_cast<double>(result.dims.back()));
 }
 
 }  // namespace

@@ -250,7 +250,7 @@ class Bench : public Command {
       return *ended;
     inputs_.memory_limit = run_.memory.bytes();
     if (!trace_.empty() && console.speaks()) require_writable(trace_);
-    const Loaded loaded = load_program(model_, plan_, inputs_, console, nullptr, {},
+    const Loaded loaded = load_program(model_, plan_, inputs_, time_, console, nullptr, {},
                                        [this](const Model& model) { RunInputs::require_size(model, grown_); });
     if (!trace_.empty() && console.speaks()) require_writable(trace_);  // the program's files are known now
     const Program& program = loaded.program;
@@ -302,9 +302,9 @@ class Bench : public Command {
       at += profile.duration;
     }
     progress.end();
-    const std::optional<Forecast> forecast =
-        time_.predict_run(console, program, session, plan_.topology(), sizes_of(program.inputs(), loaded.inputs),
-                          !run_.no_overlap);  // with all ranks
+    const std::optional<Forecast> forecast = time_.predict_run(
+        console, program, session.threads_per_rank(), plan_.topology(), sizes_of(program.inputs(), loaded.inputs),
+        !run_.no_overlap);  // with all ranks
     if (!console.speaks()) return kGood;
     if (!trace_.empty()) trace.write(trace_);
     const Latency latency(times);

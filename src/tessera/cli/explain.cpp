@@ -5,6 +5,7 @@
 #include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
+#include "tessera/cli/time_options.h"
 
 namespace tessera::cli {
 namespace {
@@ -15,6 +16,7 @@ class Explain : public Command {
     app.add_option("model", model_, "an ONNX file")->required();
     app.add_option("tensor", tensor_, "the name of a tensor, as in the file")->required();
     plan_.declare(app);
+    time_.declare(app);
     declare_paths(app, {{"model", PathUse::reads, files_of_model}});
   }
 
@@ -23,11 +25,16 @@ class Explain : public Command {
     Plan plan = plan_.plan(model, console);
     Tensors none;
     model = for_program(model, plan, nullptr, none, console);
-    const Topology topology = plan_.topology();
+    CompileOptions options;
+    const Mesh mesh = plan_.mesh(plan);
+    time_.choose(console, plan_.topology(), mesh, options);
     Progress progress(console, "compiling");
-    Program program = compile(model, plan_.mesh(plan), plan, {{}, nullptr, topology});
-    // Rewriting may have absorbed the tensor; a program in which it stays tells how it would lie.
-    if (!program.can_explain(tensor_)) program = compile(model, plan_.mesh(plan), plan, {{tensor_}, nullptr, topology});
+    Program program = compile(model, mesh, plan, options);
+    if (!program.can_explain(tensor_)) {
+      // Rewriting may have absorbed the tensor; a program in which it stays tells how it would lie.
+      options.keep = {tensor_};
+      program = compile(model, mesh, plan, options);
+    }
     Explanation found = program.explain(tensor_);
     progress.end();
     if (console.json)
@@ -59,11 +66,32 @@ class Explain : public Command {
     for (const ReshardSummary& reshard : found.reshards) {
       if (!paid) console.say("it costs, per run and for rank 0:");
       paid = true;
-      console.say("  " + bytes_text(static_cast<double>(reshard.bytes)) + " by " + joined(reshard.steps, " + ") +
-                  ", from " + reshard.from + " to " + reshard.to + ", for " + reshard.consumer +
-                  (reshard.reason.empty() ? "" : ": " + reshard.reason));
+      console.say("  " + bytes_text(static_cast<double>(reshard.bytes)) +
+                  (found.in_seconds ? ", " + time_text(reshard.seconds) + "," : "") + " by " +
+                  joined(reshard.steps, " + ") + ", from " + reshard.from + " to " + reshard.to + ", for " +
+                  reshard.consumer + (reshard.reason.empty() ? "" : ": " + reshard.reason));
     }
     if (!paid) console.say("it costs nothing: all readers use this layout");
+    print_alternatives(console, found);
+  }
+
+  static void print_alternatives(const Console& console, const Explanation& found) {
+    constexpr size_t kShown = 8;
+    if (found.alternatives.size() < 2) return;
+    console.say(std::string("ways to make it, with all else as it is, by the ") +
+                (found.in_seconds ? "seconds that moving and computing take:" : "bytes that a rank receives:"));
+    Table table({"", "price", "layout", "of operands in"});
+    for (size_t i = 0; i < found.alternatives.size() && i < kShown; ++i) {
+      const Explanation::Alternative& each = found.alternatives[i];
+      table.add({each.chosen     ? "chosen"
+                 : each.disobeys ? "against an annotation"
+                                 : "",
+                 found.in_seconds ? time_text(each.price) : bytes_text(each.price), each.layout,
+                 joined(each.operands, "; ")});
+    }
+    table.print(console);
+    if (found.alternatives.size() > kShown)
+      console.say(std::to_string(found.alternatives.size() - kShown) + " more, with higher prices");
   }
 
   static void emit(const Console& console, const Explanation& found) {
@@ -84,11 +112,22 @@ class Explain : public Command {
                 {"places", places},
                 {"reshards", reshards_json(found.reshards)}};
     if (found.row) all["row"] = *found.row;
+    Json alternatives = Json::array();
+    for (const Explanation::Alternative& each : found.alternatives)
+      alternatives.push_back({{"layout", each.layout},
+                              {"operands", each.operands},
+                              {"chosen", each.chosen},
+                              {found.in_seconds ? "seconds" : "bytes", each.price},
+                              {"disobeys", each.disobeys}});
+    all["alternatives"] = alternatives;
+    for (size_t i = 0; found.in_seconds && i < found.reshards.size(); ++i)
+      all["reshards"][i]["seconds"] = found.reshards[i].seconds;
     console.emit(all);
   }
 
   std::string model_, tensor_;
   PlanOptions plan_;
+  TimeOptions time_;
 };
 
 }  // namespace

@@ -89,6 +89,7 @@ class Generate : public Command {
                    "write the model whose caches are states, for run, shard, check and verify with --state "
                    "'*=next.*', and generate nothing; --batch and --capacity give its sizes");
     run_.declare(app);
+    time_.declare(app);
     declare_paths(app, {{"model", PathUse::reads, files_of_model},
                         {"--prompt", PathUse::reads},
                         {"--inputs", PathUse::reads},
@@ -117,7 +118,7 @@ class Generate : public Command {
     options.constants = constants_for(model);
     const Mesh mesh = plan_.mesh(plan);
     CompileOptions compiled;
-    compiled.topology = plan_.topology();
+    time_.choose(console, plan_.topology(), mesh, compiled);
     const Clock::time_point start = Clock::now();
     Progress progress(console, "compiling");
     Generator generator(model, mesh, plan, options, compiled, run_.session(console));
@@ -132,6 +133,7 @@ class Generate : public Command {
     note_generator(console, generator);
     const bool streams = !console.json && prompts.size() == 1 && console.speaks();
     const Generation made = continued(console, generator, prompts, streams);
+    std::optional<GenerationForecast> forecast = forecast_of(console, generator, prompts);  // with all ranks
     if (!console.speaks()) return kGood;
     if (!outputs_.empty()) write(made);
     progress.next("measuring memory bandwidth");
@@ -145,7 +147,8 @@ class Generate : public Command {
                                   .floor = floor,
                                   .seed = asked_.sampling.seed,
                                   .load_ms = load_ms,
-                                  .process_ranks = run_.ranks_of_process(console, generator.program().mesh())};
+                                  .process_ranks = run_.ranks_of_process(console, generator.program().mesh()),
+                                  .forecast = std::move(forecast)};
     if (console.json)
       report.print_json(console);
     else
@@ -178,6 +181,19 @@ class Generate : public Command {
     });
     if (streams) std::cout << std::endl;
     return made;
+  }
+
+  std::optional<GenerationForecast> forecast_of(const Console& console, Generator& generator,
+                                                const std::vector<std::vector<int64_t>>& prompts) const {
+    if (!time_.asked()) return std::nullopt;
+    const GenerationSizes sizes = generator.sizes(prompts, asked_);
+    const auto of = [&](const SymbolSizes& run) {
+      return *time_.predict_run(console, generator.program(), generator.threads_per_rank(), plan_.topology(), run,
+                                !run_.no_overlap);
+    };
+    Forecast prefill = of(sizes.prefill);
+    return GenerationForecast{std::move(prefill), of(sizes.decode),
+                              sizes.prompts == static_cast<int64_t>(prompts.size())};
   }
 
   Model load_whole(const Console& console) const {
@@ -266,6 +282,7 @@ class Generate : public Command {
   GenerationOptions asked_;
   PlanOptions plan_;
   RunOptions run_;
+  TimeOptions time_;
 };
 
 }  // namespace

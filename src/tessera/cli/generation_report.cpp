@@ -116,6 +116,7 @@ void GenerationReport::print(const Console& console, bool streamed) const {
   console.note("at its peak a process needs " + bytes_text(static_cast<double>(generator.process_bytes())));
   console.note("prefill " + time_text(made.prefill_ms * 1e-3) + " for " + std::to_string(made.prefill_tokens) +
                " tokens, after " + time_text(load_ms * 1e-3) + " of compiling and loading");
+  if (forecast && !console.quiet) print_forecast(console);
   if (made.decode_ms.empty()) return;
   const double median = median_of(made.decode_ms);
   std::string line = "decode " + time_text(median * 1e-3) + " per token, " + ratio_text(rate_of(made)) + " tokens/s";
@@ -127,6 +128,15 @@ void GenerationReport::print(const Console& console, bool streamed) const {
   if (generator.form() == CacheForm::held)
     line += "; caches, " + bytes_text(static_cast<double>(generator.cache_bytes())) + " per rank";
   console.note(line);
+}
+
+void GenerationReport::print_forecast(const Console& console) const {
+  console.note("prefill" + std::string(forecast->is_all ? "" : " of the prompts that run first"));
+  cli::print_forecast(console, forecast->prefill);
+  if (forecast->is_all) console.note(compared_text(forecast->prefill.prediction, made.prefill_ms));
+  console.note("decode, one token for each text");
+  cli::print_forecast(console, forecast->decode);
+  if (!made.decode_ms.empty()) console.note(compared_text(forecast->decode.prediction, median_of(made.decode_ms)));
 }
 
 void GenerationReport::print_json(const Console& console) const {
@@ -163,6 +173,8 @@ void GenerationReport::print_json(const Console& console) const {
       {"notes", summary.notes},
       {"warnings", summary.warnings}};
   if (!written.empty()) object["written"] = written;
+  if (forecast)
+    object["predicted"] = {{"prefill", forecast_json(forecast->prefill)}, {"decode", forecast_json(forecast->decode)}};
   console.emit(object);
 }
 

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tessera/cli/command.h"
+#include "tessera/cli/time_options.h"
 #include "tessera/generation.h"
 
 /// What `tessera generate` says of texts and times.
@@ -30,6 +32,13 @@ GenerationFloor floor_of(const Model& model, const Plan& plan, const Generator& 
 std::string list_of(const std::vector<int64_t>& ids);
 std::string text_of(const std::vector<int64_t>& ids);
 
+/// What a machine file predicts.
+struct GenerationForecast {
+  Forecast prefill;    ///< of the prompts that run together first
+  Forecast decode;     ///< of one token for each text
+  bool is_all = true;  ///< all prompts run together
+};
+
 struct GenerationReport {
   const std::string& model;
   const std::vector<std::string>& texts;  ///< the prompts, if they are texts
@@ -40,10 +49,14 @@ struct GenerationReport {
   uint64_t seed = 0;
   double load_ms = 0;
   int64_t process_ranks = 1;
+  std::optional<GenerationForecast> forecast;
 
   /// `streamed`: the texts are on the terminal already.
   void print(const Console& console, bool streamed) const;
   void print_json(const Console& console) const;
+
+ private:
+  void print_forecast(const Console& console) const;
 };
 
 /// "held", "handed", "none".

@@ -38,8 +38,9 @@ Model for_program(const Model& model, Plan& plan, const InputOptions* inputs, Te
 }
 
 Loaded load_program(const std::string& path, const PlanOptions& plan, const InputOptions& inputs,
-                    const Console& console, const StageObserver& observer, const std::vector<std::string>& fetched,
-                    const std::function<void(const Model&)>& check, std::vector<Model> models) {
+                    const TimeOptions& time, const Console& console, const StageObserver& observer,
+                    const std::vector<std::string>& fetched, const std::function<void(const Model&)>& check,
+                    std::vector<Model> models) {
   auto refuse_fetching = [&] {
     if (!fetched.empty())
       throw Error(ErrorKind::user, "run",
@@ -85,7 +86,10 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
   start = Clock::now();
   Program program = [&] {
     const Progress progress(console, "compiling");
-    return compile(model, mesh, wanted, {{}, observer, plan.topology()});
+    CompileOptions options;
+    options.observe = observer;
+    time.choose(console, plan.topology(), mesh, options);
+    return compile(model, mesh, wanted, options);
   }();
   const double compiled = milliseconds_since(start);
   if (!inputs.from_file()) arrays = inputs.random(model, wanted.shapes, console);

@@ -7,6 +7,7 @@
 
 #include "tessera/cli/console.h"
 #include "tessera/cli/options.h"
+#include "tessera/cli/time_options.h"
 #include "tessera/tessera.h"
 
 /// From a file and options to a program and its inputs.
@@ -30,11 +31,11 @@ struct Loaded {
 };
 
 /// Compiles the model at `path`; or reads the written program there, or the models of ranks that are split already,
-/// whose plan cannot be changed any more. `fetched`, if any, are the tensors that a model gives in place of its
-/// outputs. `check`, if any, may refuse a model before it is compiled and before anything is printed about it.
-/// `models`, if any, are those at `path`.
+/// whose plan cannot be changed any more. `time` may name a machine by which choices are made. `fetched`, if any, are
+/// the tensors that a model gives in place of its outputs. `check`, if any, may refuse a model before it is compiled
+/// and before anything is printed about it. `models`, if any, are those at `path`.
 Loaded load_program(const std::string& path, const PlanOptions& plan, const InputOptions& inputs,
-                    const Console& console, const StageObserver& observer = nullptr,
+                    const TimeOptions& time, const Console& console, const StageObserver& observer = nullptr,
                     const std::vector<std::string>& fetched = {},
                     const std::function<void(const Model&)>& check = nullptr, std::vector<Model> models = {});
 

@@ -137,8 +137,8 @@ class Run : public Command {
       if (models.size() == 1) models.front() = inputs_.fed(models.front());
       if (models.size() == 1 && !has_collectives(models.front())) return run_model(models.front(), console);
     }
-    const Loaded loaded =
-        load_program(model_, plan_, inputs_, console, dump_.observer(console), fetched_, nullptr, std::move(models));
+    const Loaded loaded = load_program(model_, plan_, inputs_, time_, console, dump_.observer(console), fetched_,
+                                       nullptr, std::move(models));
     require_outputs(console);
     Progress progress(console, "loading weights");
     Session session(loaded.program, run_.session(console));
@@ -177,7 +177,10 @@ class Run : public Command {
                     model_ + " is compiled in parts while it runs, since " + why_in_parts(model) +
                         "; leave out --dump, --load-states and --save-states");
     progress.next("compiling");
-    Session session(model, mesh, plan, {{}, dump_.observer(console), plan_.topology()}, run_.session(console));
+    CompileOptions options;
+    options.observe = dump_.observer(console);
+    time_.choose(console, plan_.topology(), mesh, options);
+    Session session(model, mesh, plan, options, run_.session(console));
     progress.end();
     if (!inputs_.from_file()) fed.arrays = inputs_.random(model, plan.shapes, console);
     progress.next("loading weights");
@@ -233,8 +236,8 @@ class Run : public Command {
     const Ran ran = run_steps(session, fed);
     const Tensors after = saved_states_.empty() ? Tensors{} : session.states();
     progress.end();
-    const std::optional<Forecast> forecast =
-        time_.predict_run(console, program, session, plan_.topology(), sizes.shapes, !run_.no_overlap);
+    const std::optional<Forecast> forecast = time_.predict_run(console, program, session.threads_per_rank(),
+                                                               plan_.topology(), sizes.shapes, !run_.no_overlap);
     if (!console.speaks()) return kGood;  // outputs are where rank 0 is
     progress.next("writing");
     if (!outputs_.empty()) write_tensors(outputs_, ran.outputs);

@@ -57,9 +57,11 @@ class Shard : public Command {
     Program program = [&] {
       Progress progress(console, "compiling");
       const Mesh mesh = plan_.mesh(plan);
-      return compile(
-          model, mesh, plan,
-          {{}, dump_.observer(console), settings ? settings->links(mesh) : plan_.topology(), memory_.bytes()});
+      CompileOptions options;
+      options.observe = dump_.observer(console);
+      options.memory_limit = memory_.bytes();
+      time_.choose(console, plan_.topology(), mesh, options);
+      return compile(model, mesh, plan, options);
     }();
     Figures figures;
     {

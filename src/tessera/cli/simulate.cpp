@@ -68,7 +68,7 @@ class Simulate : public Command {
   Program compiled(const Console& console, const AskedStep& step, const PredictSettings& settings) {
     const Mesh mesh = step_.plan.mesh(step.plan);
     CompileOptions options;
-    options.topology = settings.links(mesh);
+    settings.choose(options, mesh);
     options.run.overlap = settings.overlap;
     const Progress progress(console, "compiling");
     return step.compiled(mesh, options);

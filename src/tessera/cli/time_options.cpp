@@ -81,6 +81,15 @@ std::optional<PredictSettings> TimeOptions::settings_if_asked(const Topology& to
   return asked() ? std::optional(settings(topology)) : std::nullopt;
 }
 
+void TimeOptions::choose(const Console& console, const Topology& topology, const Mesh& mesh,
+                         CompileOptions& options) const {
+  options.topology = topology;
+  std::optional<PredictSettings> settings = settings_if_asked(topology);
+  if (!settings) return;
+  settings->connection = console.connection;
+  settings->choose(options, mesh);
+}
+
 bool TimeOptions::is_here(const PredictSettings& settings) const {
   return !machine.empty() && is_this_machine(settings.machine);
 }
@@ -111,13 +120,13 @@ Forecast TimeOptions::predict(const Console& console, const Program& program, Pr
   return {std::move(settings), std::move(prediction)};
 }
 
-std::optional<Forecast> TimeOptions::predict_run(const Console& console, const Program& program, const Session& session,
+std::optional<Forecast> TimeOptions::predict_run(const Console& console, const Program& program, int threads_per_rank,
                                                  const Topology& topology, const SymbolSizes& sizes,
                                                  bool overlap) const {
   std::optional<PredictSettings> settings = settings_if_asked(topology);
   if (!settings) return std::nullopt;
   settings->sizes = sizes;
-  settings->threads_per_rank = session.threads_per_rank();
+  settings->threads_per_rank = threads_per_rank;
   settings->overlap = overlap;
   return predict(console, program, std::move(*settings), true);
 }

@@ -31,6 +31,8 @@ struct TimeOptions {
   PredictSettings settings(const Topology& topology) const;
   /// The same, for commands that need not predict: nullopt if neither option is given.
   std::optional<PredictSettings> settings_if_asked(const Topology& topology) const;
+  /// Lets a compilation choose by the times of the machine, if one is named; else the topology is all that it knows.
+  void choose(const Console& console, const Topology& topology, const Mesh& mesh, CompileOptions& options) const;
 
   /// The prediction. With `measures`, if --machine names a file of this machine, what it lacks is measured first, and
   /// added to the file. If ranks are processes, all of them make this call; then it must be a file of all machines.
@@ -39,8 +41,8 @@ struct TimeOptions {
   bool is_here(const PredictSettings& settings) const;
   /// Measures what the file lacks for the program, adds it to both, and returns whether there was anything.
   bool measure(const Console& console, const Program& program, PredictSettings& settings) const;
-  /// Of a program that `session` has run with inputs of these sizes. Nullopt if no machine is named.
-  std::optional<Forecast> predict_run(const Console& console, const Program& program, const Session& session,
+  /// Of a program that ranks of so many threads have run with inputs of these sizes. Nullopt if no machine is named.
+  std::optional<Forecast> predict_run(const Console& console, const Program& program, int threads_per_rank,
                                       const Topology& topology, const SymbolSizes& sizes, bool overlap) const;
 
   std::string machine, cluster;

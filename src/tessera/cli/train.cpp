@@ -206,8 +206,7 @@ class Train : public Command {
     setup.mesh = plan_.mesh(plan);
     setup.plan = plan;
     setup.compile.observe = dump_.observer(console);
-    const std::optional<PredictSettings> predicted = time_.settings_if_asked(plan_.topology());
-    setup.compile.topology = predicted ? predicted->links(setup.mesh) : plan_.topology();
+    time_.choose(console, plan_.topology(), setup.mesh, setup.compile);
     setup.compile.run = run_.planned(console, setup.mesh, !options_.dry_run);
     setup.compile.run.checkpoints = !options_.checkpoints.empty();
     setup.evaluation = evaluation_;
@@ -279,8 +278,8 @@ class Train : public Command {
     dump_.machine(console, program, {}, session_options);
     if (!options_.memory_plan.empty() && console.speaks()) write_memory_plan(program, 0, options_.memory_plan);
 
-    const std::optional<Forecast> forecast =
-        time_.predict_run(console, program, trainer.session(), plan_.topology(), {}, !run_.no_overlap);
+    const std::optional<Forecast> forecast = time_.predict_run(console, program, trainer.session().threads_per_rank(),
+                                                               plan_.topology(), {}, !run_.no_overlap);
     if (forecast && !console.json) print_forecast(console, *forecast);
     if (options_.resume) resume(console, trainer);
     report.begin(trainer, memory, steps_);

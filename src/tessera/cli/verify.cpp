@@ -8,6 +8,7 @@
 #include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
+#include "tessera/cli/time_options.h"
 #include "tessera/compare.h"
 
 namespace tessera::cli {
@@ -41,6 +42,7 @@ class Verify : public Command {
         app.add_option("--atol", atol_, "absolute tolerance, added to that; by default, 0")->check(zero_or_more());
     app.add_flag("--first-diverging", always_, "look for the first tensor that differs, even if all outputs agree");
     run_.declare(app);
+    time_.declare(app);
     declare_paths(app, {{"model", PathUse::reads, files_of_model}, {"--expected", PathUse::reads}});
   }
 
@@ -69,12 +71,21 @@ class Verify : public Command {
     const Model model = for_program(asked, plan, &inputs_, inputs, console);
     Tensors expected = expected_outputs(whole, model);
     progress.next("compiling");
-    const Program program = compile(model, mesh, plan, {{}, nullptr, plan_.topology()});
+    CompileOptions options;
+    time_.choose(console, plan_.topology(), mesh, options);
+    const Program program = compile(model, mesh, plan, options);
     progress.end();
     if (!inputs_.from_file()) inputs = inputs_.random(model, plan.shapes, console);
     progress.next("running on the mesh");
     const bool steps = expected_.empty() && against_.empty();  // then states are compared, too, after the step
-    Tensors actual = answers(program, run_.session(console), inputs, steps);
+    Tensors actual;
+    std::optional<Forecast> forecast;
+    {
+      Session session(program, run_.session(console));
+      actual = answers(session, program, inputs, steps);
+      forecast = time_.predict_run(console, program, session.threads_per_rank(), plan_.topology(),
+                                   sizes_of(program.inputs(), inputs), !run_.no_overlap);  // with all ranks
+    }
     std::vector<Difference> differences;
     if (console.speaks()) {  // only rank 0 runs the one device
       if (expected_.empty()) progress.next("running on " + reference());
@@ -101,7 +112,8 @@ class Verify : public Command {
     }
     progress.end();
     if (!console.speaks()) return kGood;
-    const Verdict verdict{program.mesh(), {program.summary()}, differences, pass, !pass || always_, first};
+    const Verdict verdict{program.mesh(), {program.summary()}, differences, pass, !pass || always_,
+                          first,          std::move(forecast)};
     console.json ? emit(console, verdict) : print(console, verdict);
     return pass ? kGood : kNo;
   }
@@ -114,6 +126,7 @@ class Verify : public Command {
     bool pass;
     bool searched;  ///< for the first tensor that differs, also beside outputs
     std::optional<Difference> first;
+    std::optional<Forecast> forecast;
   };
 
   // A model whose shapes depend on what it computes: its parts are programs of their own.
@@ -130,7 +143,9 @@ class Verify : public Command {
     const auto alone_by = [&](const Plan& of) {
       return Session(model, Mesh(), one_device_plan(of), {}, alone(console)).run(inputs);
     };
-    Session session(model, mesh, plan, {{}, nullptr, plan_.topology()}, run_.session(console));
+    CompileOptions options;
+    time_.choose(console, plan_.topology(), mesh, options);
+    Session session(model, mesh, plan, options, run_.session(console));
     const Tensors actual = session.run(inputs);
     if (!against_.empty())
       expected = run_onnxruntime(whole, inputs, names_of(model.outputs()));
@@ -138,7 +153,8 @@ class Verify : public Command {
       expected = alone_by(plan);
     Verdict verdict{
         mesh,  {},    in_order(compared(expected, actual, tolerance(plan, model), whole, inputs), model.outputs()),
-        false, false, {}};
+        false, false, {},
+        {}};
     if (may_lose(plan) && !all_pass(verdict.differences))
       judge_by_own_loss(verdict.differences, alone_by(in_own_type(plan)), expected, actual);
     verdict.pass = all_pass(verdict.differences);
@@ -173,6 +189,9 @@ class Verify : public Command {
   // The outputs, and the states that the step leaves if `states`.
   static Tensors answers(const Program& program, const SessionOptions& options, const Tensors& inputs, bool states) {
     Session session(program, options);
+    return answers(session, program, inputs, states);
+  }
+  static Tensors answers(Session& session, const Program& program, const Tensors& inputs, bool states) {
     Tensors all = session.run(inputs);
     const std::vector<StateInfo> known = program.states();
     if (states && std::any_of(known.begin(), known.end(), [](const StateInfo& state) { return state.changes; }))
@@ -299,7 +318,7 @@ class Verify : public Command {
   }
 
   void print(const Console& console, const Verdict& verdict) const {
-    const auto& [mesh, programs, differences, pass, searched, first] = verdict;
+    const auto& [mesh, programs, differences, pass, searched, first, forecast] = verdict;
     for (const ProgramSummary& program : programs) console.note(program);
     console.say("mesh " + mesh_text(mesh) + " against " + reference());
     Table table({"output", "max abs", "max rel", ""});
@@ -317,6 +336,7 @@ class Verify : public Command {
     else if (searched)
       console.say("no tensor of " + (against_.empty() ? "one device" : against_) +
                   " and of the mesh differs by more than the tolerance");
+    if (forecast) print_forecast(console, *forecast);
     console.say(pass ? "pass" : "FAIL");
   }
 
@@ -336,13 +356,15 @@ class Verify : public Command {
       notes.insert(notes.end(), program.notes.begin(), program.notes.end());
       warnings.insert(warnings.end(), program.warnings.begin(), program.warnings.end());
     }
-    console.emit({{"pass", verdict.pass},
-                  {"mesh", mesh_json(verdict.mesh)},
-                  {"against", reference()},
-                  {"outputs", outputs},
-                  {"first_diverging", verdict.first ? Json(verdict.first->name) : Json()},
-                  {"notes", notes},
-                  {"warnings", warnings}});
+    Json object = {{"pass", verdict.pass},
+                   {"mesh", mesh_json(verdict.mesh)},
+                   {"against", reference()},
+                   {"outputs", outputs},
+                   {"first_diverging", verdict.first ? Json(verdict.first->name) : Json()},
+                   {"notes", notes},
+                   {"warnings", warnings}};
+    if (verdict.forecast) object["predicted"] = forecast_json(*verdict.forecast);
+    console.emit(object);
   }
 
   std::string model_, expected_, against_;
@@ -354,6 +376,7 @@ class Verify : public Command {
   PlanOptions plan_;
   InputOptions inputs_;
   RunOptions run_;
+  TimeOptions time_;
 };
 
 }  // namespace

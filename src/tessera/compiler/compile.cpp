@@ -41,6 +41,8 @@ class Compiler {
       : read_(model), is_rewritten_(rewritten != nullptr), options_(options) {
     result_.model = std::make_unique<OnnxModel>((rewritten ? *rewritten : model).clone());
     if (options.sharing) shared_.emplace(*options.sharing);
+    if (options.machine)
+      result_.prices = std::make_shared<const cost::Prices>(*options.machine, options.mesh, options.topology);
   }
 
   Compiled run() {
@@ -61,6 +63,7 @@ class Compiler {
     choose_presets();
     const spmd::Storage ordered = read_storage(graph(), options_.storage, options_.mesh, shared_ ? &*shared_ : nullptr);
     lay_out(annotations, cuts, places, ordered);
+    result_.storage = storage_;
     observe("propagate", [this] { return propagated_text(); });
     if (!options_.keep_gathered.empty())
       result_.decisions.fetched = spmd::fetched_values(graph(), stored_anew(storage_, options_.keep_gathered));
@@ -68,11 +71,11 @@ class Compiler {
     for (std::string& warning : spmd::idle_ranks(*result_.layout, result_.decisions, options_.mesh, hints_))
       result_.warnings.push_back(std::move(warning));
     result_.program = std::make_shared<spmd::Program>(
-        spmd::partition(graph(), *result_.layout, result_.decisions, options_.mesh, hints_));
+        spmd::partition(graph(), *result_.layout, result_.decisions, options_.mesh, hints_, prices()));
     if (shared_) shared_->require_alike(*result_.program);
     observe("partition", [this] { return spmd::print_program(*result_.program); });
-    passes::Context context{options_.topology, result_.notes, options_.recompute, options_.bucket_bytes,
-                            options_.ring_attention};
+    passes::Context context{options_.topology,     result_.notes,           options_.recompute,
+                            options_.bucket_bytes, options_.ring_attention, prices()};
     for (const passes::Pass& pass : passes::passes()) {
       pass.run(*result_.program, context);
       spmd::verify(*result_.program, pass.name);
@@ -82,6 +85,7 @@ class Compiler {
   }
 
  private:
+  const cost::Prices* prices() const { return result_.prices.get(); }
   const Graph& graph() const { return *result_.model->graph; }
 
   void observe(std::string_view stage, const std::function<std::string()>& text) {
@@ -110,11 +114,11 @@ class Compiler {
       spmd::store_as_computed(storage_, graph(), annotations_, ordered);
       result_.propagation = spmd::propagate(*result_.layout, annotations_, options_.mesh, storage_);
       for (const std::string& line : result_.propagation.approximated) result_.warnings.push_back(line);
-      result_.decisions = spmd::decide(graph(), *result_.layout, options_.mesh, hints_, annotations_, storage_);
+      result_.decisions =
+          spmd::decide(graph(), *result_.layout, options_.mesh, hints_, annotations_, storage_, prices());
     };
-    const auto work = [&] {
-      return spmd::busiest_work(graph(), *result_.layout, result_.decisions, options_.mesh, hints_);
-    };
+    const spmd::Costs costs(options_.mesh, hints_, prices());
+    const auto work = [&] { return spmd::busiest_work(graph(), *result_.layout, result_.decisions, costs); };
     const std::vector<std::string> warnings = result_.warnings, notes = result_.notes;
     once({});
     const auto uneven = spmd::nodes_for_finer_rules(*result_.layout, result_.decisions, hints_);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/compiler/requests.h"
+#include "tessera/cost/machine_model.h"
 #include "tessera/mesh/topology.h"
 #include "tessera/passes/recompute.h"
 #include "tessera/passes/ring_attention.h"
@@ -31,7 +32,8 @@ struct CompileOptions {
   passes::Recompute recompute;          ///< results of the forward pass that the backward pass recomputes
   std::optional<int64_t> bucket_bytes;  ///< of collectives that start as one (passes/buckets.h)
   passes::RingAttention ring_attention = passes::RingAttention::by_cost;
-  Topology topology;  ///< fits the mesh; empty: its links are unknown
+  Topology topology;                            ///< fits the mesh; empty: its links are unknown
+  std::shared_ptr<const MachineModel> machine;  ///< by whose seconds choices are made; null: by bytes and constants
   /// The first program of a set over the same states (shared_states.h), compiled before; null: this is the first.
   /// `storage` then applies only to states that it does not have.
   const spmd::Program* sharing = nullptr;
@@ -45,6 +47,8 @@ struct Compiled {
   std::unique_ptr<spmd::Layout> layout;
   spmd::Propagation propagation;
   spmd::Decisions decisions;
+  spmd::Storage storage;
+  std::shared_ptr<const cost::Prices> prices;  ///< of the machine that was named; null: none
   std::map<const Value*, std::string> labels;  ///< labels of values (rewrite/passes.h)
   std::shared_ptr<spmd::Program> program;
   std::vector<std::string> notes;  ///< assumptions to report to the user, a line each

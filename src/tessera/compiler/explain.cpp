@@ -6,6 +6,7 @@
 #include "tessera/compiler/summary.h"
 #include "tessera/compiler/tensor_info.h"
 #include "tessera/ir/glob.h"
+#include "tessera/spmd/decide/nodes.h"
 
 namespace tessera::compiler {
 namespace {
@@ -13,7 +14,10 @@ namespace {
 class Explainer {
  public:
   Explainer(const Compiled& compiled, const Value* value)
-      : compiled_(compiled), mesh_(compiled.program->mesh), value_(value) {}
+      : compiled_(compiled),
+        mesh_(compiled.program->mesh),
+        value_(value),
+        costs_(mesh_, compiled.program->hints, compiled.prices.get()) {}
 
   Explanation run() {
     result_.tensor = info_of(*value_);
@@ -32,7 +36,13 @@ class Explainer {
     auto output = compiled_.decisions.outputs.find(value_);
     if (output != compiled_.decisions.outputs.end()) add("output", output->second, -1);
     for (const spmd::ReshardRecord& record : compiled_.program->reshards)
-      if (record.value == value_->name) result_.reshards.push_back(summarize(record, *compiled_.program));
+      if (record.value == value_->name) {
+        result_.reshards.push_back(summarize(record, *compiled_.program));
+        if (costs_.in_seconds())
+          result_.reshards.back().seconds = costs_.between(record.from, record.to, value_->dtype());
+      }
+    result_.in_seconds = costs_.in_seconds();
+    if (value_->producer) compare(value_->producer);
     return std::move(result_);
   }
 
@@ -45,6 +55,22 @@ class Explainer {
         slots != compiled_.layout->of_value.end() && compiled_.layout->slots[slots->second.front()].annotated;
     // Layouts without an annotation follow from the uses, which are listed next.
     add(value_->kind == ValueKind::input ? "given" : "stored", source->second, annotated ? slots->second.front() : -1);
+  }
+
+  void compare(const Node* maker) {
+    const auto& outputs = maker->outputs;
+    const auto at = static_cast<size_t>(std::find(outputs.begin(), outputs.end(), value_) - outputs.begin());
+    for (const spmd::Alternative& each : spmd::alternatives_of(maker, *compiled_.model->graph, *compiled_.layout,
+                                                               compiled_.decisions, costs_, compiled_.storage)) {
+      Explanation::Alternative made{each.results[at].str(mesh_),
+                                    {},
+                                    each.chosen,
+                                    each.price.cost,
+                                    each.price.disobeyed + each.price.gathered > 0};
+      for (size_t t = 0; t < each.operands.size(); ++t)
+        made.operands.push_back(maker->inputs[t] && !each.operands[t].dims.empty() ? each.operands[t].str(mesh_) : "");
+      result_.alternatives.push_back(std::move(made));
+    }
   }
 
   void add(std::string where, const Sharding& sharding, int slot) {
@@ -65,6 +91,7 @@ class Explainer {
   const Compiled& compiled_;
   const Mesh& mesh_;
   const Value* value_;
+  const spmd::Costs costs_;
   Explanation result_;
 };
 

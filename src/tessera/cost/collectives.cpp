@@ -6,7 +6,7 @@
 namespace tessera::cost {
 namespace {
 
-using comm::Kind;
+using Kind = Collective;
 
 double log2_up(int64_t members) {
   return std::bit_width(static_cast<uint64_t>(members - 1));

@@ -24,7 +24,7 @@ Fit fit(std::span<const Timed> measurements);
 
 /// A timed collective of one group; `bytes` as in ring().
 struct TimedCollective {
-  comm::Kind kind = comm::Kind::all_reduce;
+  Collective kind = Collective::all_reduce;
   double bytes = 0;
   double seconds = 0;
 };

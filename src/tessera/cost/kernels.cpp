@@ -17,6 +17,13 @@ std::string_view operator_of(std::string_view signature) {
   return signature.substr(0, signature.find(' '));
 }
 
+void add_extents(KernelWork& work, double elements, double count, double columns) {
+  if (work.flops <= 2 * elements) return;
+  work.columns = std::max(columns, 1.0);
+  work.rows = std::max(count, 1.0) / work.columns;
+  work.depth = work.flops / (2 * std::max(count, 1.0));
+}
+
 KernelTimes::KernelTimes(const MachineModel& machine) : machine_(machine) {
   for (const auto& [signature, kernel] : machine.kernels)
     by_operator_[std::string(operator_of(signature))].push_back({kernel.flops, kernel.bytes, kernel.seconds});

@@ -17,6 +17,11 @@ struct KernelWork {
   double rows = 0, columns = 0, depth = 0;  ///< of its products; 0: it has none, and memory limits it
 };
 
+/// Gives `work` the extents of its products, [rows, depth] by [depth, columns] for each matrix of its first result,
+/// which has `count` elements in rows of `columns`: 2 · rows · columns · depth are its FLOPs. Does nothing if those are
+/// two or fewer for each of its `elements` (operands and results): then it is as fast as its memory.
+void add_extents(KernelWork& work, double elements, double count, double columns);
+
 struct KernelTime {
   double seconds = 0;
   bool measured = false;  ///< this very kernel, on that machine

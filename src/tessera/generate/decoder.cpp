@@ -7,6 +7,7 @@
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
+#include "tessera/inspect.h"
 
 namespace tessera::generate {
 namespace {
@@ -143,6 +144,9 @@ class LoadedDecoder : public Decoder {
     give(ports_.places, {sequence}, places);
   }
 
+  // Of a run with the inputs that are given now.
+  SymbolSizes sizes_now() const { return sizes_of(program_.inputs(), inputs_); }
+
   // The logits of token `last` of each text; none in processes that rank 0 is not in.
   Rows rows(const Tensors& outputs, int64_t last) const {
     const auto logits = outputs.find(ports_.logits);
@@ -178,6 +182,14 @@ class HoldingDecoder : public LoadedDecoder {
     const std::vector<int64_t> one_each(texts.size(), 0);
     give_run(one_each, one_each, one_each);
     session_.peak_bytes(inputs_);
+  }
+
+  GenerationSizes sizes(const Texts& texts) override {
+    give_texts(texts);
+    SymbolSizes prefill = sizes_now();
+    const std::vector<int64_t> one_each(texts.size(), 0);
+    give_run(one_each, one_each, one_each);
+    return {std::move(prefill), sizes_now()};
   }
 
   Rows start(const Texts& texts) override {
@@ -228,6 +240,21 @@ class HandedDecoder : public LoadedDecoder {
   void prepare(const Texts& texts) override {
     give_texts(texts);
     session_.peak_bytes(inputs_);
+  }
+
+  GenerationSizes sizes(const Texts& texts) override {
+    past_ = give_texts(texts);
+    SymbolSizes prefill = sizes_now();
+    for (const TensorInfo& input : program_.inputs())
+      if (is_past(input.name)) {
+        Tensor& cache = inputs_.at(input.name);
+        Dims dims = cache.dims;
+        dims.at(2) = past_;
+        cache = Tensor::zeros(input.dtype, dims);
+      }
+    const std::vector<int64_t> one_each(texts.size(), 0);
+    give_run(one_each, static_cast<int64_t>(texts.size()));
+    return {std::move(prefill), sizes_now()};
   }
 
   Rows start(const Texts& texts) override { return run(give_texts(texts)); }
@@ -288,6 +315,13 @@ class HandedDecoder : public LoadedDecoder {
 class UncachedDecoder : public HandedDecoder {
  public:
   using HandedDecoder::HandedDecoder;
+
+  GenerationSizes sizes(const Texts& texts) override {
+    SymbolSizes prefill = HandedDecoder::sizes(texts).prefill;
+    Texts longer = texts;
+    for (std::vector<int64_t>& text : longer) text.push_back(0);
+    return {std::move(prefill), HandedDecoder::sizes(longer).prefill};
+  }
 
   Rows start(const Texts& texts) override {
     texts_ = texts;

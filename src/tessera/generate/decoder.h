@@ -25,6 +25,8 @@ class Decoder {
   virtual std::vector<std::vector<float>> start(const std::vector<std::vector<int64_t>>& texts) = 0;
   /// Loads the weights and plans what start() runs for these texts, and what next() runs where its sizes stay the same.
   virtual void prepare(const std::vector<std::vector<int64_t>>& texts) = 0;
+  /// Of the run over these texts, and of the one after it.
+  virtual GenerationSizes sizes(const std::vector<std::vector<int64_t>>& texts) = 0;
   /// One more token for each text; gives the logits of what follows it.
   virtual std::vector<std::vector<float>> next(const std::vector<int64_t>& tokens) = 0;
 

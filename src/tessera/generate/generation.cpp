@@ -222,14 +222,21 @@ struct Generator::Impl {
     return all;
   }
 
-  /// The texts that run together for a group of prompts, for which everything is loaded and planned.
-  std::vector<std::vector<int64_t>> prepared(const std::vector<size_t>& group,
-                                             const std::vector<std::vector<int64_t>>& prompts) {
+  /// The texts that run together for a group of prompts.
+  std::vector<std::vector<int64_t>> texts_of(const std::vector<size_t>& group,
+                                             const std::vector<std::vector<int64_t>>& prompts) const {
     std::vector<std::vector<int64_t>> texts;
     for (size_t i : group) texts.push_back(prompts[i]);
     // Held caches have rows for a whole batch; what they hold of no text is ignored.
     while (form == CacheForm::held && static_cast<int64_t>(texts.size()) < options.batch)
       texts.push_back(texts.front());
+    return texts;
+  }
+
+  /// The same, for which everything is loaded and planned.
+  std::vector<std::vector<int64_t>> prepared(const std::vector<size_t>& group,
+                                             const std::vector<std::vector<int64_t>>& prompts) {
+    std::vector<std::vector<int64_t>> texts = texts_of(group, prompts);
     make_room(longest_of(texts), false);
     decoder->prepare(texts);
     return texts;
@@ -322,6 +329,16 @@ void Generator::prepare(const std::vector<std::vector<int64_t>>& prompts, const 
   impl_->require_prompts(prompts, options);
   const std::vector<std::vector<size_t>> groups = impl_->groups_of(prompts);
   if (!groups.empty()) impl_->prepared(groups.front(), prompts);
+}
+
+GenerationSizes Generator::sizes(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options) {
+  const Turn turn(unmoved(impl_));
+  impl_->require_prompts(prompts, options);
+  const std::vector<std::vector<size_t>> groups = impl_->groups_of(prompts);
+  if (groups.empty()) return {};
+  GenerationSizes sizes = impl_->decoder->sizes(impl_->texts_of(groups.front(), prompts));
+  sizes.prompts = static_cast<int64_t>(groups.front().size());
+  return sizes;
 }
 
 Generation Generator::generate(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options,

@@ -1,6 +1,7 @@
 #include "tessera/passes/buckets.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tessera/cost/links.h"
 #include "tessera/dialect/buckets.h"
@@ -16,6 +17,7 @@ namespace {
 constexpr double kUnknownLinks = 256 << 10;  // bytes of a bucket over unknown links
 constexpr double kMost = 64 << 20;           // bytes of a bucket over any links
 constexpr double kLatencies = 4;
+constexpr double kUnbounded = 1e15, kPrecision = 1e-3;  // of bytes that a search finds
 
 double bytes_by_links(const std::vector<std::string>& axes, const Mesh& mesh, const Topology& topology) {
   const auto levels = cost::levels_of(parse_axes(axes, mesh), mesh, topology);
@@ -28,6 +30,20 @@ double bytes_by_links(const std::vector<std::string>& axes, const Mesh& mesh, co
   return std::min(kLatencies * alpha, kMost * beta) / beta;
 }
 
+// On a machine: the bytes at which an all-reduce takes five times as long as one of no bytes.
+double bytes_by_prices(const std::vector<std::string>& axes, const Mesh& mesh, const cost::Prices& prices) {
+  const std::vector<AxisRef> over = parse_axes(axes, mesh);
+  const auto seconds = [&](double bytes) { return prices.collective(Collective::all_reduce, over, bytes); };
+  const double wanted = (kLatencies + 1) * seconds(0);
+  double low = 0, high = 1;
+  while (high < kUnbounded && seconds(high) < wanted) low = std::exchange(high, 2 * high);
+  while (high - low > kPrecision * high) {
+    const double middle = (low + high) / 2;
+    (seconds(middle) < wanted ? low : high) = middle;
+  }
+  return high;
+}
+
 }  // namespace
 
 void buckets(spmd::Program& program, Context& context) {
@@ -38,7 +54,8 @@ void buckets(spmd::Program& program, Context& context) {
   for (double share = 1; share > 1e-3; share /= 2) {
     const auto sets = bucket_sets(program, dependences, [&](const std::vector<std::string>& axes) {
       if (context.bucket_bytes) return static_cast<double>(*context.bucket_bytes);
-      return share * bytes_by_links(axes, program.mesh, context.topology);
+      return share * (context.prices ? bytes_by_prices(axes, program.mesh, *context.prices)
+                                     : bytes_by_links(axes, program.mesh, context.topology));
     });
     if (sets.empty()) return;
     std::vector<Node*> order = in_buckets(dependences, sets);

@@ -19,7 +19,7 @@ using spmd::ReshardStep;
 // Predictions are rough, so a rewrite must promise a gain of at least a tenth.
 constexpr double kWorthwhile = 0.9;
 
-std::optional<std::pair<ReshardKind, comm::Kind>> kind_of(const Node& node) {
+std::optional<std::pair<ReshardKind, Collective>> kind_of(const Node& node) {
   if (node.domain != spmd::kCommDomain) return std::nullopt;
   const auto collective = collective_of_op(node.op_type);
   if (!collective || !traits_of(*collective).by_levels) return std::nullopt;
@@ -34,19 +34,19 @@ std::string time_text(double seconds) {
 struct Site {
   Node* node = nullptr;
   Value *in = nullptr, *out = nullptr;
-  comm::Kind kind = comm::Kind::all_reduce;
+  Collective kind = Collective::all_reduce;
   ReshardStep step;
 };
 
 // The summary of all equal collectives, for the note.
 struct Change {
-  comm::Kind kind;
+  Collective kind;
   std::string axes, levels;
   int count = 0;
   double flat = 0, hierarchical = 0;  // seconds, together
 
   std::string note() const {
-    std::string name(comm::name_of(kind));
+    std::string name(name_of(kind));
     std::replace(name.begin(), name.end(), '_', '-');
     return fmt::format("{} over {} {} hierarchical: {}; predicted {} instead of {}",
                        count == 1 ? name : fmt::format("{} {}s", count, name), axes, count == 1 ? "is" : "are", levels,
@@ -112,7 +112,7 @@ class Rewriter {
   }
 
   double bytes_of_whole(const Site& site) const {
-    const Value* whole = site.kind == comm::Kind::all_gather ? site.out : site.in;
+    const Value* whole = site.kind == Collective::all_gather ? site.out : site.in;
     return spmd::hinted(product(whole->shape()), program_.hints) * bits_of(whole->dtype()) / 8;
   }
 

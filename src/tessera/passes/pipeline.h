@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/cost/prices.h"
 #include "tessera/mesh/topology.h"
 #include "tessera/passes/recompute.h"
 #include "tessera/passes/ring_attention.h"
@@ -19,7 +20,8 @@ struct Context {
   Recompute recompute = {};
   std::optional<int64_t> bucket_bytes = {};  ///< of collectives that start as one (buckets.h); 0: each starts alone
   RingAttention ring_attention = RingAttention::by_cost;
-  int64_t visited = 0;  ///< receives the number of values that recomputation visited for its choice
+  const cost::Prices* prices = nullptr;  ///< of the machine by whose seconds passes choose; null: none is named
+  int64_t visited = 0;                   ///< receives the number of values that recomputation visited for its choice
 };
 
 struct Pass {

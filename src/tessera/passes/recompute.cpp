@@ -14,9 +14,12 @@
 #include "tessera/bounds.h"
 #include "tessera/ir/flow.h"
 #include "tessera/ir/glob.h"
+#include "tessera/mesh/group.h"
 #include "tessera/ops/op.h"
 #include "tessera/passes/forward.h"
+#include "tessera/passes/node_work.h"
 #include "tessera/passes/pipeline.h"
+#include "tessera/spmd/collective_attributes.h"
 
 namespace tessera::passes {
 namespace {
@@ -62,8 +65,13 @@ bool is_same(const Value* a, const Value* b) {
 // the forward and the backward pass, and copies change these marks.
 class Recomputation {
  public:
-  Recomputation(Program& program, const Recompute& which)
-      : program_(program), graph_(*program.graph), which_(which), live_(program), forward_(program, live_) {
+  Recomputation(Program& program, const Recompute& which, const cost::Prices* prices)
+      : program_(program),
+        graph_(*program.graph),
+        which_(which),
+        prices_(prices),
+        live_(program),
+        forward_(program, live_) {
     for (size_t s = 0; s < forward_.segments().size(); ++s)
       for (const Node* node : forward_.segments()[s].nodes) segment_of_[node] = s;
     matched_.resize(which.patterns.size());
@@ -98,7 +106,7 @@ class Recomputation {
  private:
   struct Figures {
     double freed = 0;  ///< bytes
-    double cost = 0;   ///< bytes of memory traffic
+    double cost = 0;   ///< seconds on the machine that is named, else bytes of memory traffic
     int nodes = 0;     ///< that run again
   };
 
@@ -227,12 +235,31 @@ class Recomputation {
     return spmd::hinted(product(value->shape()), program_.hints) * static_cast<double>(bits_of(value->dtype())) / 8;
   }
 
-  double cost_of(const Node& node) const {
+  // Of a node among those that run again.
+  double cost_of(const Node& node, const std::unordered_set<const Node*>& again) const {
+    if (prices_) return is_fused(node, again) ? 0 : seconds_of(node, *prices_);
     double bytes = 0;
     for (const auto* values : {&node.inputs, &node.outputs})
       for (const Value* value : *values)
         if (value && value->has_shape()) bytes += bytes_of(value);
     return bytes * (node.domain == spmd::kCommDomain ? kBytesPerLinkByte : 1) + flops_of(node) / kFlopsPerByte;
+  }
+
+  // Whether an element-wise node goes on with what another one has just made for it alone: one kernel does both.
+  static bool is_fused(const Node& node, const std::unordered_set<const Node*>& again) {
+    return ops::op_of(node).elementwise &&
+           std::any_of(node.inputs.begin(), node.inputs.end(), [&](const Value* operand) {
+             return operand && operand->producer && operand->uses.size() == 1 && again.contains(operand->producer) &&
+                    operand->producer->domain != spmd::kCommDomain;
+           });
+  }
+
+  double seconds_of(const Node& node, const cost::Prices& prices) const {
+    const std::optional<Collective> kind = spmd::communication_of(node);
+    if (!kind) return prices.kernel(work_of(node, program_.hints));
+    const Value* whole = traits_of(*kind).block == BlockSide::operand ? node.outputs[0] : node.inputs[0];
+    const spmd::CollectiveAttributes over = spmd::read_collective(node, program_.mesh);
+    return prices.collective(*kind, parse_axes(over.axes, program_.mesh), bytes_of(whole));
   }
 
   // A value of the forward pass that later nodes read; each once, in the program's order of its readers.
@@ -283,7 +310,7 @@ class Recomputation {
     std::vector<const Node*> order(again.begin(), again.end());
     std::sort(order.begin(), order.end(),
               [&](const Node* a, const Node* b) { return position_.at(a) < position_.at(b); });
-    for (const Node* node : order) result.cost += cost_of(*node);
+    for (const Node* node : order) result.cost += cost_of(*node, again);
     result.nodes = static_cast<int>(order.size());
     return result;
   }
@@ -441,6 +468,7 @@ class Recomputation {
   Program& program_;
   Graph& graph_;
   const Recompute& which_;
+  const cost::Prices* prices_;  // null: no machine is named
   const LiveBytes live_;
   const Forward forward_;
   std::unordered_map<const Node*, size_t> position_;  // in the original program
@@ -489,7 +517,7 @@ Recompute Recompute::parse(std::string_view text) {
 void recompute(Program& program, Context& context) {
   const Recompute& which = context.recompute;
   if (which.kind == Kind::none || (which.kind == Kind::by_cost && which.bytes_to_free <= 0)) return;
-  Recomputation recomputation(program, which);
+  Recomputation recomputation(program, which, context.prices);
   context.notes.push_back(recomputation.run());
   context.visited = recomputation.visited();
 }

@@ -13,6 +13,7 @@
 #include "tessera/ir/flow.h"
 #include "tessera/mesh/group.h"
 #include "tessera/ops/attention.h"
+#include "tessera/passes/node_work.h"
 #include "tessera/passes/pipeline.h"
 #include "tessera/spmd/collective_attributes.h"
 #include "tessera/spmd/partition/halo.h"
@@ -197,6 +198,7 @@ class Rings {
   // overlap with products.
   bool pays(const Site& site) const {
     if (context_.ring_attention != RingAttention::by_cost) return context_.ring_attention == RingAttention::always;
+    if (context_.prices) return site.members() <= kMostMembers && pays(site, *context_.prices);
     if (context_.topology.empty() || site.members() > kMostMembers) return false;
     std::vector<cost::Level> levels;
     for (const cost::GroupLevel& level : cost::levels_of(site.keys.axes, program_.mesh, context_.topology))
@@ -212,6 +214,26 @@ class Rings {
     const double products = spmd::hinted(ops::flops_of(*site.node), program_.hints) / members / kFlopsPerSecond;
     const double joining = 4 * result / kBytesPerSecond;  // written once, read twice, and written again
     return (members - 1) * (std::max(0.0, messages - products) + joining) < gathers;
+  }
+
+  // Adds the time by which kernels for blocks are slower than one for all keys. Where messages move only while a rank
+  // waits, they do not overlap.
+  bool pays(const Site& site, const cost::Prices& prices) const {
+    const double members = static_cast<double>(site.members());
+    double gathers = 0, messages = 0;
+    cost::KernelWork whole = work_of(*site.node, program_.hints), block = whole;
+    block.flops /= members;
+    block.depth /= members;
+    for (const Value* own : {site.keys.block, site.values.block}) {
+      gathers += prices.collective(Collective::all_gather, site.keys.axes, members * bytes_of(own));
+      messages += prices.collective(Collective::permute, site.keys.axes, bytes_of(own));
+      block.bytes -= (members - 1) * bytes_of(own);
+    }
+    const double result = spmd::hinted(product(site.node->outputs[0]->shape()), program_.hints) * sizeof(float);
+    const double joining = prices.kernel({.signature = "Add", .bytes = 4 * result});  // as in pays()
+    const double products = prices.kernel(block);
+    const double exposed = prices.overlaps() ? std::max(0.0, messages - products) : messages;
+    return members * products + (members - 1) * (exposed + joining) < prices.kernel(whole) + gathers;
   }
 
   // The attention of all of this rank's queries over a block.

@@ -29,7 +29,8 @@ RingAttention parse_ring_attention(std::string_view text);
 /// attends to it.
 ///
 /// By cost (auto), this is done where it is faster than the gathers, at the sizes of the program's hints. A ring costs
-/// the time of its messages that products do not hide, and the time of joining results. All members of the group must
+/// the time of its messages that products do not hide, and the time of joining results: on the machine that is named,
+/// else with constants for products and memory, and only if the topology is known. All members of the group must
 /// have queries of their own. Attention inside loops and branches stays as it is.
 void ring_attention(spmd::Program& program, Context& context);
 

@@ -9,7 +9,7 @@
 namespace tessera::plan {
 namespace {
 
-using comm::Kind;
+using Kind = Collective;
 
 // Factors on computation and on held activations, as is usual for transformers.
 struct Recomputed {

@@ -63,7 +63,7 @@ class Estimator {
   double raw_seconds(const Choice& choice) const;
   double moved_seconds(const Choice& choice) const;
   double raw_bytes(const Choice& choice) const;
-  double seconds_on(comm::Kind kind, const Choice& choice, const std::vector<std::string>& axes, double bytes) const;
+  double seconds_on(Collective kind, const Choice& choice, const std::vector<std::string>& axes, double bytes) const;
   const Topology* topology_of(const Mesh& mesh) const;
   const Measured* nearest(const Choice& choice, bool timed) const;
 

@@ -4,20 +4,11 @@
 
 #include "tessera/base/error.h"
 #include "tessera/cost/links.h"
+#include "tessera/cost/prices.h"
 #include "tessera/mesh/group.h"
 
 namespace tessera::sim {
 namespace {
-
-// Interpolates seconds linearly in bytes; beyond the last two sizes, on the line through them.
-double at(const std::vector<std::pair<double, double>>& points, double bytes) {
-  const auto above = std::lower_bound(points.begin(), points.end(), std::pair(bytes, 0.0));
-  if (above == points.begin()) return points.front().second;
-  if (above == points.end() && points.size() == 1) return points.front().second * bytes / points.front().first;
-  const auto high = above == points.end() ? points.end() - 1 : above, low = high - 1;
-  const double slope = (high->second - low->second) / (high->first - low->first);
-  return low->second + slope * (bytes - low->first);
-}
 
 // The bytes that cost::ring counts.
 double whole_bytes(const CollectiveTraits& traits, const bind::Cost& cost) {
@@ -38,14 +29,13 @@ Transfer transfer_of(const bind::Step& step, const Setting& setting) {
   if (step.info.members == 1) return transfer;
   const auto levels = cost::levels_of(parse_axes(step.info.axes, setting.mesh), setting.mesh, setting.topology);
   for (const cost::GroupLevel& level : levels) transfer.levels.push_back(level.name);
-  for (const MachineModel::Collective& measured : setting.machine.collectives)
-    if (measured.engine == setting.engine && measured.kind == traits.name && measured.members == step.info.members &&
-        measured.ranks == setting.mesh.size()) {
-      if (levels.empty()) transfer.levels.push_back(setting.engine);
-      transfer.seconds = at(measured.points, bytes);
-      transfer.measured = true;
-      return transfer;
-    }
+  if (const auto measured =
+          cost::measured_time(setting.machine, setting.engine, *kind, step.info.members, setting.mesh.size(), bytes)) {
+    if (levels.empty()) transfer.levels.push_back(setting.engine);
+    transfer.seconds = *measured;
+    transfer.measured = true;
+    return transfer;
+  }
   if (levels.empty())
     fail("simulate", "{} has no links over {}, which '{}' needs; add 'links' to the machine file, or give a topology",
          setting.machine.source, fmt::join(step.info.axes, ","), step.info.name);

@@ -98,7 +98,7 @@ TEST(Decisions, SixteenBitSumsArePricedInFloat32) {
   const Sharding scattered = parse_sharding("[tp, -]", compiled.value("h")->shape(), compiled.mesh, "h");
   const Sharding whole = parse_sharding("[-, -]", compiled.value("h")->shape(), compiled.mesh, "h");
   const auto price = [&](const Sharding& from, const Sharding& to, const Moved& of) {
-    return cheapest_route({from}, to, of, compiled.mesh, compiled.hints)->bytes;
+    return cheapest_route({from}, to, of, Costs(compiled.mesh, compiled.hints))->cost;
   };
   EXPECT_EQ(price(partial, whole, wide), 2 * price(partial, whole, narrow));
   EXPECT_EQ(price(scattered, whole, wide), price(scattered, whole, narrow)) << "it has been rounded";

@@ -31,7 +31,7 @@ struct Laid {
   std::string keys() const { return decisions.nodes[0].operands[1].str(compiled.mesh); }
   double work(bool by_finer) const {
     return busiest_work(*compiled.model.graph, by_finer ? *finer : *compiled.layout,
-                        by_finer ? decisions : compiled.decisions, compiled.mesh, compiled.hints);
+                        by_finer ? decisions : compiled.decisions, Costs(compiled.mesh, compiled.hints));
   }
 };
 

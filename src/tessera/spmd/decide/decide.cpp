@@ -14,12 +14,13 @@
 namespace tessera::spmd {
 namespace {
 
-// What one rank receives under some decisions, in layout changes and within nodes. A layout change that several uses
+// What one rank receives under some decisions, in layout changes and within nodes, and on a machine what it computes. A
+// layout change that several uses
 // share counts once, since the partitioner makes it once.
 class Account {
  public:
-  Account(const Layout& layout, const Decisions& decisions, const Mesh& mesh, const Hints& hints)
-      : layout_(layout), decisions_(decisions), mesh_(mesh), hints_(hints) {}
+  Account(const Layout& layout, const Decisions& decisions, const Costs& costs)
+      : layout_(layout), decisions_(decisions), costs_(costs) {}
 
   Traffic of(const Graph& graph) {
     const auto visit = [this](const Value* value, const Sharding& wanted) { take(value, wanted); };
@@ -28,8 +29,12 @@ class Account {
       for (size_t t = 0; t < layout_.nodes[n].result_slots.size(); ++t)
         if (layout_.nodes[n].result_slots[t] >= 0) note_result(layout_.nodes[n], decisions_.nodes[n], t);
     }
-    for (size_t n = 0; n < layout_.nodes.size(); ++n)
-      sum_.bytes += bytes_within(layout_, layout_.nodes[n], decisions_.nodes[n].axes, mesh_, hints_);
+    for (size_t n = 0; n < layout_.nodes.size(); ++n) {
+      const NodeLayout& node = layout_.nodes[n];
+      const NodeDecision& decision = decisions_.nodes[n];
+      sum_.cost += cost_within(layout_, node, decision.axes, costs_);
+      sum_.cost += costs_.computing(node, decision.axes, decision.operands, decision.results);
+    }
     for_each_leaf(graph, decisions_, visit);
     return sum_;
   }
@@ -44,7 +49,7 @@ class Account {
   void take(const Value* value, const Sharding& wanted) {
     std::vector<Sharding>& versions = versions_[value];
     if (versions.empty()) versions = {decisions_.sources.at(value)};
-    const auto route = cheapest_route(versions, wanted, {value->dtype(), wide_.contains(value)}, mesh_, hints_);
+    const auto route = cheapest_route(versions, wanted, {value->dtype(), wide_.contains(value)}, costs_);
     check(route.has_value(), "a value has a layout to change");
     if (route->steps.empty()) return;
     const auto forms = decisions_.repeated.find(value);
@@ -55,7 +60,7 @@ class Account {
           versions.push_back(wanted);
           return;
         }
-    sum_.bytes += route->bytes;
+    sum_.cost += route->cost;
     for (const ReshardStep& step : route->steps) sum_.collectives += collective_of(step.kind).has_value();
     if (decisions_.fetched.contains(value)) return;
     for (const ReshardStep& step : route->steps) versions.push_back(step.after);
@@ -63,18 +68,17 @@ class Account {
 
   const Layout& layout_;
   const Decisions& decisions_;
-  const Mesh& mesh_;
-  const Hints& hints_;
+  const Costs& costs_;
   std::unordered_map<const Value*, std::vector<Sharding>> versions_;
   std::set<const Value*> wide_;  // with float32 partial sums if 16-bit
   Traffic sum_;
 };
 
-// Bytes of all operands and results that ranks hold.
-double held_bytes(const Layout& layout, const Decisions& decisions, const Mesh& mesh, const Hints& hints) {
+// Of all operands and results that ranks hold.
+double cost_of_holding(const Layout& layout, const Decisions& decisions, const Costs& costs) {
   double sum = 0;
   const auto add = [&](const Value* value, const Sharding& sharding) {
-    sum += hinted(largest_shard(sharding, mesh), hints) * bits_of(value->dtype()) / 8;
+    sum += hinted(largest_shard(sharding, costs.mesh()), costs.hints()) * bits_of(value->dtype()) / 8;
   };
   for (size_t n = 0; n < layout.nodes.size(); ++n) {
     const NodeLayout& node = layout.nodes[n];
@@ -82,7 +86,7 @@ double held_bytes(const Layout& layout, const Decisions& decisions, const Mesh& 
     for (size_t t = 0; t < node.result_slots.size(); ++t)
       if (node.result_slots[t] >= 0) add(node.node->outputs[t], decisions.nodes[n].results[t]);
   }
-  return sum;
+  return costs.holding(sum);
 }
 
 bool are_alike(const Decisions& a, const Decisions& b) {
@@ -90,21 +94,20 @@ bool are_alike(const Decisions& a, const Decisions& b) {
                     [](const NodeDecision& x, const NodeDecision& y) { return x.axes == y.axes; });
 }
 
-Decisions decide_jointly(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
-                         const Storage& storage) {
+Decisions decide_jointly(const Graph& graph, const Layout& layout, const Costs& costs, const Storage& storage) {
   constexpr int kMostPasses = 4;  // bounds the time; the second pass finds most
   const auto cost = [&](const Pass& pass) {
-    const double bytes = traffic_of(graph, layout, pass.decisions, mesh, hints).bytes +
-                         kTie * held_bytes(layout, pass.decisions, mesh, hints);
-    return std::tuple(pass.disobeyed, pass.gathered, bytes);
+    const double all =
+        traffic_of(graph, layout, pass.decisions, costs).cost + cost_of_holding(layout, pass.decisions, costs);
+    return std::tuple(pass.disobeyed, pass.gathered, all);
   };
-  Pass best = decide_nodes(graph, layout, mesh, hints, storage);
+  Pass best = decide_nodes(graph, layout, costs, storage);
   Decisions alone = best.compared ? best.decisions : Decisions{};
   share_layout_changes(graph, layout, best.decisions);
   if (!best.compared) return std::move(best.decisions);
   std::optional<decltype(cost(best))> least;
   for (int passes = 1; passes < kMostPasses; ++passes) {
-    Pass next = decide_nodes(graph, layout, mesh, hints, storage, &alone);
+    Pass next = decide_nodes(graph, layout, costs, storage, &alone);
     if (are_alike(next.decisions, alone)) break;
     alone = next.decisions;
     share_layout_changes(graph, layout, next.decisions);
@@ -119,14 +122,13 @@ Decisions decide_jointly(const Graph& graph, const Layout& layout, const Mesh& m
 
 }  // namespace
 
-Traffic traffic_of(const Graph& graph, const Layout& layout, const Decisions& decisions, const Mesh& mesh,
-                   const Hints& hints) {
-  return Account(layout, decisions, mesh, hints).of(graph);
+Traffic traffic_of(const Graph& graph, const Layout& layout, const Decisions& decisions, const Costs& costs) {
+  return Account(layout, decisions, costs).of(graph);
 }
 
 Decisions decide(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
-                 const std::vector<Annotation>& annotations, const Storage& storage) {
-  Decisions decisions = decide_jointly(graph, layout, mesh, hints, storage);
+                 const std::vector<Annotation>& annotations, const Storage& storage, const cost::Prices* prices) {
+  Decisions decisions = decide_jointly(graph, layout, Costs(mesh, hints, prices), storage);
   for (const Annotation& annotation : annotations)
     for (const PartialAxis& claimed : annotation.sharding.partial) {
       if (claimed.axis.size == 1) continue;

@@ -3,6 +3,7 @@
 #include <set>
 #include <vector>
 
+#include "tessera/cost/prices.h"
 #include "tessera/spmd/layout/propagate.h"
 
 namespace tessera::spmd {
@@ -38,11 +39,11 @@ struct Decisions {
 /// Chooses every node's compute sharding from the propagated layouts.
 ///
 /// Where the layouts around a node agree (an axis runs along one subfactor only), that is the choice. Where they do
-/// not, the combinations are compared by the bytes that operands and results would move; annotations of results are
-/// followed, and annotated states are not gathered, wherever possible. The first pass assumes that neighbours want the
-/// layouts that propagation found. Later passes know what neighbours wanted in the pass before, and that a layout of an
-/// operand that others want too costs nothing more. The cheapest pass wins. Then movements share layout changes
-/// (share.h).
+/// not, the combinations are compared by the bytes that operands and results would move or, if a machine is named, by
+/// the time that this and computing take; annotations of results are followed, and annotated states are not gathered,
+/// wherever possible. The first pass assumes that neighbours want the layouts that propagation found. Later passes know
+/// what neighbours wanted in the pass before, and that a layout of an operand that others want too costs nothing more.
+/// The cheapest pass wins. Then movements share layout changes (share.h).
 ///
 /// Partial results stay partial through operators that allow it and do not enlarge what must be reduced. They are
 /// reduced once, where a consumer needs it. Terms that are partial over the same axis are added before their sum is
@@ -56,14 +57,16 @@ struct Decisions {
 /// An annotation with a partial axis claims that its value is computed as a partial sum; a user error says so if it is
 /// not.
 Decisions decide(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
-                 const std::vector<Annotation>& annotations = {}, const Storage& storage = {});
+                 const std::vector<Annotation>& annotations = {}, const Storage& storage = {},
+                 const cost::Prices* prices = nullptr);
 
-/// The communication of one rank.
+class Costs;
+
+/// The communication of one rank, on a machine also its computation.
 struct Traffic {
-  double bytes = 0;     ///< received; symbols have their hinted sizes
+  double cost = 0;      ///< bytes received, or seconds (costs.h)
   int collectives = 0;  ///< that change layouts; not those within local forms
 };
-Traffic traffic_of(const Graph& graph, const Layout& layout, const Decisions& decisions, const Mesh& mesh,
-                   const Hints& hints);
+Traffic traffic_of(const Graph& graph, const Layout& layout, const Decisions& decisions, const Costs& costs);
 
 }  // namespace tessera::spmd

@@ -42,8 +42,10 @@ std::set<const Node*> nodes_for_finer_rules(const Layout& layout, const Decision
   return found;
 }
 
-double busiest_work(const Graph& graph, const Layout& layout, const Decisions& decisions, const Mesh& mesh,
-                    const Hints& hints) {
+double busiest_work(const Graph& graph, const Layout& layout, const Decisions& decisions, const Costs& costs) {
+  const Traffic traffic = traffic_of(graph, layout, decisions, costs);
+  if (costs.in_seconds()) return traffic.cost;
+  const Hints& hints = costs.hints();
   double flops = 0;
   for (size_t n = 0; n < layout.nodes.size(); ++n) {
     const NodeLayout& node = layout.nodes[n];
@@ -53,8 +55,7 @@ double busiest_work(const Graph& graph, const Layout& layout, const Decisions& d
         own *= largest_part(size, decisions.nodes[n].axes[s]) / size;
     flops += own;
   }
-  const Traffic traffic = traffic_of(graph, layout, decisions, mesh, hints);
-  return flops + kFlopsPerByte * traffic.bytes + kFlopsPerCollective * traffic.collectives;
+  return flops + kFlopsPerByte * traffic.cost + kFlopsPerCollective * traffic.collectives;
 }
 
 }  // namespace tessera::spmd

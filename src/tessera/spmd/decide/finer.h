@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "tessera/spmd/decide/costs.h"
 #include "tessera/spmd/decide/decide.h"
 
 namespace tessera::spmd {
@@ -15,9 +16,8 @@ namespace tessera::spmd {
 /// The nodes that axes split unevenly along factors which the finer rule does not have.
 std::set<const Node*> nodes_for_finer_rules(const Layout& layout, const Decisions& decisions, const Hints& hints);
 
-/// The work of the busiest rank, in floating-point operations: its share of every node, the bytes that it receives, and
-/// the number of layout changes.
-double busiest_work(const Graph& graph, const Layout& layout, const Decisions& decisions, const Mesh& mesh,
-                    const Hints& hints);
+/// The work of the busiest rank: its share of every node, the bytes that it receives, and the number of layout changes,
+/// in floating-point operations or, if a machine is named, in seconds.
+double busiest_work(const Graph& graph, const Layout& layout, const Decisions& decisions, const Costs& costs);
 
 }  // namespace tessera::spmd

@@ -13,14 +13,13 @@ namespace {
 
 class Decider {
  public:
-  Decider(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints, const Storage& storage,
-          const Decisions* before)
+  Decider(const Graph& graph, const Layout& layout, const Costs& costs, const Storage& storage, const Decisions* before)
       : graph_(graph),
         layout_(layout),
-        mesh_(mesh),
+        mesh_(costs.mesh()),
         storage_(storage),
-        terms_(graph, layout, mesh, hints, decided_.versions, decided_.wide),
-        prices_(layout, mesh, hints, storage, terms_, decided_) {
+        terms_(graph, layout, costs.mesh(), costs.hints(), decided_.versions, decided_.wide),
+        prices_(layout, costs, storage, terms_, decided_) {
     decided_.before = before;
     if (before) decided_.wishes.emplace(graph, layout, *before);
     decided_.fetched = fetched_values(graph, storage);
@@ -28,7 +27,10 @@ class Decider {
   }
 
   Pass run() {
-    for (const NodeLayout& node : layout_.nodes) decisions_.nodes.push_back(decide(node));
+    for (const NodeLayout& node : layout_.nodes) {
+      decisions_.nodes.push_back(decide(node));
+      note(node, decisions_.nodes.back());
+    }
     decisions_.sources = stored_sources(graph_, layout_, wants_, storage_, mesh_);
     for (const Value* output : graph_.outputs) {
       Sharding wanted = layout_.slots[layout_.output_slot(output)].sharding();
@@ -38,7 +40,38 @@ class Decider {
     return {std::move(decisions_), compared_, orders_.disobeyed, orders_.gathered};
   }
 
+  // With an earlier pass: the ways to compute a node, if all others are as decided there.
+  std::vector<Alternative> compare(const Node* asked) {
+    std::vector<Alternative> found;
+    for (size_t n = 0; layout_.nodes[n].node != asked; ++n) note(layout_.nodes[n], decided_.before->nodes[n]);
+    const size_t at = layout_.index_of(asked);
+    const NodeLayout& node = layout_.nodes[at];
+    if (Layout::carry_of(*asked)) return found;  // the carried value's choice counts
+    seen_ = &found;
+    choose(node);
+    const NodeDecision& decision = decided_.before->nodes[at];
+    const auto is_chosen = [&](const Alternative& each) { return each.axes == decision.axes; };
+    if (std::none_of(found.begin(), found.end(), is_chosen)) add_alternative(node, decision.axes);
+    for (Alternative& each : found) {
+      each.chosen = is_chosen(each);
+      if (each.chosen) each.operands = decision.operands, each.results = decision.results;
+    }
+    std::stable_sort(found.begin(), found.end(), [](const Alternative& a, const Alternative& b) {
+      return a.chosen != b.chosen ? a.chosen : a.price < b.price;
+    });
+    return found;
+  }
+
  private:
+  void add_alternative(const NodeLayout& node, const Assignment& axes) {
+    Alternative made{axes, {}, {}, prices_.of(node, axes, kWorst)};
+    for (size_t t = 0; t < node.operand_slots.size(); ++t)
+      made.operands.push_back(node.operand_slots[t] < 0 ? Sharding{} : terms_.laid_out(node, axes, false, t));
+    for (size_t t = 0; t < node.result_slots.size(); ++t)
+      made.results.push_back(node.result_slots[t] < 0 ? Sharding{} : terms_.laid_out(node, axes, true, t));
+    seen_->push_back(std::move(made));
+  }
+
   const Slot& slot_of(const Place& place) const { return layout_.slots[place.slot]; }
   const std::vector<AxisRef>& axes_at(const Place& place) const {
     return slot_of(place).dims[place.dim].parts[place.part].axes;
@@ -67,7 +100,7 @@ class Decider {
       }
     }
     conflict |= add_wishes(node, candidates);
-    if (!conflict && disjoint(longest)) return longest;
+    if (!seen_ && !conflict && disjoint(longest)) return longest;
     for (auto& lists : candidates) {
       auto whole = lists;
       for (const auto& axes : whole)
@@ -139,6 +172,7 @@ class Decider {
     if (tried >= kMostTried) return;
     if (s == candidates.size()) {
       ++tried;
+      if (seen_) return add_alternative(node, now);
       const Price sum = prices_.of(node, now, best_cost);
       if (sum < best_cost) {
         best_cost = sum;
@@ -197,7 +231,25 @@ class Decider {
       Sharding wanted = terms_.laid_out(node, decision.axes, false, t);
       if (std::find(kept.operands.begin(), kept.operands.end(), static_cast<int>(t)) != kept.operands.end())
         wanted.partial = decided_.versions.at(node.node->inputs[t]).front().partial;
-      decision.operands.push_back(wanted);
+      decision.operands.push_back(std::move(wanted));
+    }
+    for (size_t t = 0; t < node.result_slots.size(); ++t) {
+      if (node.result_slots[t] < 0) {
+        decision.results.emplace_back();
+        continue;
+      }
+      Sharding produced = terms_.laid_out(node, decision.axes, true, t);
+      produced.partial.insert(produced.partial.end(), kept.axes.begin(), kept.axes.end());
+      decision.results.push_back(std::move(produced));
+    }
+    return decision;
+  }
+
+  // From now on, operands exist in the layouts that the node needs, and its results in those that it makes.
+  void note(const NodeLayout& node, const NodeDecision& decision) {
+    for (size_t t = 0; t < node.operand_slots.size(); ++t) {
+      if (node.operand_slots[t] < 0) continue;
+      const Sharding& wanted = decision.operands[t];
       const Value* value = node.node->inputs[t];
       auto known = decided_.versions.find(value);
       if (known == decided_.versions.end()) {
@@ -209,17 +261,10 @@ class Decider {
       if (std::none_of(known->second.begin(), known->second.end(), same)) known->second.push_back(wanted);
     }
     for (size_t t = 0; t < node.result_slots.size(); ++t) {
-      if (node.result_slots[t] < 0) {
-        decision.results.emplace_back();
-        continue;
-      }
-      Sharding produced = terms_.laid_out(node, decision.axes, true, t);
-      produced.partial.insert(produced.partial.end(), kept.axes.begin(), kept.axes.end());
-      decision.results.push_back(produced);
-      decided_.versions[node.node->outputs[t]] = {produced};
+      if (node.result_slots[t] < 0) continue;
+      decided_.versions[node.node->outputs[t]] = {decision.results[t]};
       if (makes_wide_sums(node, decision, t, decided_.wide)) decided_.wide.insert(node.node->outputs[t]);
     }
-    return decision;
   }
 
   const Graph& graph_;
@@ -233,13 +278,19 @@ class Decider {
   bool compared_ = false;
   Price orders_;
   Decisions decisions_;
+  std::vector<Alternative>* seen_ = nullptr;  // where choose() notes all that it tries; null: it chooses
 };
 
 }  // namespace
 
-Pass decide_nodes(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
-                  const Storage& storage, const Decisions* before) {
-  return Decider(graph, layout, mesh, hints, storage, before).run();
+Pass decide_nodes(const Graph& graph, const Layout& layout, const Costs& costs, const Storage& storage,
+                  const Decisions* before) {
+  return Decider(graph, layout, costs, storage, before).run();
+}
+
+std::vector<Alternative> alternatives_of(const Node* node, const Graph& graph, const Layout& layout,
+                                         const Decisions& decisions, const Costs& costs, const Storage& storage) {
+  return Decider(graph, layout, costs, storage, &decisions).compare(node);
 }
 
 }  // namespace tessera::spmd

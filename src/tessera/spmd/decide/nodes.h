@@ -1,7 +1,8 @@
 #pragma once
 
+#include "tessera/spmd/decide/costs.h"
 #include "tessera/spmd/decide/decide.h"
-#include "tessera/spmd/decide/wishes.h"
+#include "tessera/spmd/decide/prices.h"
 
 namespace tessera::spmd {
 
@@ -16,8 +17,22 @@ struct Pass {
 /// Decides node by node, in graph order. Without an earlier pass, a node takes the layouts that propagation found for
 /// what its neighbours want; with one, it takes what they wanted there, and pays nothing for a layout that others want
 /// of an operand as well.
-Pass decide_nodes(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
-                  const Storage& storage, const Decisions* before = nullptr);
+Pass decide_nodes(const Graph& graph, const Layout& layout, const Costs& costs, const Storage& storage,
+                  const Decisions* before = nullptr);
+
+/// A way to compute a node.
+struct Alternative {
+  std::vector<std::vector<AxisRef>> axes;   ///< per subfactor of its NodeLayout
+  std::vector<Sharding> operands, results;  ///< as in NodeDecision
+  Price price;
+  bool chosen = false;
+};
+
+/// The ways to compute a node that decisions chose from, with their prices if all other nodes are as decided; the one
+/// that was chosen first, then by price. It may not have the lowest price, where a later choice changed that of others.
+/// None for the nodes of a loop that follow a carried value.
+std::vector<Alternative> alternatives_of(const Node* node, const Graph& graph, const Layout& layout,
+                                         const Decisions& decisions, const Costs& costs, const Storage& storage);
 
 /// What a rank holds of operands and results counts as this many bytes moved for each byte: it breaks ties.
 inline constexpr double kTie = 1e-3;

@@ -16,20 +16,19 @@ bool is_priced(const NodeLayout& node) {
 
 }  // namespace
 
-Prices::Prices(const Layout& layout, const Mesh& mesh, const Hints& hints, const Storage& storage,
-               const PartialTerms& terms, const Decided& decided)
+Prices::Prices(const Layout& layout, const Costs& costs, const Storage& storage, const PartialTerms& terms,
+               const Decided& decided)
     : layout_(layout),
-      mesh_(mesh),
-      hints_(hints),
+      costs_(costs),
       storage_(storage),
       terms_(terms),
       decided_(decided),
       ordered_states_(ordered_states(layout)) {}
 
-double Prices::bytes(const Sharding& from, const Sharding& to, const Moved& of) const {
+double Prices::moving(const Sharding& from, const Sharding& to, const Moved& of) const {
   if (same_layout(from, to)) return 0;
   double sum = 0;
-  for (const ReshardStep& step : plan_reshard(from, to, of.dtype)) sum += of.bytes(step, mesh_, hints_);
+  for (const ReshardStep& step : costs_.plan(from, to, of.dtype)) sum += of.cost(step, costs_);
   return sum;
 }
 
@@ -41,17 +40,17 @@ Price Prices::operand_cost(const NodeLayout& node, size_t t, const Sharding& wan
     const Slot& slot = layout_.slots[node.operand_slots[t]];
     Price cost;
     if (auto stored = storage_.find(value); stored != storage_.end())
-      cost.bytes = bytes(stored->second, wanted, {value->dtype()});
+      cost.cost = moving(stored->second, wanted, {value->dtype()});
     if (!slot.annotated) return cost;
-    const double moved = bytes(slot.sharding(), wanted, {value->dtype()});
+    const double moved = moving(slot.sharding(), wanted, {value->dtype()});
     if (ordered_states_.contains(value) && moved > 0) cost.gathered = 1;
-    if (!storage_.contains(value)) cost.bytes = moved;
+    if (!storage_.contains(value)) cost.cost = moved;
     return cost;
   }
   const Moved of{value->dtype(), decided_.wide.contains(value)};
-  const double moved = cheapest_route(known->second, wanted, of, mesh_, hints_)->bytes;
+  const double moved = cheapest_route(known->second, wanted, of, costs_)->cost;
   return {.gathered = moved > 0 && ordered_states_.contains(value) ? 1 : 0,
-          .bytes = moved > 0 && is_wanted_by_others(node, t, wanted) ? 0 : moved};
+          .cost = moved > 0 && is_wanted_by_others(node, t, wanted) ? 0 : moved};
 }
 
 // Whether other uses also want operand `t`, or the value that movements make it from, in this layout; they then share
@@ -68,12 +67,12 @@ bool Prices::is_wanted_by_others(const NodeLayout& node, size_t t, const Shardin
 // one that propagation found.
 double Prices::use_cost(const Slot& slot, const Sharding& produced) const {
   const Moved of{slot.value->dtype(), ops::has_wide_sums(*slot.value->producer)};
-  if (!decided_.wishes || decided_.fetched.contains(slot.value)) return bytes(produced, slot.sharding(), of);
+  if (!decided_.wishes || decided_.fetched.contains(slot.value)) return moving(produced, slot.sharding(), of);
   std::vector<Sharding> made = {produced};
   double sum = 0;
   for (const Wishes::Wish& wish : decided_.wishes->of(slot.value)) {
-    const auto route = cheapest_route(made, wish.layout, of, mesh_, hints_);
-    sum += route->bytes;
+    const auto route = cheapest_route(made, wish.layout, of, costs_);
+    sum += route->cost;
     for (const ReshardStep& step : route->steps) made.push_back(step.after);
   }
   return sum;
@@ -110,7 +109,7 @@ Price Prices::result_cost(const NodeLayout& node, size_t t, const Sharding& prod
     const double beside = use_cost(slot, whole);
     moved = beside + share * (moved - beside);
   }
-  if (!slot.annotated) return {.bytes = moved};
+  if (!slot.annotated) return {.cost = moved};
   Sharding reduced = produced;
   reduced.partial.clear();
   // An annotation of a result says how to compute it; only a reduction may follow.
@@ -127,24 +126,26 @@ Price Prices::result_cost(const NodeLayout& node, size_t t, const Sharding& prod
       obeys &= is_prefix(made, ordered) &&
                std::all_of(ordered.begin() + static_cast<long>(made.size()), ordered.end(), is_reduced);
     }
-  return {.disobeyed = obeys ? 0 : 1, .bytes = moved};
+  return {.disobeyed = obeys ? 0 : 1, .cost = moved};
 }
 
 Price Prices::of(const NodeLayout& node, const Assignment& assignment, const Price& most) const {
   Price sum;
+  std::vector<Sharding> operands(node.operand_slots.size()), results(node.result_slots.size());
   for (size_t t = 0; t < node.operand_slots.size() && sum < most; ++t)
     if (node.operand_slots[t] >= 0) {
-      Sharding wanted = terms_.laid_out(node, assignment, false, t);
-      sum.bytes += kTie * terms_.local_bytes(wanted, node.node->inputs[t]->dtype());
-      if (sum < most) sum += operand_cost(node, t, wanted);
+      operands[t] = terms_.laid_out(node, assignment, false, t);
+      sum.cost += costs_.holding(terms_.local_bytes(operands[t], node.node->inputs[t]->dtype()));
+      if (sum < most) sum += operand_cost(node, t, operands[t]);
     }
   for (size_t t = 0; t < node.result_slots.size() && sum < most; ++t)
     if (node.result_slots[t] >= 0) {
-      Sharding produced = terms_.laid_out(node, assignment, true, t);
-      sum.bytes += kTie * terms_.local_bytes(produced, node.node->outputs[t]->dtype());
-      if (sum < most) sum += result_cost(node, t, produced);
+      results[t] = terms_.laid_out(node, assignment, true, t);
+      sum.cost += costs_.holding(terms_.local_bytes(results[t], node.node->outputs[t]->dtype()));
+      if (sum < most) sum += result_cost(node, t, results[t]);
     }
-  if (sum < most) sum.bytes += bytes_within(layout_, node, assignment, mesh_, hints_);
+  if (sum < most) sum.cost += cost_within(layout_, node, assignment, costs_);
+  if (sum < most) sum.cost += costs_.computing(node, assignment, operands, results);
   return sum;
 }
 

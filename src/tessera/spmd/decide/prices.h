@@ -12,17 +12,17 @@
 
 namespace tessera::spmd {
 
-/// The cost of a choice: annotations count before bytes.
+/// The cost of a choice: annotations count before all else.
 struct Price {
   int disobeyed = 0;  ///< annotated results that are computed in another layout
   int gathered = 0;   ///< annotated states that are not used in their stored layout
-  double bytes = 0;   ///< moved
+  double cost = 0;    ///< bytes moved, or seconds (Costs)
 
   auto operator<=>(const Price&) const = default;
   Price& operator+=(const Price& other) {
     disobeyed += other.disobeyed;
     gathered += other.gathered;
-    bytes += other.bytes;
+    cost += other.cost;
     return *this;
   }
 };
@@ -37,19 +37,19 @@ struct Decided {
   std::optional<Wishes> wishes;                            ///< of its uses
 };
 
-/// The price of a way to compute a node: the bytes to bring its operands into the layouts that it needs and its results
-/// into the layouts of their uses, and the annotations that it does not follow.
+/// The price of a way to compute a node: of bringing its operands into the layouts that it needs and its results into
+/// the layouts of their uses, on a machine also of computing it; and the annotations that it does not follow.
 class Prices {
  public:
   /// All arguments outlive it; `decided` may change.
-  Prices(const Layout& layout, const Mesh& mesh, const Hints& hints, const Storage& storage, const PartialTerms& terms,
+  Prices(const Layout& layout, const Costs& costs, const Storage& storage, const PartialTerms& terms,
          const Decided& decided);
 
   /// May stop at `most`: returns a price of at least `most` if the true one is higher.
   Price of(const NodeLayout& node, const Assignment& assignment, const Price& most) const;
 
  private:
-  double bytes(const Sharding& from, const Sharding& to, const Moved& of) const;
+  double moving(const Sharding& from, const Sharding& to, const Moved& of) const;
   Price operand_cost(const NodeLayout& node, size_t t, const Sharding& wanted) const;
   bool is_wanted_by_others(const NodeLayout& node, size_t t, const Sharding& wanted) const;
   double use_cost(const Slot& slot, const Sharding& produced) const;
@@ -58,8 +58,7 @@ class Prices {
   Price result_cost(const NodeLayout& node, size_t t, const Sharding& produced) const;
 
   const Layout& layout_;
-  const Mesh& mesh_;
-  const Hints& hints_;
+  const Costs& costs_;
   const Storage& storage_;
   const PartialTerms& terms_;
   const Decided& decided_;

@@ -4,6 +4,7 @@
 #include <set>
 #include <vector>
 
+#include "tessera/spmd/decide/costs.h"
 #include "tessera/spmd/decide/decide.h"
 #include "tessera/spmd/reshard/reshard.h"
 
@@ -14,8 +15,8 @@ struct Moved {
   DType dtype = DType::undefined;
   bool wide_sums = false;  ///< its partial sums are float32 if it is a 16-bit float
 
-  /// Bytes that one rank receives in a step, symbols as hinted.
-  double bytes(const ReshardStep& step, const Mesh& mesh, const Hints& hints) const;
+  /// Of a step of the change.
+  double cost(const ReshardStep& step, const Costs& costs) const;
 };
 
 /// Whether ranks have terms of sums, not of extremes alone.
@@ -30,17 +31,17 @@ bool makes_wide_sums(const NodeLayout& node, const NodeDecision& decision, size_
 struct Route {
   size_t from = 0;  ///< index into the layouts that it has
   std::vector<ReshardStep> steps;
-  double bytes = 0;  ///< that one rank receives, symbols as hinted
+  double cost = 0;
 };
 
 /// The cheapest route from any of several layouts of a value; the first of equally cheap ones. Nullopt if there is
 /// none, since no step makes a value partial.
 std::optional<Route> cheapest_route(const std::vector<Sharding>& layouts, const Sharding& wanted, const Moved& of,
-                                    const Mesh& mesh, const Hints& hints);
+                                    const Costs& costs);
 
-/// Bytes that one rank receives within a node's local form: in reductions (ops::Localizer::reduce), in float32 at
-/// least, one or more over all axes of each factor of such a kind; and of other ranks' parts (ops::Localizer::widen).
-double bytes_within(const Layout& layout, const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
-                    const Mesh& mesh, const Hints& hints);
+/// Of what a node's local form communicates: in reductions (ops::Localizer::reduce), in float32 at least, one or more
+/// over all axes of each factor of such a kind; and of other ranks' parts (ops::Localizer::widen).
+double cost_within(const Layout& layout, const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
+                   const Costs& costs);
 
 }  // namespace tessera::spmd

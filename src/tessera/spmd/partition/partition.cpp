@@ -27,8 +27,12 @@ constexpr int64_t kSmallConstant = 64;
 class Partitioner {
  public:
   Partitioner(const Graph& graph, const Layout& layout, const Decisions& decisions, const Mesh& mesh,
-              const Hints& hints)
-      : source_(graph), layout_(layout), decisions_(decisions), flow_(flow::flow_of(graph)) {
+              const Hints& hints, const cost::Prices* prices)
+      : source_(graph),
+        layout_(layout),
+        decisions_(decisions),
+        costs_(mesh, hints, prices),
+        flow_(flow::flow_of(graph)) {
     program_.mesh = mesh;
     program_.hints = hints;
     program_.graph = std::make_unique<Graph>();
@@ -156,9 +160,8 @@ class Partitioner {
       emit(layout_.of(global->producer), *form);
       return versions.values.back();
     }
-    const auto route =
-        cheapest_route(versions.layouts, wanted, {global->dtype(), versions.values.front()->dtype() != global->dtype()},
-                       program_.mesh, program_.hints);
+    const auto route = cheapest_route(versions.layouts, wanted,
+                                      {global->dtype(), versions.values.front()->dtype() != global->dtype()}, costs_);
     check(route.has_value(), fmt::format("'{}' has a version to reshard", global->name));
     const bool once = decisions_.fetched.contains(global);
     if (Fetched& last = versions.fetched;
@@ -295,7 +298,7 @@ class Partitioner {
     if (!unit.is(1)) along.parts.push_back(Part{unit, {}});
     const Sharding after = before;
     along.parts[0].axes = axes_along(layout, decision.axes, factors);
-    return exchanged(part, layout, suffix, before, after, plan_reshard(before, after, part->dtype()));
+    return exchanged(part, layout, suffix, before, after, costs_.plan(before, after, part->dtype()));
   }
 
   // A value inside a local form: an operand's part, extended by elements of other ranks that this rank's results read.
@@ -415,6 +418,7 @@ class Partitioner {
   const Graph& source_;
   const Layout& layout_;
   const Decisions& decisions_;
+  const Costs costs_;
   const flow::Flow flow_;                   ///< of the global graph
   std::unordered_set<const Node*> needed_;  ///< nodes of the global graph that its outputs and states need
   Program program_;
@@ -425,8 +429,8 @@ class Partitioner {
 }  // namespace
 
 Program partition(const Graph& graph, const Layout& layout, const Decisions& decisions, const Mesh& mesh,
-                  const Hints& hints) {
-  return Partitioner(graph, layout, decisions, mesh, hints).run();
+                  const Hints& hints, const cost::Prices* prices) {
+  return Partitioner(graph, layout, decisions, mesh, hints, prices).run();
 }
 
 }  // namespace tessera::spmd

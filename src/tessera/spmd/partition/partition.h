@@ -10,8 +10,9 @@ namespace tessera::spmd {
 /// Operands of placed nodes (NodeLayout::at) are brought to the node's place, where its results stay; inputs are
 /// everywhere.
 ///
-/// `graph` has types (ops::infer_types) and no unknown shapes. Inputs and outputs keep their names and order.
+/// `prices`: as in decide(). `graph` has types (ops::infer_types) and no unknown shapes. Inputs and outputs keep their
+/// names and order.
 Program partition(const Graph& graph, const Layout& layout, const Decisions& decisions, const Mesh& mesh,
-                  const Hints& hints);
+                  const Hints& hints, const cost::Prices* prices = nullptr);
 
 }  // namespace tessera::spmd

@@ -1,5 +1,6 @@
 #include "tessera/spmd/reshard/reshard.h"
 
+#include <map>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -23,16 +24,18 @@ bool may_be_undercut(std::span<const ReshardStep> steps) {
   return false;
 }
 
-// The results of earlier searches: compiling one program asks for the same changes thousands of times.
+// The results of earlier searches.
 class FoundSteps {
  public:
+  FoundSteps(const StepCost& cost, DType dtype) : cost_(cost), dtype_(dtype) {}
+
   // The steps of cheaper_steps(from, to, than); `than` follows from the two.
   const std::optional<std::vector<ReshardStep>>& between(const Sharding& from, const Sharding& to,
                                                          const std::vector<ReshardStep>& than) {
     const Key key(from, to);
     if (const auto known = known_.find(key); known != known_.end()) return known->second;
     if (known_.size() == kMost) known_.clear();
-    return known_.emplace(key, cheaper_steps(from, to, than)).first->second;
+    return known_.emplace(key, cheaper_steps(from, to, than, cost_, dtype_)).first->second;
   }
 
  private:
@@ -58,12 +61,13 @@ class FoundSteps {
   };
   static constexpr size_t kMost = 4096;
 
+  const StepCost& cost_;
+  const DType dtype_;
   std::unordered_map<Key, std::optional<std::vector<ReshardStep>>, Hash> known_;
 };
 
 // Plain steps lead to the first layout that the search supports; the search takes over there.
-std::vector<ReshardStep> plan_of_any_parts(const Sharding& from, const Sharding& to) {
-  thread_local FoundSteps found;
+std::vector<ReshardStep> plan_of_any_parts(const Sharding& from, const Sharding& to, FoundSteps& found) {
   PlainPlan plain = plain_plan(from, to);
   std::vector<ReshardStep> steps = std::move(plain.line_up);
   for (size_t done = 0; done < plain.steps.size(); ++done) {
@@ -132,14 +136,32 @@ class InBytes {
   int64_t unit_ = 1;
 };
 
+std::vector<ReshardStep> plan_by(FoundSteps& found, const Sharding& from, const Sharding& to, DType dtype) {
+  const InBytes bytes(from, to, dtype);
+  if (bytes.is_all()) return plan_of_any_parts(from, to, found);
+  std::vector<ReshardStep> steps = plan_of_any_parts(bytes.without(from), bytes.without(to), found);
+  for (ReshardStep& step : steps) bytes.add_to(step);
+  return steps;
+}
+
 }  // namespace
 
 std::vector<ReshardStep> plan_reshard(const Sharding& from, const Sharding& to, DType dtype) {
-  const InBytes bytes(from, to, dtype);
-  if (bytes.is_all()) return plan_of_any_parts(from, to);
-  std::vector<ReshardStep> steps = plan_of_any_parts(bytes.without(from), bytes.without(to));
-  for (ReshardStep& step : steps) bytes.add_to(step);
-  return steps;
+  static const StepCost by_elements;
+  thread_local FoundSteps found(by_elements, DType::undefined);
+  return plan_by(found, from, to, dtype);
+}
+
+struct ReshardPlanner::Found {
+  const StepCost& cost;
+  std::map<DType, FoundSteps> by_type;
+};
+
+ReshardPlanner::ReshardPlanner(const StepCost& cost) : found_(new Found{cost, {}}) {}
+ReshardPlanner::~ReshardPlanner() = default;
+
+std::vector<ReshardStep> ReshardPlanner::plan(const Sharding& from, const Sharding& to, DType dtype) const {
+  return plan_by(found_->by_type.try_emplace(dtype, found_->cost, dtype).first->second, from, to, dtype);
 }
 
 }  // namespace tessera::spmd

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -59,6 +60,22 @@ struct ReshardStep {
 ///
 /// If elements are smaller than a byte, steps cut only between bytes; without a type, elements are whole bytes.
 std::vector<ReshardStep> plan_reshard(const Sharding& from, const Sharding& to, DType dtype = DType::undefined);
+
+class StepCost;
+
+/// The same, where steps are compared by another cost than the bytes that they move. It remembers what it found:
+/// compiling one program asks for the same changes thousands of times.
+class ReshardPlanner {
+ public:
+  /// `cost` outlives it.
+  explicit ReshardPlanner(const StepCost& cost);
+  ~ReshardPlanner();
+  std::vector<ReshardStep> plan(const Sharding& from, const Sharding& to, DType dtype) const;
+
+ private:
+  struct Found;
+  std::unique_ptr<Found> found_;
+};
 
 /// For each member of the group, the member that gets its piece in a permute or reorder; -1: none.
 std::vector<int64_t> targets_of(const ReshardStep& step);

@@ -16,53 +16,42 @@ constexpr double kAnyExtent = 720720;  // the least common multiple of 1 … 16
 constexpr size_t kMostLayouts = 400;   // that a search visits
 constexpr size_t kMostOrders = 100;    // of axes that a permutation from one layout tries
 
-double extent_of(const Expr& size) {
-  const auto constant = size.constant();
-  return constant ? static_cast<double>(*constant) : kAnyExtent;
-}
-
 // The elements of the largest shard.
-double elements_of(const Sharding& sharding) {
+double elements_of(const Sharding& sharding, const StepCost& cost) {
   double elements = 1;
   for (const DimSharding& dim : sharding.dims)
     for (const Part& part : dim.parts) {
-      double extent = extent_of(part.size);
+      double extent = cost.extent(part.size);
       for (const AxisRef& axis : part.axes) extent = std::ceil(extent / static_cast<double>(axis.size));
       elements *= extent;
     }
   return elements;
 }
 
-double elements_by(Collective collective, double in, double out, int64_t ranks) {
-  return received(collective, in, out, ranks,
-                  [](double whole, int64_t members) { return std::floor(whole / static_cast<double>(members)); });
-}
-
-double elements_received(const ReshardStep& step) {
-  const auto collective = collective_of(step.kind);
-  return collective ? elements_by(*collective, elements_of(step.before), elements_of(step.after), ranks_of(step.axes))
-                    : 0;
-}
-
-// Elements first, then how many communications move them, then how many steps there are in all.
+// That of communications first, then how many there are, then how many steps there are in all.
 struct Cost {
-  double elements = 0;
+  double moving = 0;
   int communications = 0;
   int steps = 0;
   auto operator<=>(const Cost&) const = default;
 };
 
-Cost cost_of(const ReshardStep& step) {
-  return {elements_received(step), collective_of(step.kind) ? 1 : 0, 1};
-}
-
 Cost operator+(const Cost& a, const Cost& b) {
-  return {a.elements + b.elements, a.communications + b.communications, a.steps + b.steps};
+  return {a.moving + b.moving, a.communications + b.communications, a.steps + b.steps};
 }
 
-Cost cost_of(const std::vector<ReshardStep>& steps) {
+Cost cost_of(const std::vector<ReshardStep>& steps, const StepCost& cost, DType dtype) {
   Cost sum;
-  for (const ReshardStep& step : steps) sum = sum + cost_of(step);
+  for (const ReshardStep& step : steps) {
+    const auto collective = collective_of(step.kind);
+    if (!collective) {
+      sum = sum + Cost{0, 0, 1};
+      continue;
+    }
+    sum = sum +
+          Cost{cost.of(*collective, step.axes, elements_of(step.before, cost), elements_of(step.after, cost), dtype), 1,
+               1};
+  }
   return sum;
 }
 
@@ -82,12 +71,13 @@ struct Move {
 
 class Search {
  public:
-  Search(const Sharding& from, const Sharding& to) : frame_(from) {
+  Search(const Sharding& from, const Sharding& to, const StepCost& cost, DType dtype)
+      : cost_(cost), dtype_(dtype), frame_(from) {
     const Digits digits({&from, &to});
     for (size_t d = 0; d < from.dims.size(); ++d)
       for (size_t p = 0; p < from.dims[d].parts.size(); ++p) {
         at_.emplace_back(static_cast<int>(d), static_cast<int>(p));
-        extents_.push_back(extent_of(from.dims[d].parts[p].size));
+        extents_.push_back(cost.extent(from.dims[d].parts[p].size));
         begin_.parts.push_back(numbers(digits.of(from.dims[d].parts[p])));
         goal_.parts.push_back(numbers(digits.of(to.dims[d].parts[p])));
       }
@@ -177,12 +167,16 @@ class Search {
     return elements;
   }
 
-  Cost cost_of(const Move& move, const Between& next) const {
+  Cost cost_of(const Move& move, const Between& next) {
     const auto collective = collective_of(move.kind);
     if (!collective) return {0, 0, 1};
-    int64_t ranks = 1;
-    for (int axis : move.axes) ranks *= axes_[axis].size;
-    return {elements_by(*collective, elements_of(now_), elements_of(next), ranks), 1, 1};
+    return {cost_.of(*collective, group_of(move.axes), elements_of(now_), elements_of(next), dtype_), 1, 1};
+  }
+
+  const std::vector<AxisRef>& group_of(const std::vector<int>& axes) {
+    const auto [known, added] = groups_.try_emplace(axes);
+    if (added) known->second = named(axes);
+    return known->second;
   }
 
   void reach(const Between& layout, const Cost& cost, std::optional<Move> move) {
@@ -381,6 +375,8 @@ class Search {
     return steps;
   }
 
+  const StepCost& cost_;
+  const DType dtype_;
   Sharding frame_;               // sizes of parts, places, and the partial axes that stay
   std::vector<AxisRef> beside_;  // the axes of places and of partial sums that stay
   std::vector<AxisRef> axes_;
@@ -390,14 +386,25 @@ class Search {
   Between begin_, goal_, now_;
   Cost bound_, spent_;
   std::map<Between, Way> ways_;
+  std::map<std::vector<int>, std::vector<AxisRef>> groups_;  // by numbers of axes
   std::set<std::pair<Cost, Between>> open_;
   size_t visited_ = 0, orders_ = 0;
 };
 
 }  // namespace
 
+double StepCost::extent(const Expr& size) const {
+  const auto constant = size.constant();
+  return constant ? static_cast<double>(*constant) : kAnyExtent;
+}
+
+double StepCost::of(Collective collective, const std::vector<AxisRef>& axes, double in, double out, DType) const {
+  return received(collective, in, out, ranks_of(axes),
+                  [](double whole, int64_t members) { return std::floor(whole / static_cast<double>(members)); });
+}
+
 double elements_received(const std::vector<ReshardStep>& steps) {
-  return cost_of(steps).elements;
+  return cost_of(steps, {}, DType::undefined).moving;
 }
 
 bool search_covers(const Sharding& from, const Sharding& to) {
@@ -407,8 +414,9 @@ bool search_covers(const Sharding& from, const Sharding& to) {
 }
 
 std::optional<std::vector<ReshardStep>> cheaper_steps(const Sharding& from, const Sharding& to,
-                                                      const std::vector<ReshardStep>& than) {
-  return Search(from, to).below(cost_of(than));
+                                                      const std::vector<ReshardStep>& than, const StepCost& cost,
+                                                      DType dtype) {
+  return Search(from, to, cost, dtype).below(cost_of(than, cost, dtype));
 }
 
 }  // namespace tessera::spmd

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "tessera/cost/kernels.h"
+#include "tessera/cost/links.h"
+#include "tessera/cost/machine_model.h"
+
+namespace tessera::cost {
+
+/// Seconds of a collective that the machine's file has measured among as many members and ranks; nullopt if it has not.
+/// `engine`: "threads"; empty: any. `bytes` as in ring().
+std::optional<double> measured_time(const MachineModel& machine, std::string_view engine, Collective kind,
+                                    int64_t members, int64_t ranks, double bytes);
+
+/// Seconds of what choices between programs weigh, on a machine that is measured or described.
+class Prices {
+ public:
+  /// `topology`: the mesh's links; empty: the machine's. Throws as MachineModel::topology().
+  Prices(MachineModel machine, const Mesh& mesh, const Topology& topology = {});
+  Prices(const Prices&) = delete;
+
+  const MachineModel& machine() const { return machine_; }
+  /// A collective of the group over these axes, level by level if that is faster; `bytes` as in ring(). Throws a user
+  /// error if neither the machine's file nor the topology has links over them.
+  double collective(Collective kind, const std::vector<AxisRef>& axes, double bytes) const;
+  double kernel(const KernelWork& work) const { return times_.of(work).seconds; }
+  /// Whether kernels run while a collective is under way.
+  bool overlaps() const { return machine_.progress == MachineModel::Progress::background; }
+
+ private:
+  const std::vector<Level>& levels(const std::vector<AxisRef>& axes) const;
+
+  MachineModel machine_;
+  Mesh mesh_;
+  Topology topology_;
+  KernelTimes times_;
+  mutable std::map<std::vector<AxisRef>, std::vector<Level>> levels_;  // those known so far
+};
+
+}  // namespace tessera::cost

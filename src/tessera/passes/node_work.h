@@ -1,0 +1,14 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "tessera/cost/kernels.h"
+#include "tessera/spmd/program.h"
+
+namespace tessera::passes {
+
+/// What a node of a program does on one rank, as a kernel of its own; symbols have their hinted sizes.
+cost::KernelWork work_of(const Node& node, const std::map<std::string, int64_t, std::less<>>& hints);
+
+}  // namespace tessera::passes
