@@ -52,6 +52,39 @@ TEST_F(Time, ASlowRankAndASlowLinkTakeLonger) {
   EXPECT_LT(parsed(command + " --scale link:nvlink=2")["predicted"]["step_ms"], usual);
 }
 
+TEST_F(Time, SaysWhatFailuresCost) {
+  const std::string command =
+      "simulate " + model_ + " --train --loss mse --mesh dp=4 --cluster a100-80gb --shapes batch=64 --restart-cost 5m";
+  const json run = parsed(command + " --mtbf 3h --checkpoint-cost 30s --steps 1000000")["run"];
+  EXPECT_EQ(run["mtbf_seconds"], 3 * 3600);
+  EXPECT_EQ(run["restart_seconds"], 300);
+  EXPECT_GT(run["goodput"], 0.85);
+  EXPECT_LT(run["goodput"], 0.92);
+  EXPECT_GT(run["expected_seconds"], 0);
+  // Of one device: divided by four. All states together at 1 KiB a second.
+  const json device = parsed(command + " --device-mtbf 12h --checkpoint-bandwidth 1K --checkpoint-every 7")["run"];
+  EXPECT_EQ(device["mtbf_seconds"], 3 * 3600);
+  EXPECT_EQ(device["checkpoint_every"], 7);
+  EXPECT_EQ(device["checkpoint_seconds"], device["checkpoint_bytes"].get<double>() / 1024);
+  EXPECT_GT(device["checkpoint_bytes"], 0);
+  EXPECT_THAT(tessera(command + " --mtbf 3h --checkpoint-cost 30s --steps 1000").out,
+              AllOf(HasSubstr("with a failure every 3 h 0 min"), HasSubstr("which is best"),
+                    HasSubstr("1000 steps are expected to take")));
+  const std::string simulate = "simulate " + model_ + " --train --loss mse --mesh dp=4 --cluster a100-80gb ";
+  EXPECT_THAT(mistake(simulate + "--restart-cost 5m"), HasSubstr("give --mtbf 3h"));
+  EXPECT_THAT(mistake(simulate + "--mtbf 3h --checkpoint-cost 30s"), HasSubstr("give --restart-cost 5m"));
+  EXPECT_THAT(mistake(simulate + "--mtbf 3h --restart-cost 5m"), HasSubstr("give --checkpoint-cost 30s"));
+  EXPECT_THAT(mistake(simulate + "--mtbf soon --restart-cost 5m --checkpoint-cost 1"),
+              HasSubstr("--mtbf 'soon' is not a duration"));
+  EXPECT_THAT(mistake(simulate + "--mtbf 3h --restart-cost -5m --checkpoint-cost 1"),
+              HasSubstr("--restart-cost '-5m' is not a duration"));
+  EXPECT_THAT(mistake(simulate + "--mtbf 3h --restart-cost 5m --checkpoint-cost 1 --checkpoint-every 0.5"),
+              HasSubstr("whole number of at least 1"));
+  EXPECT_THAT(mistake(simulate + "--mtbf 1s --restart-cost 5h --checkpoint-cost 1 --shapes batch=64"),
+              HasSubstr("makes no progress"));
+  EXPECT_THAT(mistake("simulate " + model_ + " --mesh dp=4 --cluster a100-80gb --mtbf 3h"), HasSubstr("--train"));
+}
+
 TEST_F(Time, WritesATraceOfItsClasses) {
   const std::string trace = (folder_ / "trace.json").string();
   tessera("simulate " + model_ + " --mesh tp=2 --cluster h100-sxm --trace " + trace);

@@ -229,6 +229,18 @@ std::string time_text(double seconds) {
   return seconds < 1 ? formatted("%.1f %s", seconds * 1e3, "ms") : formatted("%.2f %s", seconds, "s");
 }
 
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<int64_t>(std::min(seconds, 1e15) + 0.5);
+  constexpr int64_t kMinute = 60, kHour = 60 * kMinute, kDay = 24 * kHour;
+  const auto text = [](int64_t major, const char* unit, int64_t minor, const char* minor_unit) {
+    return std::to_string(major) + " " + unit + " " + std::to_string(minor) + " " + minor_unit;
+  };
+  if (whole >= kDay) return text(whole / kDay, "d", whole % kDay / kHour, "h");
+  if (whole >= kHour) return text(whole / kHour, "h", whole % kHour / kMinute, "min");
+  if (whole >= kMinute) return std::to_string(whole / kMinute) + " min";
+  return std::to_string(whole) + " s";
+}
+
 std::string ratio_text(double ratio) {
   return formatted(ratio < 10 ? "%.2f%s" : ratio < 100 ? "%.1f%s" : "%.0f%s", ratio, "");
 }

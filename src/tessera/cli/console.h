@@ -70,6 +70,8 @@ class Table {
 std::string count_text(double count);
 /// "12.3 ms"; below a tenth of one "45.6 µs"
 std::string time_text(double seconds);
+/// Of long times: "2 d 7 h", "3 h 12 min", "4 min", "12 s".
+std::string duration_text(double seconds);
 /// "1.25", "12.5", "125": three significant digits.
 std::string ratio_text(double ratio);
 /// "3.1e-06"

@@ -1,4 +1,5 @@
 #include "tessera/cli/command.h"
+#include "tessera/cli/failure_options.h"
 #include "tessera/cli/help.h"
 #include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
@@ -20,6 +21,7 @@ class Simulate : public Command {
     time_.declare_changes(app);
     app.add_option("--trace", trace_, "a file for a trace with a track for each class of ranks, which Perfetto shows");
     app.add_flag("--no-overlap", no_overlap_, "wait for each communication where it starts");
+    failures_.declare(app);
     declare_paths(app, {{"--trace", PathUse::writes}});
   }
 
@@ -29,6 +31,7 @@ class Simulate : public Command {
       asked.overlap = !no_overlap_;
       return asked;
     }();
+    const std::optional<AskedFailures> failures = failures_.asked();
     if (!trace_.empty()) require_writable(trace_);
     const AskedStep step = step_.asked(console);
     const Program program = compiled(console, step, settings);
@@ -36,6 +39,8 @@ class Simulate : public Command {
     const Forecast forecast = time_.predict(console, program, settings, false);
     const int64_t peak = program.figures(largest_rank(program)).peak_bytes;
     const std::optional<SlowLevel> slow = slow_level_of(step, settings.machine, program.mesh().size());
+    const std::optional<RunForecast> run =
+        failures ? std::optional(failures->forecast(program, forecast.prediction.step_ms * 1e-3)) : std::nullopt;
     if (!trace_.empty()) {
       Trace trace;
       trace.add(forecast.prediction.profile, 0);
@@ -46,6 +51,7 @@ class Simulate : public Command {
                      {"mesh", mesh_json(program.mesh())},
                      {"peak_bytes", peak},
                      {"predicted", forecast_json(forecast)}};
+      if (run) object["run"] = run_json(*run);
       if (slow) object["slow_level"] = slow_level_json(*slow);
       console.emit(object);
       return kGood;
@@ -55,6 +61,7 @@ class Simulate : public Command {
     console.say("mesh " + mesh_text(program.mesh()) + ", " + bytes_text(static_cast<double>(peak)) +
                 " on a rank at its peak" + memory_text(settings.machine, peak));
     print_forecast(console, forecast);
+    if (run) print_run(console, *run);
     if (slow) console.say(slow_level_text(*slow));
     return kGood;
   }
@@ -78,6 +85,7 @@ class Simulate : public Command {
   bool no_overlap_ = false;
   StepOptions step_;
   TimeOptions time_;
+  FailureOptions failures_;
 };
 
 }  // namespace

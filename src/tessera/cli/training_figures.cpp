@@ -16,19 +16,6 @@
 namespace tessera::cli {
 namespace {
 
-// "3 h 12 min", "4 min", "12 s"
-std::string duration_text(double seconds) {
-  const auto whole = static_cast<int64_t>(seconds + 0.5);
-  constexpr int64_t kMinute = 60, kHour = 60 * kMinute, kDay = 24 * kHour;
-  const auto text = [](int64_t major, const char* unit, int64_t minor, const char* minor_unit) {
-    return std::to_string(major) + " " + unit + " " + std::to_string(minor) + " " + minor_unit;
-  };
-  if (whole >= kDay) return text(whole / kDay, "d", whole % kDay / kHour, "h");
-  if (whole >= kHour) return text(whole / kHour, "h", whole % kHour / kMinute, "min");
-  if (whole >= kMinute) return std::to_string(whole / kMinute) + " min";
-  return std::to_string(whole) + " s";
-}
-
 // The columns of standard error, less one for the cursor.
 size_t columns_of_terminal() {
   constexpr size_t kUsual = 80;
