@@ -29,6 +29,7 @@ class RunTrace {
   static RunTrace read(const std::filesystem::path& path);
 
   const Mesh& mesh() const;
+  const Topology& topology() const;  ///< of the mesh's links; empty: unknown
   SymbolSizes sizes() const;
   bool overlap() const;         ///< whether communication and computation could overlap
   int64_t runs() const;         ///< at least 1

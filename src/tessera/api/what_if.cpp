@@ -32,6 +32,10 @@ const Mesh& RunTrace::mesh() const {
   return impl().recording.mesh;
 }
 
+const Topology& RunTrace::topology() const {
+  return impl().recording.topology;
+}
+
 SymbolSizes RunTrace::sizes() const {
   const Symbols& sizes = impl().recording.sizes;
   return {sizes.begin(), sizes.end()};
