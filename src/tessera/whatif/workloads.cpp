@@ -30,6 +30,7 @@ const bind::Action& action_of(const sim::ClassWork& rank, const RecordedEvent& e
 
 std::vector<Moved> transfers_of(const Recording& recording, const RecordedRun& run, bool alone) {
   const bool in_background = recording.moves_in_background();
+  const bool in_turn = alone || recording.is_asynchronous();  // its queue does one after the other
   std::vector<Moved> all;
   for (size_t r = 0; r < run.ranks.size(); ++r) {
     double ended = 0;  // of an earlier transfer
@@ -44,7 +45,7 @@ std::vector<Moved> transfers_of(const Recording& recording, const RecordedRun& r
         moved.hidden = true;
         moved.seconds = event.begin - event.complete;
       } else {
-        const double begin = alone ? std::clamp(ended, event.complete, event.end) : event.complete;
+        const double begin = in_turn ? std::clamp(ended, event.complete, event.end) : event.complete;
         moved.seconds = std::max(0.0, event.end - begin);
         ended = event.end;
       }
