@@ -22,6 +22,8 @@ struct ProfileEvent {
   /// If operators ran while the communication was under way: their time. This event is then the wait for the
   /// communication's end; its start is an event of its own, where this is 0.
   double under_way = 0;
+  double complete = 0;  ///< of a wait: when the last rank of the group had started the communication
+  int64_t action = -1;  ///< its number in the rank's machine program
 };
 
 /// One rank's run. compute + exposed + idle is the run's duration.
@@ -31,6 +33,7 @@ struct RankProfile {
   double overlapped = 0;             ///< µs of `compute` while communication was under way
   double exposed = 0;                ///< µs in communication that nothing hides, after all ranks have arrived
   double idle = 0;                   ///< µs waiting for other ranks
+  double end = 0;                    ///< µs since the run began: its outputs are stored
 };
 
 struct Profile {

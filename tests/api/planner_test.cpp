@@ -51,7 +51,7 @@ struct Simulated {
 Simulated simulated(const Model& model, const PlannerSettings& settings, const Plan& plan) {
   const Mesh mesh = plan.mesh.empty() ? Mesh() : Mesh::parse(plan.mesh);
   CompileOptions options;
-  if (mesh.size() > 1) options.topology = settings.predict.machine.topology(mesh);
+  settings.predict.choose(options, mesh);
   Plan asked = plan;
   asked.shapes = model.complete(settings.fixed.shapes);
   const Program program = [&] {

@@ -62,7 +62,7 @@ const TrainingStep& PlannedModel::step(int micro_batches) const {
 Program PlannedModel::compiled(const Plan& plan, const Mesh& mesh) const {
   CompileOptions options;
   options.run.overlap = settings_.predict.overlap;
-  if (mesh.size() > 1) options.topology = settings_.predict.machine.topology(mesh);
+  settings_.predict.choose(options, mesh);
   Plan asked = plan;
   if (!settings_.training) {
     asked.shapes = sizes_;

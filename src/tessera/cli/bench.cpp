@@ -13,10 +13,12 @@
 #include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
+#include "tessera/cli/recorded_command.h"
 #include "tessera/cli/time_options.h"
 #include "tessera/cli/trace.h"
 #include "tessera/files.h"
 #include "tessera/profile.h"
+#include "tessera/what_if.h"
 
 namespace tessera::cli {
 namespace {
@@ -216,6 +218,7 @@ void print_compared(const Console& console, const Forecast& forecast, const Late
 class Bench : public Command {
  public:
   void declare(CLI::App& app) override {
+    app_ = &app;
     comm_.declare(app);
     app.add_option("model", model_, kModelHelp);
     plan_.declare(app);
@@ -292,8 +295,11 @@ class Bench : public Command {
     Costs costs;
     Trace trace;
     double at = 0;
+    SymbolSizes sizes;
     for (int i = 0; i < profiled; ++i) {
-      const Tensors outputs = session.run(given.next());
+      const Tensors& inputs = given.next();
+      sizes = sizes_of(program.inputs(), inputs);
+      const Tensors outputs = session.run(inputs);
       if (i == 0)
         for (const auto& [name, tensor] : outputs) floor.bytes += static_cast<double>(tensor.bytes);
       const Profile profile = session.profile();
@@ -306,7 +312,12 @@ class Bench : public Command {
         console, program, session.threads_per_rank(), plan_.topology(), sizes_of(program.inputs(), loaded.inputs),
         !run_.no_overlap);  // with all ranks
     if (!console.speaks()) return kGood;
-    if (!trace_.empty()) trace.write(trace_);
+    if (!trace_.empty()) {
+      SymbolSizes all = loaded.plan.shapes;
+      for (const auto& [symbol, size] : sizes) all[symbol] = size;
+      trace.record(recorded_program(program, sizes, options, plan_.topology()), recorded_command(*app_, all));
+      trace.write(trace_);
+    }
     const Latency latency(times);
     if (console.json)
       emit(console, program, session, latency, costs, peaks, floor, prepared, forecast);
@@ -463,6 +474,7 @@ class Bench : public Command {
     console.emit(object);
   }
 
+  const CLI::App* app_ = nullptr;
   BenchComm comm_;
   std::string model_, trace_, grown_;
   int iterations_ = 50, warmup_ = 5;

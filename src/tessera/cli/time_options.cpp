@@ -18,20 +18,20 @@ constexpr size_t kClassesPrinted = 8, kChainPrinted = 8;
   throw Error(ErrorKind::user, "simulate", message);
 }
 
-// "17=1.3", "link:ethernet=2" as key and factor.
-std::pair<std::string, double> factor_of(const std::string& text, const std::string& example) {
+}  // namespace
+
+std::pair<std::string, double> factor_of(const std::string& stage, const std::string& text,
+                                         const std::string& example) {
   const size_t equals = text.rfind('=');
   if (equals != std::string::npos && equals > 0)
     if (const std::optional<double> factor = Bounds::above(0).parse(text.substr(equals + 1)))
       return {text.substr(0, equals), *factor};
-  wrong("'" + text + "' is not a name with a factor above 0; write it as " + example);
+  throw Error(ErrorKind::user, stage, "'" + text + "' is not a name with a factor above 0; write it as " + example);
 }
 
 std::string percent(double share) {
   return ratio_text(100 * share) + " %";
 }
-
-}  // namespace
 
 void TimeOptions::declare(CLI::App& app) {
   under(app, Heading::measurement);
@@ -62,7 +62,7 @@ PredictSettings TimeOptions::settings(const Topology& topology) const {
   settings.machine = load_machine(machine.empty() ? cluster : machine);
   settings.topology = topology;
   for (const std::string& text : slow) {
-    const auto [rank, factor] = factor_of(text, "--slow 17=1.3");
+    const auto [rank, factor] = factor_of("simulate", text, "--slow 17=1.3");
     int64_t number = -1;
     const auto [end, error] = std::from_chars(rank.data(), rank.data() + rank.size(), number);
     if (error != std::errc() || end != rank.data() + rank.size() || number < 0)
@@ -70,7 +70,7 @@ PredictSettings TimeOptions::settings(const Topology& topology) const {
     settings.slow[number] = factor;
   }
   for (const std::string& text : scale) {
-    const auto [name, factor] = factor_of(text, "--scale link:ethernet=2");
+    const auto [name, factor] = factor_of("simulate", text, "--scale link:ethernet=2");
     if (!name.starts_with("link:")) wrong("'" + name + "' cannot be scaled; write it as --scale link:ethernet=2");
     settings.link_scale[name.substr(5)] = factor;
   }
@@ -167,7 +167,12 @@ void print_forecast(const Console& console, const Forecast& forecast) {
 }
 
 Json forecast_json(const Forecast& forecast) {
-  const auto& [settings, prediction] = forecast;
+  Json object = {{"machine", forecast.settings.machine.name}};
+  object.update(prediction_json(forecast.prediction));
+  return object;
+}
+
+Json prediction_json(const Prediction& prediction) {
   Json classes = Json::array(), chain = Json::array();
   for (const PredictedRanks& each : prediction.classes)
     classes.push_back({{"rank", each.rank},
@@ -181,8 +186,7 @@ Json forecast_json(const Forecast& forecast) {
                        {"sent_bytes", each.sent_bytes}});
   for (const ChainPart& part : prediction.chain)
     chain.push_back({{"op", part.op}, {"communication", part.communication}, {"count", part.count}, {"ms", part.ms}});
-  return {{"machine", settings.machine.name},
-          {"step_ms", prediction.step_ms},
+  return {{"step_ms", prediction.step_ms},
           {"compute_ms", prediction.compute_ms},
           {"exposed_ms", prediction.exposed_ms},
           {"idle_ms", prediction.idle_ms},

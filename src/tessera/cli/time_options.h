@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/cli/console.h"
@@ -13,6 +14,13 @@ class App;
 
 /// Predicted times, for people and as JSON.
 namespace tessera::cli {
+
+/// "17=1.3", "link:ethernet=2" as a key and a number above 0. Throws a user error that shows `example` for another
+/// text.
+std::pair<std::string, double> factor_of(const std::string& stage, const std::string& text, const std::string& example);
+
+/// "12.3 %"
+std::string percent(double share);
 
 /// What --machine or --cluster predicts.
 struct Forecast {
@@ -54,5 +62,6 @@ std::string compared_text(const Prediction& prediction, double measured_ms);
 void print_forecast(const Console& console, const Forecast& forecast);
 /// {"step_ms": …, "compute_ms": …, "exposed_ms": …, "idle_ms": …, "bound_ms": …, …}
 Json forecast_json(const Forecast& forecast);
+Json prediction_json(const Prediction& prediction);
 
 }  // namespace tessera::cli

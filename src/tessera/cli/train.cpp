@@ -12,6 +12,7 @@
 #include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
+#include "tessera/cli/recorded_command.h"
 #include "tessera/cli/selection_report.h"
 #include "tessera/cli/stop_signal.h"
 #include "tessera/cli/time_options.h"
@@ -19,6 +20,7 @@
 #include "tessera/cli/training_figures.h"
 #include "tessera/cli/training_report.h"
 #include "tessera/trainer.h"
+#include "tessera/what_if.h"
 
 namespace tessera::cli {
 namespace {
@@ -26,6 +28,7 @@ namespace {
 class Train : public Command {
  public:
   void declare(CLI::App& app) override {
+    app_ = &app;
     app.add_option("model", model_, "an ONNX file: the forward model, with its parameters")->required();
     options_.declare(app);
     plan_.declare(app);
@@ -207,6 +210,7 @@ class Train : public Command {
     setup.plan = plan;
     setup.compile.observe = dump_.observer(console);
     time_.choose(console, plan_.topology(), setup.mesh, setup.compile);
+    links_ = setup.compile.topology;
     setup.compile.run = run_.planned(console, setup.mesh, !options_.dry_run);
     setup.compile.run.checkpoints = !options_.checkpoints.empty();
     setup.evaluation = evaluation_;
@@ -283,6 +287,7 @@ class Train : public Command {
     if (forecast && !console.json) print_forecast(console, *forecast);
     if (options_.resume) resume(console, trainer);
     report.begin(trainer, memory, steps_);
+    if (!options_.profile.empty() && console.speaks()) record(report, program, training, session_options);
     const bool ended = trainer.train({steps_, options_.eval_every, options_.save_every, [&] { return stop.asked(); }});
     if (!options_.profile.empty() && trainer.steps_made() == trainer.first_step())
       console.note("no step was left to trace for --profile");
@@ -308,6 +313,14 @@ class Train : public Command {
     } else if (seconds > 0) {
       console.say(compared_text(forecast.prediction, seconds * 1e3));
     }
+  }
+
+  // What --profile says of the program, beside its times.
+  void record(TrainingReport& report, const Program& program, const Training& training,
+              const SessionOptions& session) const {
+    Json command = recorded_command(*app_, training.sizes);
+    for (const auto& [name, dims] : training.label_dims) command["label_dims"][name] = dims;
+    report.record(recorded_program(program, {}, session, links_), command);
   }
 
   TrainerOptions trainer_options(const Console& console, TrainingReport& report) {
@@ -365,8 +378,10 @@ class Train : public Command {
     return code;
   }
 
+  const CLI::App* app_ = nullptr;
   std::string model_;
-  Model written_;  // with trained parameters; has all initializers
+  Topology links_;  // for which the step was compiled
+  Model written_;   // with trained parameters; has all initializers
   int64_t steps_ = 0;
   std::unique_ptr<Checkpoints> checkpoints_;  // until the run takes it
   std::optional<Batches> evaluated_;          // until the run takes them

@@ -19,6 +19,8 @@ class ProfiledSteps {
  public:
   explicit ProfiledSteps(std::string path) : path_(std::move(path)) {}
 
+  /// See Trace.
+  void record(const std::string& program, const Json& command) { trace_.record(program, command); }
   /// After each step; every rank calls it.
   void add(const Console& console, const Session& session, bool is_last);
 
@@ -38,6 +40,8 @@ class TrainingReport : public TrainingObserver {
 
   /// Opens the files. Called before the first step, and after resume(). Both outlive the report.
   void begin(Trainer& trainer, const MemoryClasses& memory, int64_t steps);
+  /// For --profile; see Trace.
+  void record(const std::string& program, const Json& command) { profiled_.record(program, command); }
   /// Adds the figures of the run to an answer.
   void add_to(Json& object) const;
   /// Of a step; 0: there were none.

@@ -16,9 +16,16 @@ constexpr double kMillis = 1e3, kMicros = 1e6;
 
 ProfileEvent event_of(const PredictedClass& each, const Event& event) {
   const bind::StepInfo& info = (*each.infos)[static_cast<size_t>(event.action)];
-  ProfileEvent shown{
-      info.name, info.op, info.communication, info.axes, event.begin * kMicros, (event.end - event.begin) * kMicros,
-      0,         0};
+  ProfileEvent shown{info.name,
+                     info.op,
+                     info.communication,
+                     info.axes,
+                     event.begin * kMicros,
+                     (event.end - event.begin) * kMicros,
+                     0,
+                     0,
+                     event.moving * kMicros,
+                     event.action};
   if (info.communication)
     shown.waiting = std::clamp(event.moving - event.begin, 0.0, event.end - event.begin) * kMicros;
   return shown;
@@ -31,6 +38,7 @@ RankProfile profile_of(const PredictedClass& each, const ClassTimes& times) {
   profile.overlapped = times.overlapped * kMicros;
   profile.exposed = times.exposed * kMicros;
   profile.idle = times.idle * kMicros;
+  if (!times.events.empty()) profile.end = times.events.back().end * kMicros;
   for (const Event& event : times.events)
     if (each.actions[static_cast<size_t>(event.action)].action.phase != bind::Phase::start)
       profile.events.push_back(event_of(each, event));

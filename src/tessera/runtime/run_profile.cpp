@@ -87,7 +87,9 @@ RankProfile profile_of(const RankTimes& times, const std::map<size_t, Meeting>& 
                        microseconds(start, begin_of(times, e)),
                        microseconds(begin_of(times, e), end),
                        0,
-                       0};
+                       0,
+                       0,
+                       static_cast<int64_t>(times.done[e].step)};
     if (!step.communication) {
       if (!under_way.empty()) result.overlapped += event.duration;
       for (auto& [other, started] : under_way) started.time += event.duration;
@@ -101,7 +103,9 @@ RankProfile profile_of(const RankTimes& times, const std::map<size_t, Meeting>& 
       const TimePoint begin = begin_of(times, is_wait_at_once(times, e) ? started.e : e);
       event.begin = microseconds(start, begin);
       event.duration = microseconds(begin, end);
-      const double missing = microseconds(begin, complete.at(meetings.at(started.e)));
+      const TimePoint met = complete.at(meetings.at(started.e));
+      const double missing = microseconds(begin, met);
+      event.complete = microseconds(start, met);
       event.waiting = std::clamp(missing, 0.0, event.duration);
       event.under_way = started.time;
       under_way.erase(at);
@@ -110,6 +114,7 @@ RankProfile profile_of(const RankTimes& times, const std::map<size_t, Meeting>& 
     result.idle += event.waiting;
     result.events.push_back(std::move(event));
   }
+  result.end = microseconds(start, times.outputs);
   result.compute = microseconds(times.begin, times.outputs) - result.exposed - result.idle;
   return result;
 }

@@ -11,23 +11,6 @@
 namespace tessera::sim {
 namespace {
 
-// A class with its plan, which owns the machine program.
-struct Planned {
-  std::unique_ptr<runtime::SizedRank> rank;
-  std::vector<bind::StepWork> works;
-};
-
-Planned planned(const runtime::DryRun& run, int rank, const std::string& device) {
-  Planned made;
-  made.rank = std::make_unique<runtime::SizedRank>(
-      run.programs, rank, run.symbols,
-      runtime::SizedRank::Options{runtime::threads_of_rank(*run.programs, run.options),
-                                  device,
-                                  {run.options.keep_all, run.options.overlap, run.options.prefetch}});
-  made.works = made.rank->plan.works();
-  return made;
-}
-
 void note_collective(std::vector<UsedCollective>& all, const bind::Step& step, const Transfer& transfer) {
   if (step.info.members == 1) return;
   const CollectiveTraits& traits = traits_of(*collective_of_op(step.info.op));
@@ -47,67 +30,115 @@ double copied_seconds(const std::vector<bind::HostCopy>& copies, const cost::Ker
   return seconds;
 }
 
+// The times of one class' steps.
+struct Pricing {
+  const Setting& setting;
+  const cost::KernelTimes& times;
+  std::string suffix;  // of kernels' signatures
+  double total = 0, unmeasured = 0;
+
+  std::vector<StepTime> add(Workload& made, const ClassWork& work, int rank, int64_t count, double slow) {
+    const bind::MachineProgram& machine = *work.machine;
+    ClassProgram& simulated = made.programs.emplace_back();
+    simulated.machine = work.machine;
+    simulated.rank = rank;
+    simulated.count = count;
+    simulated.before = copied_seconds(machine.inputs, times) * slow;
+    simulated.after = copied_seconds(machine.outputs, times) * slow;
+    std::vector<StepTime> steps;
+    for (size_t s = 0; s < machine.steps.size(); ++s) {
+      cost::KernelWork kernel = work.works[s];
+      const double runs = work.works[s].runs;
+      StepTime time;
+      Transfer transfer;
+      if (machine.steps[s]->info.communication) {
+        transfer = transfer_of(*machine.steps[s], setting);
+        note_collective(made.collectives, *machine.steps[s], transfer);
+        transfer.seconds *= runs;
+        time = {transfer.seconds, transfer.measured};
+      } else {
+        kernel.signature += suffix;
+        const cost::KernelTime of = times.of(kernel);
+        time = {of.seconds * runs * slow, of.measured};
+        total += time.seconds * static_cast<double>(count);
+        if (!of.measured) unmeasured += time.seconds * static_cast<double>(count);
+      }
+      steps.push_back(time);
+      simulated.seconds.push_back(time.seconds);
+      simulated.transfers.push_back(std::move(transfer));
+    }
+    return steps;
+  }
+};
+
 }  // namespace
 
-Predicted predict(const runtime::DryRun& run, const PredictOptions& options) {
+std::vector<ClassWork> planned(const runtime::DryRun& run, const RankClasses& ranks, const std::string& device) {
+  std::vector<ClassWork> all;
+  for (int rank : ranks.first) {
+    const auto plan = std::make_shared<runtime::SizedRank>(
+        run.programs, rank, run.symbols,
+        runtime::SizedRank::Options{runtime::threads_of_rank(*run.programs, run.options),
+                                    device,
+                                    {run.options.keep_all, run.options.overlap, run.options.prefetch}});
+    // The plan owns the machine program.
+    all.push_back({std::shared_ptr<const bind::MachineProgram>(plan, &plan->plan.machine()), plan->plan.works()});
+  }
+  return all;
+}
+
+std::string condition_of(const RunConditions& conditions, int64_t ranks, int cores) {
+  const int64_t beside = conditions.machine_ranks > 0 ? conditions.machine_ranks : ranks;
+  return condition(conditions.threads, static_cast<int>(std::clamp<int64_t>(cores / conditions.threads, 1, beside)));
+}
+
+Workload priced(const Mesh& mesh, const RankClasses& ranks, const std::vector<ClassWork>& classes,
+                const RunConditions& conditions, const PredictOptions& options) {
   const MachineModel& machine = *options.machine;
-  const Mesh& mesh = run.programs->mesh();
+  Workload made;
+  made.ranks = ranks;
+  made.conditions = conditions;
+  const Setting setting{
+      mesh, options.topology, machine, ranks.of, options.engine, conditions.threads, conditions.machine_ranks};
+  const cost::KernelTimes times(machine);
+  Pricing pricing{setting, times, condition_of(conditions, mesh.size(), machine.cores)};
+  for (size_t c = 0; c < classes.size(); ++c) {
+    const auto slow = options.slow.find(ranks.first[c]);
+    made.steps.push_back(
+        pricing.add(made, classes[c], ranks.first[c], ranks.count[c], slow == options.slow.end() ? 1 : slow->second));
+  }
+  made.extrapolated = pricing.total > 0 ? pricing.unmeasured / pricing.total : 0;
+  return made;
+}
+
+Predicted simulated(Workload workload, const Mesh& mesh, const PredictOptions& options) {
   Predicted made;
-  made.ranks = options.fold ? classes_of(*run.programs, run.symbols, options.slow) : single_ranks(mesh.size());
+  made.ranks = std::move(workload.ranks);
+  made.collectives = std::move(workload.collectives);
+  made.extrapolated = workload.extrapolated;
+  for (size_t c = 0; c < workload.programs.size(); ++c) {
+    const ClassProgram& program = workload.programs[c];
+    made.classes.push_back({program.rank, program.count, program.machine->infos, *program.machine->actions,
+                            std::move(workload.steps[c]), program.machine->total()});
+  }
   const Setting setting{mesh,
                         options.topology,
-                        machine,
+                        *options.machine,
                         made.ranks.of,
                         options.engine,
-                        runtime::threads_of_rank(*run.programs, run.options),
-                        run.options.machine_ranks};
-  const cost::KernelTimes times(machine);
-  const int64_t beside = run.options.machine_ranks > 0 ? run.options.machine_ranks : mesh.size();
-  const std::string suffix =
-      condition(setting.threads, static_cast<int>(std::clamp<int64_t>(machine.cores / setting.threads, 1, beside)));
-  std::vector<Planned> plans;
-  std::vector<ClassProgram> programs;
-  double total = 0, unmeasured = 0;
-  for (size_t c = 0; c < made.ranks.first.size(); ++c) {
-    const int rank = made.ranks.first[c];
-    const Planned& plan = plans.emplace_back(planned(run, rank, machine.device));
-    const bind::MachineProgram& program = plan.rank->plan.machine();
-    PredictedClass& each = made.classes.emplace_back();
-    each.rank = rank;
-    each.count = made.ranks.count[c];
-    each.infos = program.infos;
-    each.actions = *program.actions;
-    each.cost = program.total();
-    const auto slow = options.slow.find(rank);
-    const double factor = slow == options.slow.end() ? 1 : slow->second;
-    ClassProgram simulated{.machine = &program, .rank = rank, .count = each.count};
-    simulated.before = copied_seconds(program.inputs, times) * factor;
-    simulated.after = copied_seconds(program.outputs, times) * factor;
-    for (size_t s = 0; s < program.steps.size(); ++s) {
-      cost::KernelWork work = plan.works[s];
-      const double runs = plan.works[s].runs;
-      StepTime time;
-      if (program.steps[s]->kernel) {
-        work.signature += suffix;
-        const cost::KernelTime of = times.of(work);
-        time = {of.seconds * runs * factor, of.measured};
-        const double weight = time.seconds * static_cast<double>(each.count);
-        total += weight;
-        if (!of.measured) unmeasured += weight;
-      } else {
-        const Transfer transfer = transfer_of(*program.steps[s], setting);
-        time = {transfer.seconds * runs, transfer.measured};
-        note_collective(made.collectives, *program.steps[s], transfer);
-      }
-      each.steps.push_back(time);
-      simulated.seconds.push_back(time.seconds);
-      simulated.repeats.push_back(runs);
-    }
-    programs.push_back(std::move(simulated));
-  }
-  made.timeline = simulate(programs, setting);
-  made.extrapolated = total > 0 ? unmeasured / total : 0;
+                        workload.conditions.threads,
+                        workload.conditions.machine_ranks};
+  made.timeline = simulate(workload.programs, setting);
   return made;
+}
+
+Predicted predict(const runtime::DryRun& run, const PredictOptions& options) {
+  const Mesh& mesh = run.programs->mesh();
+  const RankClasses ranks =
+      options.fold ? classes_of(*run.programs, run.symbols, options.slow) : single_ranks(mesh.size());
+  const RunConditions conditions{runtime::threads_of_rank(*run.programs, run.options), run.options.machine_ranks};
+  return simulated(priced(mesh, ranks, planned(run, ranks, options.machine->device), conditions, options), mesh,
+                   options);
 }
 
 }  // namespace tessera::sim

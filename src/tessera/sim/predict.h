@@ -53,7 +53,42 @@ struct Predicted {
   double extrapolated = 0;  ///< the share of kernels' time that is computed, since the machine file lacks it
 };
 
-/// Throws user errors that name the machine file and what it lacks.
+/// What a class of ranks runs, before its steps have times.
+struct ClassWork {
+  std::shared_ptr<const bind::MachineProgram> machine;
+  std::vector<bind::StepWork> works;  ///< by step
+};
+
+/// How the ranks of a run share machines.
+struct RunConditions {
+  int threads = 1;            ///< of each rank
+  int64_t machine_ranks = 0;  ///< ranks on one machine; 0: all
+};
+
+/// Classes of ranks with the times of their steps, ready to be simulated.
+struct Workload {
+  RankClasses ranks;
+  std::vector<ClassProgram> programs;        ///< by class
+  std::vector<std::vector<StepTime>> steps;  ///< by class
+  std::vector<UsedCollective> collectives;
+  double extrapolated = 0;  ///< the share of kernels' time that was not measured on the machine
+  RunConditions conditions;
+};
+
+/// How kernels of such runs are distinguished (condition(), measure.h), on a machine with so many cores.
+std::string condition_of(const RunConditions& conditions, int64_t ranks, int cores);
+
+/// The times of classes' steps on a machine. Throws user errors that name the machine file and what it lacks.
+Workload priced(const Mesh& mesh, const RankClasses& ranks, const std::vector<ClassWork>& classes,
+                const RunConditions& conditions, const PredictOptions& options);
+
+/// The plans of one rank of each class.
+std::vector<ClassWork> planned(const runtime::DryRun& run, const RankClasses& ranks, const std::string& device);
+
+/// Simulates what has times.
+Predicted simulated(Workload workload, const Mesh& mesh, const PredictOptions& options);
+
+/// All of these, of a program. Throws user errors that name the machine file and what it lacks.
 Predicted predict(const runtime::DryRun& run, const PredictOptions& options);
 
 }  // namespace tessera::sim

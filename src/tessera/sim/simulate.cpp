@@ -7,7 +7,6 @@
 
 #include "tessera/base/error.h"
 #include "tessera/mesh/group.h"
-#include "tessera/sim/transfer.h"
 
 namespace tessera::sim {
 namespace {
@@ -101,27 +100,11 @@ class Simulation {
     state.before = program.before;
     state.after = program.after;
     const auto& actions = *program.machine->actions;
-    for (int action : order_of(*program.machine))
+    for (int action : running_order(*program.machine))
       state.queues[static_cast<size_t>(actions[static_cast<size_t>(action)].queue)].actions.push_back(action);
     state.event_of.assign(actions.size(), -1);
     state.chain.assign(program.machine->steps.size(), 0);
     return state;
-  }
-
-  // Bodies of loops run once (the steps' times count the iterations); of two branches, that of a true condition runs.
-  static std::vector<int> order_of(const bind::MachineProgram& machine) {
-    std::vector<int> order;
-    if (machine.controls.empty()) {
-      for (int a = 0; a < static_cast<int>(machine.actions->size()); ++a) order.push_back(a);
-      return order;
-    }
-    for (int at = 0; at < static_cast<int>(machine.controls.size()); ++at) {
-      const bind::Control& control = machine.controls[static_cast<size_t>(at)];
-      if (control.kind == bind::Control::Kind::act) order.push_back(control.index);
-      if (control.kind == bind::Control::Kind::branch && !machine.branches[static_cast<size_t>(control.index)].taken)
-        at = control.target - 1;
-    }
-    return order;
   }
 
   const bind::Enqueued& enqueued(const ClassState& state, int action) const {
@@ -228,7 +211,7 @@ class Simulation {
     for (int id : meetings_of(c, step(state, task), task)) {
       Meeting& meeting = meetings_[static_cast<size_t>(id)];
       own.meetings.push_back(id);
-      own.left = std::max(own.left, meeting.transfer.seconds);
+      own.left = state.program->transfers[static_cast<size_t>(task)].seconds;
       meeting.chain[c] = state.chain_to_start[task];
       if (meeting.missing.erase(c) == 0) continue;
       meeting.last = cause;
@@ -282,17 +265,17 @@ class Simulation {
     const ClassState& state = classes_[static_cast<size_t>(c)];
     const std::optional<Collective> kind = collective_of_op(step.info.op);
     const std::string axes = fmt::format("{}", fmt::join(step.info.axes, ","));
-    const double repeats = state.program->repeats[static_cast<size_t>(task)];
+    const Transfer& transfer = state.program->transfers[static_cast<size_t>(task)];
     const auto class_of = [&](int rank) { return rank < 0 ? -1 : setting_.class_of[static_cast<size_t>(rank)]; };
     if (kind == Collective::send) {
       if (step.info.to < 0) return {};
-      return {meeting(c, fmt::format("{} {}>{}", axes, c, class_of(step.info.to)), step, {c},
-                      {c, class_of(step.info.to)}, repeats, 0)};
+      return {meeting(c, fmt::format("{} {}>{}", axes, c, class_of(step.info.to)), {c}, {c, class_of(step.info.to)},
+                      transfer, 0)};
     }
     if (kind == Collective::recv) {
       const int from = class_of(step.info.from);
       if (from < 0) return {};
-      return {meeting(c, fmt::format("{} {}>{}", axes, from, c), step, {from}, {from, c}, repeats, 1)};
+      return {meeting(c, fmt::format("{} {}>{}", axes, from, c), {from}, {from, c}, transfer, 1)};
     }
     if (kind == Collective::permute) {
       std::vector<int> found;
@@ -300,15 +283,14 @@ class Simulation {
       const int64_t number = classes_[static_cast<size_t>(c)].met["permute " + axes]++;
       if (from >= 0)
         found.push_back(
-            numbered(fmt::format("permute {} {}>{}", axes, from, c), number, step, {from, c}, {from, c}, repeats));
+            numbered(fmt::format("permute {} {}>{}", axes, from, c), number, {from, c}, {from, c}, transfer));
       if (to >= 0 && (to != c || from != c))
-        found.push_back(
-            numbered(fmt::format("permute {} {}>{}", axes, c, to), number, step, {c, to}, {c, to}, repeats));
+        found.push_back(numbered(fmt::format("permute {} {}>{}", axes, c, to), number, {c, to}, {c, to}, transfer));
       return found;
     }
     std::set<int> members;
     for (int member : members_of(state.program->rank, step.info.axes)) members.insert(class_of(member));
-    return {meeting(c, fmt::format("{} {}", axes, fmt::join(members, ",")), step, members, members, repeats, 0)};
+    return {meeting(c, fmt::format("{} {}", axes, fmt::join(members, ",")), members, members, transfer, 0)};
   }
 
   const std::vector<int>& members_of(int rank, const std::vector<std::string>& axes) {
@@ -318,20 +300,19 @@ class Simulation {
   }
 
   // The class' next meeting of that name. `side`: of a message, 0 for its sender, 1 for its receiver.
-  int meeting(int c, const std::string& name, const bind::Step& step, const std::set<int>& needed,
-              const std::set<int>& members, double repeats, int side) {
+  int meeting(int c, const std::string& name, const std::set<int>& needed, const std::set<int>& members,
+              const Transfer& transfer, int side) {
     const int64_t number = classes_[static_cast<size_t>(c)].met[fmt::format("{} {}", name, side)]++;
-    return numbered(name, number, step, needed, members, repeats);
+    return numbered(name, number, needed, members, transfer);
   }
 
-  int numbered(const std::string& name, int64_t number, const bind::Step& step, const std::set<int>& needed,
-               const std::set<int>& members, double repeats) {
+  int numbered(const std::string& name, int64_t number, const std::set<int>& needed, const std::set<int>& members,
+               const Transfer& transfer) {
     const auto [found, fresh] =
         ids_.try_emplace(fmt::format("{} {}", name, number), static_cast<int>(meetings_.size()));
     if (!fresh) return found->second;
     Meeting made;
-    made.transfer = transfer_of(step, setting_);
-    made.transfer.seconds *= repeats;
+    made.transfer = transfer;
     made.left = made.transfer.seconds;
     made.missing = needed;
     made.members.assign(members.begin(), members.end());
@@ -478,6 +459,21 @@ class Simulation {
 };
 
 }  // namespace
+
+std::vector<int> running_order(const bind::MachineProgram& machine) {
+  std::vector<int> order;
+  if (machine.controls.empty()) {
+    for (int a = 0; a < static_cast<int>(machine.actions->size()); ++a) order.push_back(a);
+    return order;
+  }
+  for (int at = 0; at < static_cast<int>(machine.controls.size()); ++at) {
+    const bind::Control& control = machine.controls[static_cast<size_t>(at)];
+    if (control.kind == bind::Control::Kind::act) order.push_back(control.index);
+    if (control.kind == bind::Control::Kind::branch && !machine.branches[static_cast<size_t>(control.index)].taken)
+      at = control.target - 1;
+  }
+  return order;
+}
 
 Timeline simulate(const std::vector<ClassProgram>& classes, const Setting& setting) {
   return Simulation(classes, setting).run();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,15 +22,23 @@
 /// equally.
 namespace tessera::sim {
 
+/// A communication as it occupies links.
+struct Transfer {
+  double seconds = 0;               ///< if nothing disturbs it
+  double bytes = 0;                 ///< as in cost::ring
+  bool measured = false;            ///< on that machine
+  std::vector<std::string> levels;  ///< of links, by name
+};
+
 /// A class of ranks (sim/rank_classes.h) and what each of them runs.
 struct ClassProgram {
-  const bind::MachineProgram* machine = nullptr;
-  std::vector<double> seconds;  ///< by step: the time of its kernel
-  std::vector<double> repeats;  ///< by step: iterations of the loops around it
-  double before = 0;            ///< seconds for copying inputs, before the first action
-  double after = 0;             ///< seconds for copying outputs, after the last action
-  int rank = 0;                 ///< the rank that is simulated for the class
-  int64_t count = 1;            ///< ranks of the class
+  std::shared_ptr<const bind::MachineProgram> machine;
+  std::vector<double> seconds;      ///< by step: the time of its kernel
+  std::vector<Transfer> transfers;  ///< by step: of its communication, in all iterations of the loops around it
+  double before = 0;                ///< seconds for copying inputs, before the first action
+  double after = 0;                 ///< seconds for copying outputs, after the last action
+  int rank = 0;                     ///< the rank that is simulated for the class
+  int64_t count = 1;                ///< ranks of the class
 };
 
 struct Setting {
@@ -67,7 +76,10 @@ struct Timeline {
   double bound() const { return std::max({kernels, links, chain}); }
 };
 
-/// Throws a user error (stage "simulate") if the machine's links do not reach a group of the mesh.
+/// The actions that are simulated, in order: bodies of loops once (steps' times count the iterations), and of two
+/// branches the one that a true condition takes.
+std::vector<int> running_order(const bind::MachineProgram& machine);
+
 Timeline simulate(const std::vector<ClassProgram>& classes, const Setting& setting);
 
 }  // namespace tessera::sim

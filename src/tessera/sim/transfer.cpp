@@ -49,4 +49,8 @@ Transfer transfer_of(const bind::Step& step, const Setting& setting) {
   return transfer;
 }
 
+double moved_bytes(const bind::Step& step) {
+  return whole_bytes(traits_of(*collective_of_op(step.info.op)), step.cost);
+}
+
 }  // namespace tessera::sim

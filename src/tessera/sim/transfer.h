@@ -1,19 +1,14 @@
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "tessera/sim/simulate.h"
 
 namespace tessera::sim {
 
-/// What a communication takes, and the links that it occupies.
-struct Transfer {
-  double seconds = 0;               ///< without contention
-  double bytes = 0;                 ///< as in cost::ring
-  bool measured = false;            ///< on that machine, and not computed
-  std::vector<std::string> levels;  ///< of links, by name
-};
+/// The bytes of a step that communicates, as cost::ring counts them.
+double moved_bytes(const bind::Step& step);
+
+/// The communication of a step, once. Throws a user error (stage "simulate") if the machine's links do not reach its
+/// group of the mesh.
 Transfer transfer_of(const bind::Step& step, const Setting& setting);
 
 }  // namespace tessera::sim

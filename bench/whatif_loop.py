@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Asks tessera whatif what a change would do, does it, and compares.
+
+    python3 bench/whatif_loop.py [--tessera FILE] [--only TEXT] [--iterations 20] [--repeats 3] [--machine FILE]
+
+Each row records a run before the change, asks `tessera whatif` about it, changes the run, and measures it again: another
+rate of the link between two network namespaces (wants root, `ip` and `tc`; without, these rows are left out and named),
+the commands' own flags (--no-overlap, --bucket-bytes, --mesh, --dtype), and operators that are added to the model or
+left out of it. Before and after take turns, `--repeats` times, and the medians count, since machines drift. A row is good
+if the predicted time is off by no more than a fifth of the measured change, or by 2 % of the measured step. The exit code
+is 1 unless all are. Rows whose changed program has kernels of other shapes take their times from --machine, which is
+measured first unless it is given. Needs Python's onnx and numpy; nothing else may run on the machine meanwhile.
+"""
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import numpy
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from predictions import LIMIT, ROOT, namespaces
+
+WIDTH, ROWS, LAYERS = 512, 512, 6
+
+
+def model_of(path, softmax=0, products=0):
+    """Layers of two products, which tensor parallelism splits; in each, so many of both kinds of operator more."""
+    random = numpy.random.default_rng(1)
+    nodes, weights, last = [], [], "x"
+
+    def add(op, inputs, name, **attributes):
+        nodes.append(helper.make_node(op, inputs, [name], name=name, **attributes))
+        return name
+
+    def weight(name, rows, columns):
+        values = (random.standard_normal((rows, columns)) / rows**0.5).astype(numpy.float32)
+        weights.append(numpy_helper.from_array(values, name))
+        return name
+
+    for i in range(LAYERS):
+        up = add("MatMul", [last, weight(f"w_up.{i}", WIDTH, 4 * WIDTH)], f"up.{i}")
+        down = add("MatMul", [add("Relu", [up], f"relu.{i}"), weight(f"w_down.{i}", 4 * WIDTH, WIDTH)], f"down.{i}")
+        last = add("Add", [last, down], f"sum.{i}")
+        for k in range(softmax):
+            last = add("Softmax", [last], f"softmax.{i}.{k}", axis=-1)
+        for k in range(1 + products):
+            last = add("MatMul", [last, weight(f"w_mix.{i}.{k}", WIDTH, WIDTH)], f"mix.{i}.{k}")
+    graph = helper.make_graph(nodes, "layers", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [ROWS, WIDTH])],
+                              [helper.make_tensor_value_info(last, TensorProto.FLOAT, [ROWS, WIDTH])], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+    return path
+
+
+def done(command, environment=None):
+    said = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=environment)
+    if said.returncode != 0:
+        sys.exit(f"{' '.join(command)}\n{said.stderr}")
+    return said.stdout
+
+
+def step_of(trace):
+    """Milliseconds: the median duration of a trace's runs."""
+    return statistics.median(run["dur"] for run in json.load(open(trace))["tessera"]["runs"]) * 1e-3
+
+
+class Here:
+    """Ranks that are threads, or whatever the options say."""
+
+    def __init__(self, tessera):
+        self.tessera = tessera
+
+    def record(self, words, trace):
+        done([self.tessera, *words, "--quiet", "--profile", trace])
+
+
+class Namespaces:
+    """Two ranks over Gloo, whose link has this rate."""
+
+    def __init__(self, tessera, rate):
+        self.tessera, self.rate = tessera, rate
+
+    def record(self, words, trace):
+        command = [self.tessera, *words, "--engine", "gloo", "--quiet", "--profile", trace]
+        with namespaces(self.rate) as names:
+            ranks = []
+            for rank, space in enumerate(names):
+                environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1",
+                                   MASTER_ADDR="10.77.0.1", MASTER_PORT="29778")
+                ranks.append(subprocess.Popen(["ip", "netns", "exec", space, *command], env=environment,
+                                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+            said = [process.communicate(timeout=LIMIT) for process in ranks]
+            if any(process.returncode for process in ranks):
+                sys.exit(f"{' '.join(command)}\n{said[0][1]}{said[1][1]}")
+
+
+def median_of_operator(trace, name):
+    """Milliseconds of one operator in a trace, all runs and ranks."""
+    return statistics.median(event["dur"] for event in json.load(open(trace))["traceEvents"]
+                             if event["ph"] == "X" and event["name"] == name) * 1e-3
+
+
+def rows_of(arguments, folder):
+    """name, where the first runs and what, where the second runs and what, the question (of the first's trace)"""
+    here = Here(arguments.tessera)
+    plain, longer = model_of(os.path.join(folder, "plain.onnx")), model_of(os.path.join(folder, "longer.onnx"), products=2)
+    soft = model_of(os.path.join(folder, "soft.onnx"), softmax=3)
+    bench = ["--iterations", str(arguments.iterations), "--threads", "1"]
+    tp = ["bench", plain, "--mesh", "tp=2", *bench]
+    train = ["train", plain, "--loss", "mse", "--data", os.path.join(folder, "data.npz"), "--mesh", "dp=2", "--steps", "9",
+             "--threads", "1"]
+    machine = ["--machine", arguments.machine]
+    numpy.savez(os.path.join(folder, "data.npz"), x=numpy.ones((9 * ROWS, WIDTH), numpy.float32),
+                labels=numpy.ones((9 * ROWS, WIDTH), numpy.float32))
+    yield ("an operator more after each mix, threads", here, tp, here, ["bench", longer, "--mesh", "tp=2", *bench],
+           lambda trace: ["--insert", f"mix.*={2 * median_of_operator(trace, 'mix.0.0')}"])
+    yield ("three operators fewer in each layer, threads", here, ["bench", soft, "--mesh", "tp=2", *bench], here, tp,
+           lambda trace: ["--drop", "Softmax"])
+    yield "without overlap, threads", here, train, here, [*train, "--no-overlap"], lambda trace: ["--overlap", "off"]
+    yield ("one bucket, threads", here, train, here, [*train, "--bucket-bytes", "256M"],
+           lambda trace: ["--bucket-bytes", "256M", *machine])
+    yield ("one rank instead of two, threads", here, tp, here, ["bench", plain, "--mesh", "tp=1", *bench],
+           lambda trace: ["--ranks", "tp=1", *machine])
+    yield "bfloat16, threads", here, tp, here, [*tp, "--dtype", "bf16"], lambda trace: ["--dtype", "bf16", *machine]
+    if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
+        print("left out: rows over Gloo, which want root, ip and tc", file=sys.stderr)
+        return
+    slow, fast = Namespaces(arguments.tessera, "1gbit"), Namespaces(arguments.tessera, "2gbit")
+    slower = Namespaces(arguments.tessera, "500mbit")
+    yield "a link of twice the rate, tp=2 over Gloo", slow, tp, fast, tp, lambda trace: ["--scale", "link:gloo=2"]
+    yield "a link of half the rate, tp=2 over Gloo", slow, tp, slower, tp, lambda trace: ["--scale", "link:gloo=0.5"]
+    yield "a link of half the rate, dp=2 over Gloo", slow, train, slower, train, lambda trace: ["--scale", "link:gloo=0.5"]
+    yield ("without overlap, dp=2 over Gloo", slow, train, slow, [*train, "--no-overlap"],
+           lambda trace: ["--overlap", "off"])
+    yield ("one bucket, dp=2 over Gloo", slow, train, slow, [*train, "--bucket-bytes", "256M"],
+           lambda trace: ["--bucket-bytes", "256M", *machine])
+
+
+def row(arguments, folder, name, first, before_words, second, after_words, question):
+    before, after, asked, errors = [], [], [], []
+    for repeat in range(arguments.repeats):
+        traces = [os.path.join(folder, f"{side}.{repeat}.json") for side in ("before", "after")]
+        first.record(before_words, traces[0])
+        second.record(after_words, traces[1])
+        answer = json.loads(done([arguments.tessera, "whatif", traces[0], *question(traces[0]), "--json"]))
+        before.append(step_of(traces[0]))
+        after.append(step_of(traces[1]))
+        asked.append(answer["step_ms"] / answer["measured_ms"])
+        errors.append(answer["replay_error"])
+    was, is_now = statistics.median(before), statistics.median(after)
+    predicted = was * statistics.median(asked)
+    off = abs(predicted - is_now)
+    good = off <= 0.2 * abs(is_now - was) or off <= 0.02 * is_now
+    print(f"{name:48} {was:8.2f} {predicted:9.2f} {is_now:9.2f} {100 * (predicted / is_now - 1):7.1f}% "
+          f"{100 * statistics.median(errors):7.1f}%  {'good' if good else 'off'}", flush=True)
+    return good
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--tessera", default=os.path.join(ROOT, "build", "tessera"))
+    parser.add_argument("--only", default="", help="rows whose name contains this")
+    parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--machine", default="", help="a machine file; by default, this machine is calibrated")
+    arguments = parser.parse_args()
+    goods = []
+    with tempfile.TemporaryDirectory() as folder:
+        if not arguments.machine:
+            arguments.machine = os.path.join(folder, "machine.json")
+            done([arguments.tessera, "calibrate", "-o", arguments.machine, "--quick", "--quiet"])
+        print(f"{'change':48} {'before':>8} {'predicted':>9} {'measured':>9} {'error':>8} {'replay':>8}")
+        for each in rows_of(arguments, folder):
+            if arguments.only in each[0]:
+                goods.append(row(arguments, folder, *each))
+    if not goods:
+        sys.exit("no row is left")
+    print(f"{sum(goods)} of {len(goods)} within a fifth of the change or 2 % of the step")
+    sys.exit(0 if all(goods) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+#include "tessera/cli/recorded_command.h"
+
+#include <filesystem>
+
+namespace tessera::cli {
+
+Json recorded_command(const CLI::App& app, const SymbolSizes& sizes) {
+  Json options = Json::object(), known = Json::object();
+  for (const CLI::Option* option : app.get_options())
+    if (option->count() > 0) options[option->get_name()] = option->results();
+  for (const auto& [name, size] : sizes) known[name] = size;
+  return {{"name", app.get_name()},
+          {"folder", std::filesystem::current_path().string()},
+          {"sizes", known},
+          {"options", options}};
+}
+
+RecordedCommand RecordedCommand::read(const std::string& text, const std::string& trace) {
+  try {
+    const Json json = Json::parse(text);
+    RecordedCommand command;
+    command.name = json.value("name", "");
+    command.folder = json.value("folder", "");
+    if (json.contains("sizes"))
+      for (const auto& [name, size] : json["sizes"].items()) command.sizes[name] = size.get<int64_t>();
+    if (json.contains("options"))
+      for (const auto& [name, values] : json["options"].items())
+        command.options[name] = values.get<std::vector<std::string>>();
+    if (json.contains("label_dims"))
+      for (const auto& [name, dims] : json["label_dims"].items())
+        command.label_dims[name] = dims.get<std::vector<int64_t>>();
+    return command;
+  } catch (const Json::exception& error) {
+    throw Error(ErrorKind::user, "whatif",
+                trace + ": what it says of the command is damaged (" + error.what() + "); record it again");
+  }
+}
+
+std::string RecordedCommand::value(const std::string& option) const {
+  const auto found = options.find(option);
+  return found == options.end() || found->second.empty() ? "" : found->second.front();
+}
+
+void RecordedCommand::give(CLI::App& app) const {
+  for (const auto& [name, values] : options)
+    if (app.get_option_no_throw(name)) set_option(app, name, values);
+}
+
+void set_option(CLI::App& app, const std::string& name, const std::vector<std::string>& values) {
+  CLI::Option* option = app.get_option(name);
+  option->clear();
+  for (const std::string& value : values) option->add_result(value);
+  try {
+    if (!values.empty()) option->run_callback();
+  } catch (const CLI::ParseError& error) {
+    throw Error(ErrorKind::user, "whatif", name + ": " + error.what());
+  }
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,145 @@
+#include "tessera/whatif/answer.h"
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/ir/collective.h"
+#include "tessera/predict/report.h"
+#include "tessera/whatif/changes.h"
+#include "tessera/whatif/workloads.h"
+
+namespace tessera::whatif {
+namespace {
+
+using Overlap = WhatIfChanges::Overlap;
+using sim::Predicted;
+using sim::Workload;
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// With perfect overlap, nothing but the bound is left.
+double seconds_of(const Predicted& predicted, const WhatIfChanges& changes) {
+  return changes.overlap == Overlap::perfect ? predicted.timeline.bound() : predicted.timeline.seconds;
+}
+
+WhatIf about(const RecordedTrace& trace) {
+  WhatIf made;
+  made.runs = static_cast<int64_t>(trace.runs.size());
+  made.measured_ms = trace.runs[trace.median_run()].seconds * 1e3;
+  const HiddenTransfers transfers = hidden_transfers(trace.recording, trace.runs[trace.median_run()]);
+  made.transfers = transfers.all;
+  made.hidden = transfers.hidden;
+  return made;
+}
+
+// Recorded durations contain what transfers and kernels lost to each other: they share nothing any more.
+Predicted repeated(Workload workload, const Recording& recording, const MachineModel& machine, bool keeps_links) {
+  if (!keeps_links)
+    for (sim::ClassProgram& program : workload.programs)
+      for (sim::Transfer& transfer : program.transfers) transfer.levels.clear();
+  sim::PredictOptions options;
+  options.machine = &machine;
+  options.engine = recording.engine;
+  return sim::simulated(std::move(workload), recording.mesh, options);
+}
+
+bool has_collective(const MachineModel& machine, const bind::StepInfo& info, const std::string& engine, int64_t ranks) {
+  const std::string_view kind = traits_of(*collective_of_op(info.op)).name;
+  return std::any_of(machine.collectives.begin(), machine.collectives.end(), [&](const auto& each) {
+    return each.engine == engine && each.kind == kind && each.members == info.members && each.ranks == ranks;
+  });
+}
+
+// Where no machine is given, all times must have been recorded.
+void require_recorded(const std::vector<sim::ClassWork>& classes, const MachineModel& machine, const Recording& from,
+                      const sim::RunConditions& conditions, int64_t ranks, const std::string& source) {
+  const std::string suffix = sim::condition_of(conditions, ranks, machine.cores);
+  int64_t missing = 0;
+  std::string first;
+  for (const sim::ClassWork& each : classes)
+    for (size_t s = 0; s < each.works.size(); ++s) {
+      const bind::StepInfo& info = each.machine->steps[s]->info;
+      const bool known = info.communication ? info.members == 1 || has_collective(machine, info, from.engine, ranks)
+                                            : machine.kernels.contains(each.works[s].signature + suffix);
+      if (known) continue;
+      ++missing;
+      if (first.empty()) first = fmt::format("{} '{}'", info.op, info.name);
+    }
+  if (missing > 0)
+    fail("whatif",
+         "{} has no times for {} operators of the changed program, of which {} is the first; give --machine FILE or "
+         "--cluster NAME to compute them",
+         source, missing, first);
+}
+
+sim::RunConditions conditions_on(const Recording& recording, int64_t ranks) {
+  sim::RunConditions conditions = recording.conditions;
+  if (conditions.machine_ranks == static_cast<int64_t>(recording.ranks.size())) conditions.machine_ranks = ranks;
+  return conditions;
+}
+
+}  // namespace
+
+WhatIf answer(const RecordedTrace& trace, const WhatIfChanges& changes) {
+  const Recording& recording = trace.recording;
+  MachineModel machine = bare_machine(trace);
+  machine.cores = 0;
+  const bool is_asynchronous = recording.is_asynchronous(), perfect = changes.overlap == Overlap::perfect;
+  const Links links{recording.mesh, recording.topology, recording.engine};
+  WhatIf made = about(trace);
+  std::vector<double> ratios, errors;
+  for (size_t n = 0; n < trace.runs.size(); ++n) {
+    const Predicted before = repeated(replayed(recording, trace.runs[n]), recording, machine, false);
+    Workload changed = replayed(recording, trace.runs[n], perfect);
+    apply(changes, changed, links, is_asynchronous, trace.source);
+    const Predicted after = repeated(std::move(changed), recording, machine, perfect);
+    errors.push_back(before.timeline.seconds / trace.runs[n].seconds - 1);
+    ratios.push_back(seconds_of(after, changes) / before.timeline.seconds);
+    if (n != trace.median_run()) continue;
+    made.before = predict::report(before);
+    made.after = predict::report(after);
+  }
+  made.replay_error = median(errors);
+  made.step_ms = made.measured_ms * median(ratios);
+  return made;
+}
+
+WhatIf answer(const RecordedTrace& trace, const WhatIfChanges& changes, const runtime::DryRun& other,
+              const std::optional<MachineModel>& given, const Topology& topology) {
+  const Recording& recording = trace.recording;
+  const Mesh& mesh = other.programs->mesh();
+  const auto ranks_before = static_cast<int64_t>(recording.ranks.size());
+  MachineModel machine = given ? *given : bare_machine(trace), machine_before = machine;
+  const sim::RunConditions conditions = conditions_on(recording, mesh.size());
+  learn(machine, trace, conditions, mesh.size());
+  learn(machine_before, trace, recording.conditions, ranks_before);
+  sim::PredictOptions options;
+  options.engine = recording.engine;
+
+  options.machine = &machine_before;
+  options.topology = recording.topology;
+  const Predicted before = sim::simulated(
+      sim::priced(recording.mesh, sim::single_ranks(ranks_before), recording.ranks, recording.conditions, options),
+      recording.mesh, options);
+
+  options.machine = &machine;
+  options.topology = topology;
+  const sim::RankClasses classes = sim::classes_of(*other.programs, other.symbols, {});
+  const std::vector<sim::ClassWork> works = sim::planned(other, classes, recording.device);
+  if (!given) require_recorded(works, machine, recording, conditions, mesh.size(), trace.source);
+  Workload changed = sim::priced(mesh, classes, works, conditions, options);
+  apply(changes, changed, {mesh, topology, recording.engine}, recording.is_asynchronous(), trace.source);
+  const Predicted after = sim::simulated(std::move(changed), mesh, options);
+
+  WhatIf made = about(trace);
+  made.replay_error = before.timeline.seconds * 1e3 / made.measured_ms - 1;
+  made.step_ms = made.measured_ms * seconds_of(after, changes) / before.timeline.seconds;
+  made.before = predict::report(before);
+  made.after = predict::report(after);
+  return made;
+}
+
+}  // namespace tessera::whatif

@@ -1,0 +1,117 @@
+#include "tessera/whatif/trace.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "tessera/base/error.h"
+#include "tessera/io/mapped_file.h"
+
+namespace tessera::whatif {
+namespace {
+
+constexpr double kMicro = 1e-6;
+constexpr std::string_view kAgain = "record it again with bench --profile or train --profile";
+
+Json parsed(std::string_view text, const std::string& source) {
+  try {
+    return Json::parse(text);
+  } catch (const Json::parse_error& error) {
+    if (error.byte >= text.size() && !text.empty() && text.front() == '{')
+      fail("whatif", "{} ends in the middle, after {} bytes: it was cut; {}", source, text.size(), kAgain);
+    fail("whatif",
+         "{} is no trace: at byte {} it is not JSON; name a file that bench --profile or train --profile wrote", source,
+         error.byte);
+  }
+}
+
+double seconds_of(const Json& event, const char* key) {
+  const double micros = event.at(key).get<double>();
+  if (!std::isfinite(micros)) throw std::out_of_range(key);
+  return micros * kMicro;
+}
+
+// An event must be of an action of its rank's program.
+void require_action(const RecordedTrace& trace, const Json& event, size_t rank, int action) {
+  const std::vector<bind::StepInfo>& infos = *trace.recording.ranks.at(rank).machine->infos;
+  if (action >= 0 && action < static_cast<int>(infos.size()) &&
+      infos[static_cast<size_t>(action)].op == event.at("args").at("op").get<std::string>())
+    return;
+  fail("whatif", "{}: rank {} has an event '{}' of action {}, which its program does not have; {}", trace.source, rank,
+       event.at("name").get<std::string>(), action, kAgain);
+}
+
+void read_events(const Json& events, RecordedTrace& trace, const std::vector<double>& begins) {
+  for (const Json& event : events) {
+    if (event.value("ph", "") != "X") continue;
+    const Json& args = event.at("args");
+    const auto run = args.at("run").get<size_t>(), rank = event.at("tid").get<size_t>();
+    RecordedEvent read;
+    args.at("action").get_to(read.action);
+    require_action(trace, event, rank, read.action);
+    read.begin = seconds_of(event, "ts") - begins.at(run);
+    read.end = read.begin + seconds_of(event, "dur");
+    if (args.contains("complete_us")) read.complete = seconds_of(args, "complete_us") - begins.at(run);
+    trace.runs.at(run).ranks.at(rank).events.push_back(read);
+  }
+  for (RecordedRun& run : trace.runs)
+    for (RecordedRun::Rank& rank : run.ranks)
+      std::stable_sort(rank.events.begin(), rank.events.end(),
+                       [](const RecordedEvent& a, const RecordedEvent& b) { return a.begin < b.begin; });
+}
+
+void read_runs(const Json& json, RecordedTrace& trace) {
+  const Json& runs = json.at("tessera").at("runs");
+  std::vector<double> begins;
+  for (const Json& each : runs) {
+    begins.push_back(seconds_of(each, "ts"));
+    RecordedRun& run = trace.runs.emplace_back();
+    run.seconds = seconds_of(each, "dur");
+    run.ranks.resize(trace.recording.ranks.size());
+    for (size_t r = 0; r < run.ranks.size(); ++r) run.ranks[r].end = each.at("ends").at(r).get<double>() * kMicro;
+  }
+  if (runs.empty()) throw std::out_of_range("no runs");
+  read_events(json.at("traceEvents"), trace, begins);
+  for (size_t n = 0; n < trace.runs.size(); ++n)
+    for (size_t r = 0; r < trace.runs[n].ranks.size(); ++r)
+      if (const auto found = trace.runs[n].ranks[r].events.size(), expected = runs[n].at("events").at(r).get<size_t>();
+          found != expected)
+        fail("whatif", "{}: run {} of rank {} has {} events, but {} were recorded: a part of it was cut out; {}",
+             trace.source, n, r, found, expected, kAgain);
+}
+
+}  // namespace
+
+size_t RecordedTrace::median_run() const {
+  std::vector<size_t> order(runs.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return runs[a].seconds < runs[b].seconds; });
+  return order[order.size() / 2];
+}
+
+RecordedTrace read_trace(const std::filesystem::path& path) {
+  RecordedTrace trace;
+  trace.source = path.string();
+  const auto file = MappedFile::open(path.string(), "whatif");
+  const Json json = parsed(file->view(), trace.source);
+  if (!json.is_object() || !json.contains("traceEvents"))
+    fail("whatif", "{} is no trace: it has no 'traceEvents'; name a file that bench --profile or train --profile wrote",
+         trace.source);
+  if (!json.contains("tessera") || !json["tessera"].is_object())
+    fail("whatif",
+         "{} is a trace, but does not say which program ran: another tool wrote it, or simulate --trace, or an older "
+         "tessera; {}",
+         trace.source, kAgain);
+  trace.recording = from_json(json["tessera"].value("program", Json::object()), trace.source);
+  trace.command = json["tessera"].value("command", Json::object());
+  try {
+    read_runs(json, trace);
+  } catch (const Json::exception& error) {
+    fail("whatif", "{}: its events are damaged ({}); {}", trace.source, error.what(), kAgain);
+  } catch (const std::out_of_range& error) {
+    fail("whatif", "{}: its events are damaged ({}); {}", trace.source, error.what(), kAgain);
+  }
+  return trace;
+}
+
+}  // namespace tessera::whatif
