@@ -29,6 +29,7 @@ void convert(const void* from, void* to, int64_t begin, int64_t end) {
   else if constexpr (std::is_same_v<From, float> && is_narrow_float<To>)
     narrow_row(in, out, n);
   else
+#pragma omp simd
     for (int64_t i = 0; i < n; ++i) out[i] = converted<To>(in[i]);
 }
 
