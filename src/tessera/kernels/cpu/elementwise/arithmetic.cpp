@@ -96,7 +96,16 @@ struct PRelu {
 template <typename Op>
 std::unique_ptr<Kernel> prepare_binary(const PrepareContext& context) {
   return dispatch(NumberTypes(), context.node, context.inputs[0].dtype,
-                  [&]<typename T>() { return binary_kernel<T, T>(context, Op()); });
+                  [&]<typename T>() { return binary_kernel<T, T, Op>(context); });
+}
+
+/// For operators that give integers with a sign the bits of those without: they are computed as these.
+template <typename Op>
+std::unique_ptr<Kernel> prepare_wrapping(const PrepareContext& context) {
+  return dispatch(NumberTypes(), context.node, context.inputs[0].dtype, [&]<typename T>() {
+    using Bits = Wrapping<T>;
+    return binary_kernel<Bits, Bits, Op>(context);
+  });
 }
 
 std::unique_ptr<Kernel> prepare_mod(const PrepareContext& context) {
@@ -158,8 +167,8 @@ std::unique_ptr<Kernel> prepare_variadic(const PrepareContext& context) {
 
 std::vector<KernelEntry> arithmetic_kernels() {
   return {
-      {"Add", "", prepare_binary<Add>, {0, 1}},   {"Sub", "", prepare_binary<Sub>, {0, 1}},
-      {"Mul", "", prepare_binary<Mul>, {0, 1}},   {"Div", "", prepare_binary<Div>, {0, 1}},
+      {"Add", "", prepare_wrapping<Add>, {0, 1}}, {"Sub", "", prepare_wrapping<Sub>, {0, 1}},
+      {"Mul", "", prepare_wrapping<Mul>, {0, 1}}, {"Div", "", prepare_binary<Div>, {0, 1}},
       {"Mod", "", prepare_mod, {0, 1}},           {"PRelu", "", prepare_binary<PRelu>, {0}},
       {"Max", "", prepare_variadic<Max>, {0, 1}}, {"Min", "", prepare_variadic<Min>, {0, 1}},
       {"Sum", "", prepare_variadic<Add>, {0, 1}}, {"Mean", "", prepare_variadic<Add, true>, {0, 1}},

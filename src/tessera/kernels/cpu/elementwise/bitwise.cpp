@@ -43,12 +43,21 @@ struct ShiftRight {
 template <typename List, typename Op>
 std::unique_ptr<Kernel> prepare_bits(const PrepareContext& context) {
   return dispatch(List(), context.node, context.inputs[0].dtype,
-                  [&]<typename T>() { return binary_kernel<T, T>(context, Op()); });
+                  [&]<typename T>() { return binary_kernel<T, T, Op>(context); });
+}
+
+/// For operators that see no sign: numbers with a sign are computed as those without.
+template <typename Op>
+std::unique_ptr<Kernel> prepare_unsigned(const PrepareContext& context) {
+  return dispatch(IntegerTypes(), context.node, context.inputs[0].dtype, [&]<typename T>() {
+    using Bits = std::make_unsigned_t<T>;
+    return binary_kernel<Bits, Bits, Op>(context);
+  });
 }
 
 std::unique_ptr<Kernel> prepare_shift(const PrepareContext& context) {
   const std::string direction = context.node.get_string("direction", "");
-  if (direction == "LEFT") return prepare_bits<IntegerTypes, ShiftLeft>(context);
+  if (direction == "LEFT") return prepare_unsigned<ShiftLeft>(context);
   if (direction == "RIGHT") return prepare_bits<IntegerTypes, ShiftRight>(context);
   fail("kernel", "{}: direction is '{}'; it must be 'LEFT' or 'RIGHT'", context.node.label(), direction);
 }
@@ -60,9 +69,9 @@ std::vector<KernelEntry> bitwise_kernels() {
       {"And", "", prepare_bits<Types<bool>, And>, {0, 1}},
       {"Or", "", prepare_bits<Types<bool>, Or>, {0, 1}},
       {"Xor", "", prepare_bits<Types<bool>, Xor>, {0, 1}},
-      {"BitwiseAnd", "", prepare_bits<IntegerTypes, And>, {0, 1}},
-      {"BitwiseOr", "", prepare_bits<IntegerTypes, Or>, {0, 1}},
-      {"BitwiseXor", "", prepare_bits<IntegerTypes, Xor>, {0, 1}},
+      {"BitwiseAnd", "", prepare_unsigned<And>, {0, 1}},
+      {"BitwiseOr", "", prepare_unsigned<Or>, {0, 1}},
+      {"BitwiseXor", "", prepare_unsigned<Xor>, {0, 1}},
       {"BitShift", "", prepare_shift, {0, 1}},
   };
 }

@@ -16,13 +16,20 @@ To converted(From stored) {
     return static_cast<To>(static_cast<Compute<To>>(value));
 }
 
+/// Converts elements [begin, end).
+using Convert = void (*)(const void* in, void* out, int64_t begin, int64_t end);
+
 template <typename From, typename To>
-void convert(const From* in, To* out, int64_t n) {
+void convert(const void* from, void* to, int64_t begin, int64_t end) {
+  const From* in = static_cast<const From*>(from) + begin;
+  To* out = static_cast<To*>(to) + begin;
+  const int64_t n = end - begin;
   if constexpr (is_narrow_float<From> && std::is_same_v<To, float>)
     widen_row(in, out, n);
   else if constexpr (std::is_same_v<From, float> && is_narrow_float<To>)
     narrow_row(in, out, n);
   else
+#pragma omp simd
     for (int64_t i = 0; i < n; ++i) out[i] = converted<To>(in[i]);
 }
 
@@ -31,15 +38,12 @@ std::unique_ptr<Kernel> prepare_cast(const PrepareContext& context) {
   if (is_narrow_storage(from) || is_narrow_storage(to)) return prepare_narrow_cast(context);
   const int64_t count = context.outputs[0].count();
   const int threads = context.threads;
-  return dispatch(AllTypes(), context.node, from, [&]<typename From>() {
-    return dispatch(AllTypes(), context.node, to, [&]<typename To>() -> std::unique_ptr<Kernel> {
-      return make_kernel([count, threads](const KernelArgs& args) {
-        const From* in = args.in<From>(0);
-        To* out = args.out<To>();
-        for_ranges(count, count, threads,
-                   [&](int64_t begin, int64_t end) { convert(in + begin, out + begin, end - begin); });
-      });
-    });
+  const Convert convert_range = dispatch(AllTypes(), context.node, from, [&]<typename From>() {
+    return dispatch(AllTypes(), context.node, to, [&]<typename To>() -> Convert { return convert<From, To>; });
+  });
+  return make_kernel([count, threads, convert_range](const KernelArgs& args) {
+    for_ranges(count, count, threads,
+               [&](int64_t begin, int64_t end) { convert_range(args.inputs[0], args.outputs[0], begin, end); });
   });
 }
 

@@ -37,7 +37,7 @@ struct GreaterOrEqual {
 template <typename Op>
 std::unique_ptr<Kernel> prepare_comparison(const PrepareContext& context) {
   return dispatch(AllTypes(), context.node, context.inputs[0].dtype,
-                  [&]<typename T>() { return binary_kernel<T, bool>(context, Op()); });
+                  [&]<typename T>() { return binary_kernel<T, bool, Op>(context); });
 }
 
 }  // namespace

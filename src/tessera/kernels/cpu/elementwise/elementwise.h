@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "tessera/kernels/cpu/elementwise/broadcast.h"
 #include "tessera/kernels/cpu/elementwise/loops.h"
 #include "tessera/kernels/kernel.h"
@@ -17,15 +19,15 @@ std::vector<KernelEntry> selection_kernels();   // Where, Clip
 std::vector<KernelEntry> cast_kernels();        // Cast, CastLike
 std::vector<KernelEntry> dropout_kernels();     // Dropout
 
+/// Computes elements [begin, end).
+using UnaryRange = std::function<void(const void* in, void* out, int64_t begin, int64_t end)>;
+std::unique_ptr<Kernel> unary_kernel(const PrepareContext& context, UnaryRange compute);
+
 /// The kernel of `out[i] = op(in[i])` for elements of T and results of R.
 template <typename T, typename R, typename Op>
 std::unique_ptr<Kernel> unary_kernel(const PrepareContext& context, Op op) {
-  const int64_t count = context.outputs[0].count();
-  return make_kernel([op, count, threads = context.threads](const KernelArgs& args) {
-    const T* in = args.in<T>(0);
-    R* out = args.out<R>();
-    for_ranges(count, count, threads,
-               [&](int64_t begin, int64_t end) { map_unary(in + begin, out + begin, end - begin, op); });
+  return unary_kernel(context, [op](const void* in, void* out, int64_t begin, int64_t end) {
+    map_unary(static_cast<const T*>(in) + begin, static_cast<R*>(out) + begin, end - begin, op);
   });
 }
 
@@ -47,16 +49,19 @@ std::unique_ptr<Kernel> prepare_number_unary(const PrepareContext& context) {
                   [&]<typename T>() { return unary_kernel<T, T>(context, Op()); });
 }
 
+/// Computes all elements of a result from its operands under a plan.
+using BinaryRun = void (*)(const Broadcast& plan, const KernelArgs& args, int threads);
+std::unique_ptr<Kernel> binary_kernel(const PrepareContext& context, BinaryRun run);
+
 /// The kernel of `out[i] = op(a[i], b[i])` under broadcasting, for operands of T and results of R.
 template <typename T, typename R, typename Op>
-std::unique_ptr<Kernel> binary_kernel(const PrepareContext& context, Op op) {
-  Broadcast plan(context.node, context.outputs[0].dims, {context.inputs[0].dims, context.inputs[1].dims});
-  return make_kernel([op, plan = std::move(plan), threads = context.threads](const KernelArgs& args) {
+std::unique_ptr<Kernel> binary_kernel(const PrepareContext& context) {
+  return binary_kernel(context, [](const Broadcast& plan, const KernelArgs& args, int threads) {
     const T* a = args.in<T>(0);
     const T* b = args.in<T>(1);
     R* out = args.out<R>();
     plan.for_each_row(threads, [&](const int64_t* offsets, int64_t begin, int64_t n) {
-      map_binary(a + offsets[0], plan.fixed(0), b + offsets[1], plan.fixed(1), out + begin, n, op);
+      map_binary(a + offsets[0], plan.fixed(0), b + offsets[1], plan.fixed(1), out + begin, n, Op());
     });
   });
 }
