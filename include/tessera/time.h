@@ -36,7 +36,8 @@ struct PredictSettings {
 
   /// The links of a mesh: `topology`, or the machine's. For CompileOptions, too. Throws as MachineModel::topology().
   Topology links(const Mesh& mesh) const;
-  /// Lets a compilation choose by the times of the machine and of these links.
+  /// Lets a compilation choose by the times of the machine and of these links; by bytes if it has none for the mesh.
+  /// Neither `slow` nor `link_scale` change choices.
   void choose(CompileOptions& options, const Mesh& mesh) const;
 };
 

@@ -44,6 +44,38 @@ TEST_F(Time, AShardSaysWhatItTakesOnACluster) {
               AllOf(HasSubstr("predicted for H100-SXM"), HasSubstr("what the step waited for")));
 }
 
+TEST_F(Time, GenerateAndVerifyArePredicted) {
+  const std::string tiny = std::string(TESSERA_EXAMPLES) + "/tiny/model.onnx ";
+  const json made = parsed("generate " + tiny + "--text 'THE SOFTWARE' --max-new 3 --mesh tp=2 --cluster h100-sxm");
+  const double prefill = made["predicted"]["prefill"]["step_ms"], decode = made["predicted"]["decode"]["step_ms"];
+  EXPECT_GT(decode, 0);
+  EXPECT_GT(prefill, decode) << "12 tokens against one";
+  const json uncached = parsed("generate " + tiny + "--ids 1,2,3 --max-new 2 --cache none --cluster h100-sxm");
+  EXPECT_GT(uncached["predicted"]["decode"]["step_ms"], 0);
+  EXPECT_THAT(tessera("generate " + tiny + "--ids 1,2,3 --max-new 2 --cluster h100-sxm").out,
+              AllOf(HasSubstr("decode, one token for each text"), HasSubstr("predicted for H100-SXM")));
+  const json verified = parsed("verify " + model_ + " --mesh tp=2 --shapes batch=2 --cluster h100-sxm");
+  EXPECT_EQ(verified["pass"], true);
+  EXPECT_GT(verified["predicted"]["step_ms"], 0);
+}
+
+TEST_F(Time, ExplainsLayoutsByPrices) {
+  const auto alternatives = [&](const std::string& machine) {
+    return parsed("explain " + model_ + " --mesh tp=2 --shapes batch=64 y" + machine)["alternatives"];
+  };
+  const json by_bytes = alternatives(""), by_seconds = alternatives(" --cluster h100-sxm");
+  for (const json& found : {by_bytes, by_seconds}) {
+    ASSERT_GE(found.size(), 2U);
+    EXPECT_EQ(found[0]["chosen"], true);
+    EXPECT_EQ(found[1]["chosen"], false);
+  }
+  EXPECT_LE(by_bytes[0]["bytes"], by_bytes[1]["bytes"]);
+  EXPECT_LE(by_seconds[0]["seconds"], by_seconds[1]["seconds"]);
+  EXPECT_FALSE(by_seconds[0].contains("bytes"));
+  EXPECT_THAT(tessera("explain " + model_ + " --mesh tp=2 --shapes batch=64 y --cluster h100-sxm").out,
+              AllOf(HasSubstr("by the seconds that moving and computing take"), HasSubstr("chosen")));
+}
+
 TEST_F(Time, ASlowRankAndASlowLinkTakeLonger) {
   const std::string command = "simulate " + model_ + " --mesh dp=2,tp=8 --cluster h100-sxm --shapes batch=4096";
   const double usual = parsed(command)["predicted"]["step_ms"];

@@ -7,7 +7,7 @@
 namespace tessera::cost {
 namespace {
 
-using comm::Kind;
+using Kind = Collective;
 
 // By hand, for 8 members and 800 bytes: a share is 100 bytes, and three rounds reach everybody.
 TEST(CollectiveCost, rings_move_the_least_bytes) {

@@ -10,7 +10,7 @@ namespace {
 TEST(Fit, finds_what_made_the_times) {
   std::vector<Timed> measurements;
   for (double bytes : {1e3, 1e5, 1e7}) {
-    const Terms terms = ring(comm::Kind::all_reduce, 4, bytes);
+    const Terms terms = ring(Collective::all_reduce, 4, bytes);
     measurements.push_back({terms, terms.messages * 2e-6 + terms.bytes * 3e-10});
   }
   const Fit found = fit(measurements);
@@ -37,7 +37,7 @@ TEST(Fit, takes_collectives_in_their_better_form) {
   const Level level{8, 3e-6, 2e-10};
   std::vector<TimedCollective> measurements;
   for (double bytes = 1024; bytes < 1e9; bytes *= 4)
-    for (comm::Kind kind : {comm::Kind::all_reduce, comm::Kind::all_gather, comm::Kind::broadcast})
+    for (Collective kind : {Collective::all_reduce, Collective::all_gather, Collective::broadcast})
       measurements.push_back({kind, bytes, time_on(kind, level, bytes)});
   const Fit found = fit(8, measurements);
   EXPECT_NEAR(found.alpha, 3e-6, 1e-9);

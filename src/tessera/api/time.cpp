@@ -25,9 +25,9 @@ Topology PredictSettings::links(const Mesh& mesh) const {
 }
 
 void PredictSettings::choose(CompileOptions& options, const Mesh& mesh) const {
-  auto own = std::make_shared<MachineModel>(machine);
   options.topology = links(mesh);
-  predict::scale_links(options.topology, *own, link_scale);
+  if (mesh.size() > 1 && options.topology.empty()) return;
+  auto own = std::make_shared<MachineModel>(machine);
   const std::string engine = connection ? connection->launch().engine : "threads";
   std::erase_if(own->collectives, [&](const MachineModel::Collective& each) { return each.engine != engine; });
   options.machine = std::move(own);

@@ -37,6 +37,7 @@ Prices::Prices(MachineModel machine, const Mesh& mesh, const Topology& topology)
       times_(machine_) {}
 
 const std::vector<Level>& Prices::levels(const std::vector<AxisRef>& axes) const {
+  const std::lock_guard lock(knowing_);
   const auto [known, added] = levels_.emplace(axes, std::vector<Level>());
   if (!added) return known->second;
   std::vector<Level>& levels = known->second;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,7 @@ class Prices {
   Mesh mesh_;
   Topology topology_;
   KernelTimes times_;
+  mutable std::mutex knowing_;                                         // of levels_, so that several threads may ask
   mutable std::map<std::vector<AxisRef>, std::vector<Level>> levels_;  // those known so far
 };
 

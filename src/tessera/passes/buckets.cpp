@@ -1,7 +1,7 @@
 #include "tessera/passes/buckets.h"
 
 #include <algorithm>
-#include <utility>
+#include <map>
 
 #include "tessera/cost/links.h"
 #include "tessera/dialect/buckets.h"
@@ -35,14 +35,34 @@ double bytes_by_prices(const std::vector<std::string>& axes, const Mesh& mesh, c
   const std::vector<AxisRef> over = parse_axes(axes, mesh);
   const auto seconds = [&](double bytes) { return prices.collective(Collective::all_reduce, over, bytes); };
   const double wanted = (kLatencies + 1) * seconds(0);
-  double low = 0, high = 1;
-  while (high < kUnbounded && seconds(high) < wanted) low = std::exchange(high, 2 * high);
-  while (high - low > kPrecision * high) {
+  double high = 1;
+  while (high < kUnbounded && seconds(high) < wanted) high *= 2;
+  double low = high / 2;
+  while (high > 1 && high - low > kPrecision * high) {
     const double middle = (low + high) / 2;
     (seconds(middle) < wanted ? low : high) = middle;
   }
   return high;
 }
+
+// What a bucket over these axes may have; it is asked for each collective.
+class Limits {
+ public:
+  Limits(const Mesh& mesh, const Context& context) : mesh_(mesh), context_(context) {}
+
+  double of(const std::vector<std::string>& axes) {
+    const auto [known, added] = known_.try_emplace(axes, 0);
+    if (added)
+      known->second = context_.prices ? bytes_by_prices(axes, mesh_, *context_.prices)
+                                      : bytes_by_links(axes, mesh_, context_.topology);
+    return known->second;
+  }
+
+ private:
+  const Mesh& mesh_;
+  const Context& context_;
+  std::map<std::vector<std::string>, double> known_;
+};
 
 }  // namespace
 
@@ -51,11 +71,11 @@ void buckets(spmd::Program& program, Context& context) {
   const Dependences dependences(*program.graph);
   const LiveBytes live(program);
   const double now = live.peak(dependences.nodes), slack = std::max(now / 20, static_cast<double>(1 << 20));
+  Limits limits(program.mesh, context);
   for (double share = 1; share > 1e-3; share /= 2) {
     const auto sets = bucket_sets(program, dependences, [&](const std::vector<std::string>& axes) {
       if (context.bucket_bytes) return static_cast<double>(*context.bucket_bytes);
-      return share * (context.prices ? bytes_by_prices(axes, program.mesh, *context.prices)
-                                     : bytes_by_links(axes, program.mesh, context.topology));
+      return share * limits.of(axes);
     });
     if (sets.empty()) return;
     std::vector<Node*> order = in_buckets(dependences, sets);

@@ -9,9 +9,9 @@ namespace tessera::passes {
 /// is made for the whole program, so it is the same on all ranks.
 ///
 /// A bucket has at most Context::bucket_bytes. By default these are the bytes that the group's links carry in four
-/// times their latency, so that latency is a fifth of a bucket's time, as the machine's file has it if one is named
-/// (then with the latencies of all messages of an all-reduce); fewer if the new order would need a twentieth
-/// more memory (at least 1 MiB more). Programs with control flow (ir/flow.h) stay as they are.
+/// times their latency, so that latency is a fifth of a bucket's time (by the prices of a machine, if one is named,
+/// with the latencies of all messages of an all-reduce); fewer if the new order would need a twentieth more memory (at
+/// least 1 MiB more). Programs with control flow (ir/flow.h) stay as they are.
 void buckets(spmd::Program& program, Context& context);
 
 }  // namespace tessera::passes

@@ -247,8 +247,8 @@ class Recomputation {
 
   // Whether an element-wise node goes on with what another one has just made for it alone: one kernel does both.
   static bool is_fused(const Node& node, const std::unordered_set<const Node*>& again) {
-    return ops::op_of(node).elementwise &&
-           std::any_of(node.inputs.begin(), node.inputs.end(), [&](const Value* operand) {
+    const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
+    return op && op->elementwise && std::any_of(node.inputs.begin(), node.inputs.end(), [&](const Value* operand) {
              return operand && operand->producer && operand->uses.size() == 1 && again.contains(operand->producer) &&
                     operand->producer->domain != spmd::kCommDomain;
            });

@@ -38,9 +38,8 @@ struct Recompute {
 ///
 /// by_cost is a knapsack with one of three choices for each segment, solved exactly for bytes in 4,096ths of the sum: a
 /// choice frees the bytes that are held no longer, and costs the copies' time: on the machine that is named, else by
-/// constants for their FLOPs, bytes and communication. Adds a note
-/// with the bytes freed and the operators that run again. Throws a user error if a pattern matches nothing, or the
-/// program has no backward pass.
+/// constants for their FLOPs, bytes and communication. Adds a note with the bytes freed and the operators that run
+/// again. Throws a user error if a pattern matches nothing, or the program has no backward pass.
 void recompute(spmd::Program& program, Context& context);
 
 }  // namespace tessera::passes

@@ -7,13 +7,13 @@
 #include "tessera/spmd/reshard/search.h"
 
 namespace tessera::spmd {
-namespace {
 
-// The busiest rank's part of a size that is split over these axes, one within the other.
 double largest_part(double size, const std::vector<AxisRef>& axes) {
   for (const AxisRef& axis : axes) size = std::ceil(size / static_cast<double>(axis.size));
   return size;
 }
+
+namespace {
 
 double bytes_of(double elements, DType dtype) {
   return elements * static_cast<double>(bits_of(dtype)) / 8;

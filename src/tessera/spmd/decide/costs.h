@@ -10,6 +10,9 @@
 
 namespace tessera::spmd {
 
+/// The busiest rank's part of a size that is split over these axes, one within the other.
+double largest_part(double size, const std::vector<AxisRef>& axes);
+
 /// By what layouts are compared: the bytes that a rank receives or, if a machine is named, the seconds that its
 /// communications take and its operators compute, one after the other. Symbols have their hinted sizes.
 class Costs {

@@ -1,7 +1,6 @@
 #include "tessera/spmd/decide/finer.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "tessera/spmd/program.h"
 
@@ -10,12 +9,6 @@ namespace {
 
 // Operations that take as long as receiving one byte, and as long as a small collective.
 constexpr double kFlopsPerByte = 100, kFlopsPerCollective = 1e6;
-
-// The busiest rank's part of a size that is split over these axes, one within the other.
-double largest_part(double size, const std::vector<AxisRef>& axes) {
-  for (const AxisRef& axis : axes) size = std::ceil(size / static_cast<double>(axis.size));
-  return size;
-}
 
 bool has_factor(const ops::Rule& rule, std::string_view name) {
   return std::any_of(rule.factors.begin(), rule.factors.end(),
