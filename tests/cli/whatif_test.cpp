@@ -159,7 +159,7 @@ TEST_F(WhatIfCommand, OtherFilesAreRefused) {
   EXPECT_THAT(refused(changed.dump()), HasSubstr("what it says of the program is damaged"));
   changed = json::parse(text);
   changed["traceEvents"].back()["args"]["action"] = 12345;
-  EXPECT_THAT(refused(changed.dump()), HasSubstr("event of action 12345"));
+  EXPECT_THAT(refused(changed.dump()), HasSubstr("of action 12345, which its program does not have"));
   changed = json::parse(text);
   changed["traceEvents"].back().erase("args");
   EXPECT_THAT(refused(changed.dump()), HasSubstr("its events are damaged"));

@@ -31,17 +31,14 @@ double seconds_of(const Json& event, const char* key) {
   return micros * kMicro;
 }
 
-// The events of one rank and run must be those of its program.
-void require_events(const RecordedTrace& trace, size_t run, size_t rank, size_t expected) {
-  const std::vector<RecordedEvent>& events = trace.runs[run].ranks[rank].events;
-  if (events.size() != expected)
-    fail("whatif", "{}: run {} of rank {} has {} events, but {} were recorded: a part of it was cut out; {}",
-         trace.source, run, rank, events.size(), expected, kAgain);
-  const auto count = static_cast<int>(trace.recording.ranks[rank].machine->actions->size());
-  for (const RecordedEvent& event : events)
-    if (event.action < 0 || event.action >= count)
-      fail("whatif", "{}: run {} of rank {} has an event of action {}, but its program has {} actions; {}",
-           trace.source, run, rank, event.action, count, kAgain);
+// An event must be of an action of its rank's program.
+void require_action(const RecordedTrace& trace, const Json& event, size_t rank, int action) {
+  const std::vector<bind::StepInfo>& infos = *trace.recording.ranks.at(rank).machine->infos;
+  if (action >= 0 && action < static_cast<int>(infos.size()) &&
+      infos[static_cast<size_t>(action)].op == event.at("args").at("op").get<std::string>())
+    return;
+  fail("whatif", "{}: rank {} has an event '{}' of action {}, which its program does not have; {}", trace.source, rank,
+       event.at("name").get<std::string>(), action, kAgain);
 }
 
 void read_events(const Json& events, RecordedTrace& trace, const std::vector<double>& begins) {
@@ -51,6 +48,7 @@ void read_events(const Json& events, RecordedTrace& trace, const std::vector<dou
     const auto run = args.at("run").get<size_t>(), rank = event.at("tid").get<size_t>();
     RecordedEvent read;
     args.at("action").get_to(read.action);
+    require_action(trace, event, rank, read.action);
     read.begin = seconds_of(event, "ts") - begins.at(run);
     read.end = read.begin + seconds_of(event, "dur");
     if (args.contains("complete_us")) read.complete = seconds_of(args, "complete_us") - begins.at(run);
@@ -76,7 +74,10 @@ void read_runs(const Json& json, RecordedTrace& trace) {
   read_events(json.at("traceEvents"), trace, begins);
   for (size_t n = 0; n < trace.runs.size(); ++n)
     for (size_t r = 0; r < trace.runs[n].ranks.size(); ++r)
-      require_events(trace, n, r, runs[n].at("events").at(r).get<size_t>());
+      if (const auto found = trace.runs[n].ranks[r].events.size(), expected = runs[n].at("events").at(r).get<size_t>();
+          found != expected)
+        fail("whatif", "{}: run {} of rank {} has {} events, but {} were recorded: a part of it was cut out; {}",
+             trace.source, n, r, found, expected, kAgain);
 }
 
 }  // namespace
