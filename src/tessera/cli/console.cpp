@@ -229,6 +229,10 @@ std::string time_text(double seconds) {
   return seconds < 1 ? formatted("%.1f %s", seconds * 1e3, "ms") : formatted("%.2f %s", seconds, "s");
 }
 
+std::string ms_text(double ms) {
+  return time_text(ms * 1e-3);
+}
+
 std::string ratio_text(double ratio) {
   return formatted(ratio < 10 ? "%.2f%s" : ratio < 100 ? "%.1f%s" : "%.0f%s", ratio, "");
 }

@@ -70,6 +70,8 @@ class Table {
 std::string count_text(double count);
 /// "12.3 ms"; below a tenth of one "45.6 µs"
 std::string time_text(double seconds);
+/// The same of milliseconds.
+std::string ms_text(double ms);
 /// "1.25", "12.5", "125": three significant digits.
 std::string ratio_text(double ratio);
 /// "3.1e-06"
