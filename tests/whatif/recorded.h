@@ -120,6 +120,7 @@ inline Recorded recorded(const Way& way, const std::string& mesh, const std::str
   const Topology topology = knows_links ? made.machine.topology(made.run.programs->mesh()) : Topology();
   made.trace.source = "trace.json";
   made.trace.recording = record(made.run, topology, way.engine);
+  made.trace.recording.cores = 16;  // enough for all
   made.trace.runs = {run_of(made.simulated)};
   return made;
 }

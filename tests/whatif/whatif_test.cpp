@@ -5,14 +5,14 @@
 #include "error_of.h"
 #include "tessera/what_if.h"
 #include "tessera/whatif/answer.h"
-#include "tessera/whatif/line.h"
+#include "tessera/whatif/statistics.h"
 #include "whatif/recorded.h"
 
 namespace tessera::whatif {
 namespace {
 
-using testing::AllOf;
 using test::error_of;
+using testing::AllOf;
 using testing::HasSubstr;
 using Overlap = WhatIfChanges::Overlap;
 

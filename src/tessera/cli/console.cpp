@@ -241,6 +241,10 @@ std::string duration_text(double seconds) {
   return std::to_string(whole) + " s";
 }
 
+std::string ms_text(double ms) {
+  return time_text(ms * 1e-3);
+}
+
 std::string ratio_text(double ratio) {
   return formatted(ratio < 10 ? "%.2f%s" : ratio < 100 ? "%.1f%s" : "%.0f%s", ratio, "");
 }

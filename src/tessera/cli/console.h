@@ -72,6 +72,8 @@ std::string count_text(double count);
 std::string time_text(double seconds);
 /// Of long times: "2 d 7 h", "3 h 12 min", "4 min", "12 s".
 std::string duration_text(double seconds);
+/// The same of milliseconds.
+std::string ms_text(double ms);
 /// "1.25", "12.5", "125": three significant digits.
 std::string ratio_text(double ratio);
 /// "3.1e-06"

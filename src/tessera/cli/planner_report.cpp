@@ -3,10 +3,6 @@
 namespace tessera::cli {
 namespace {
 
-std::string ms_text(double ms) {
-  return time_text(ms * 1e-3);
-}
-
 void print_best(const Console& console, const PlannerReport& report) {
   Table table({"", "plan", "step", "compute", "exposed", "idle", "memory"});
   for (size_t i = 0; i < report.best.size(); ++i) {

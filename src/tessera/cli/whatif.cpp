@@ -108,10 +108,6 @@ std::vector<Part> parts_of(const WhatIf& answer) {
   return parts;
 }
 
-std::string ms_text(double ms) {
-  return time_text(ms * 1e-3);
-}
-
 std::string change_text(double before, double after) {
   return (after < before ? "-" : "+") + ms_text(std::abs(after - before));
 }

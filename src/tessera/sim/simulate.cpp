@@ -213,6 +213,8 @@ class Simulation {
       own.meetings.push_back(id);
       own.left = state.program->transfers[static_cast<size_t>(task)].seconds;
       meeting.chain[c] = state.chain_to_start[task];
+      if (meeting.began == kNever && own.left > meeting.left)  // as long as the slowest member's
+        meeting.left = meeting.transfer.seconds = own.left;
       if (meeting.missing.erase(c) == 0) continue;
       meeting.last = cause;
       if (meeting.missing.empty()) begin(meeting);

@@ -6,6 +6,7 @@
 #include "tessera/ir/collective.h"
 #include "tessera/predict/report.h"
 #include "tessera/whatif/changes.h"
+#include "tessera/whatif/statistics.h"
 #include "tessera/whatif/workloads.h"
 
 namespace tessera::whatif {
@@ -14,11 +15,6 @@ namespace {
 using Overlap = WhatIfChanges::Overlap;
 using sim::Predicted;
 using sim::Workload;
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // With perfect overlap, nothing but the bound is left.
 double seconds_of(const Predicted& predicted, const WhatIfChanges& changes) {

@@ -9,11 +9,12 @@
 
 #include "tessera/base/error.h"
 #include "tessera/cost/links.h"
+#include "tessera/ir/collective.h"
 #include "tessera/ir/glob.h"
 #include "tessera/mesh/group.h"
 #include "tessera/sim/transfer.h"
-#include "tessera/whatif/line.h"
 #include "tessera/whatif/programs.h"
+#include "tessera/whatif/statistics.h"
 
 namespace tessera::whatif {
 namespace {
@@ -25,6 +26,11 @@ struct Place {
 
   const bind::StepInfo& info() const { return program.machine->steps[step]->info; }
 };
+
+// Of a communication, the work before it (replayed()).
+bool starts_communication(const bind::StepInfo& info) {
+  return !info.communication && collective_of_op(info.op);
+}
 
 void on_each_step(sim::Workload& workload, const std::function<void(const Place&)>& what) {
   for (sim::ClassProgram& program : workload.programs)
@@ -71,6 +77,7 @@ void insert(const WhatIfChanges& changes, sim::Workload& workload, bool is_async
   std::map<int, std::vector<Insertion>> insertions;  // by the class' rank
   for (const auto& [pattern, ms] : changes.insert)
     on_matches(workload, pattern, source, [&, ms = ms](const Place& place) {
+      if (starts_communication(place.info())) return;
       insertions[place.program.rank].push_back(
           {static_cast<int>(place.step), true, "inserted", "after " + place.info().name, ms * 1e-3});
     });

@@ -6,8 +6,8 @@
 #include "tessera/base/error.h"
 #include "tessera/ir/collective.h"
 #include "tessera/sim/transfer.h"
-#include "tessera/whatif/line.h"
 #include "tessera/whatif/programs.h"
+#include "tessera/whatif/statistics.h"
 
 namespace tessera::whatif {
 namespace {
@@ -103,7 +103,7 @@ sim::ClassProgram program_of(const Recording& recording, const RecordedRun& run,
   return program;
 }
 
-// What it takes the computing queue to start a communication is work of its own.
+// What it takes the computing queue to start a communication is work of its own, before it and of the same name.
 std::vector<Insertion> starts_of(const Recording& recording, const RecordedRun& run, size_t r) {
   std::map<int, double> seconds;
   for (const RecordedEvent& event : run.ranks[r].events)
@@ -112,14 +112,9 @@ std::vector<Insertion> starts_of(const Recording& recording, const RecordedRun& 
   std::vector<Insertion> insertions;
   for (const auto& [step, time] : seconds) {
     const bind::StepInfo& info = recording.ranks[r].machine->steps[static_cast<size_t>(step)]->info;
-    insertions.push_back({step, false, "start of " + info.op, info.name, time});
+    insertions.push_back({step, false, info.op, info.name, time});
   }
   return insertions;
-}
-
-double median(std::vector<double>& values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 }  // namespace
@@ -128,6 +123,7 @@ sim::Workload replayed(const Recording& recording, const RecordedRun& run, bool 
   sim::Workload workload;
   workload.ranks = sim::single_ranks(static_cast<int64_t>(run.ranks.size()));
   workload.conditions = recording.conditions;
+  workload.steps.resize(run.ranks.size());
   for (size_t r = 0; r < run.ranks.size(); ++r) workload.programs.push_back(program_of(recording, run, r));
   std::vector<Moved> all = transfers_of(recording, run, alone);
   estimate_hidden(recording, all);

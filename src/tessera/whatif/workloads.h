@@ -7,7 +7,8 @@ namespace tessera::whatif {
 
 /// The run with its own times: each rank by itself. Kernels take what they took. A transfer takes from the moment when
 /// all ranks had started it until its wait ended; if it ended before the wait, so that its end was not seen, it takes
-/// what its kind took elsewhere, and no longer than until the wait.
+/// what its kind took elsewhere, and no longer than until the wait. What it takes the computing queue to start a
+/// communication is a step of its own before it, with its operator and name.
 ///
 /// `alone`: of communications that go on in the background, without the time during which an earlier one of the rank
 /// was under way.

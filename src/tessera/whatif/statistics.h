@@ -15,4 +15,7 @@ struct Line {
 /// one size it has no fixed part.
 Line line_through(const std::vector<std::pair<double, double>>& points);
 
+/// Of at least one value; of an even number of them, the higher of the two in the middle.
+double median(std::vector<double> values);
+
 }  // namespace tessera::whatif

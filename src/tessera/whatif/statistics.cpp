@@ -1,4 +1,6 @@
-#include "tessera/whatif/line.h"
+#include "tessera/whatif/statistics.h"
+
+#include <algorithm>
 
 namespace tessera::whatif {
 
@@ -20,6 +22,11 @@ Line line_through(const std::vector<std::pair<double, double>>& points) {
   const double determinant = w * xx - x * x;
   const Line line{(t * xx - x * xt) / determinant, (w * xt - x * t) / determinant};
   return line.fixed < 0 ? through_zero : line.slope < 0 ? flat : line;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
 }
 
 }  // namespace tessera::whatif
