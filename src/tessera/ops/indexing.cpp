@@ -154,7 +154,8 @@ GatherNDDims gather_nd_dims(const Node& node) {
   auto indexed = indices.back().constant();
   if (!indexed || *indexed < 1 || batch + *indexed > static_cast<int64_t>(data.size()))
     fail_node(node,
-              "the last extent of the indices {} says how many dimensions of {} are indexed; that is not possible",
+              "the last extent of the indices {} says how many dimensions of {} are indexed; it must be a number from "
+              "1 to the rank",
               to_string(indices), to_string(data));
   auto outer = static_cast<size_t>(batch);
   return {outer, indices.size() - 1 - outer, static_cast<size_t>(*indexed)};
