@@ -26,7 +26,7 @@ class Explain : public Command {
     const Topology topology = plan_.topology();
     Progress progress(console, "compiling");
     Program program = compile(model, plan_.mesh(plan), plan, {{}, nullptr, topology});
-    // Rewriting may have absorbed the tensor; a program in which it stays tells how it would lie.
+    // Rewriting may have absorbed the tensor; a program in which it stays tells its layout.
     if (!program.can_explain(tensor_)) program = compile(model, plan_.mesh(plan), plan, {{tensor_}, nullptr, topology});
     Explanation found = program.explain(tensor_);
     progress.end();

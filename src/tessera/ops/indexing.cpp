@@ -282,7 +282,7 @@ std::optional<Reduction> reduction_of_updates(const Node& node) {
   return std::nullopt;
 }
 
-// What is indexed is written in parts; what lies below or beside it passes. Ranks may write some of the updates each.
+// What is indexed is written in parts; dimensions below or beside it pass. Ranks may write some of the updates each.
 Rule scatter_rule(const Node& node) {
   const Shape &data = node.input(0)->shape(), &indices = node.input(1)->shape(), &updates = node.input(2)->shape();
   const FactorKind target = node.domain.empty() ? FactorKind::target : FactorKind::whole;

@@ -100,7 +100,7 @@ Rule keyed_dropout_rule(const Node& node) {
     if (!shape[d].is(1)) rule.operands[0][d] = {rule.add(factor_name(d), shape[d])};
   for (size_t r = 0; r < node.outputs.size(); ++r)
     if (node.outputs[r]) rule.results[r] = rule.operands[0];
-  // Kept elements are scaled by a positive number if it is known to be finite. The mask is no function of the data.
+  // Kept elements are scaled by a positive number if it is known to be finite. The mask does not depend on the data.
   if (!node.output(1) && scales_finitely(node)) rule.partial(Reduction::sum, {0});
   return rule;
 }
