@@ -6,7 +6,7 @@
 Each row is one `tessera bench` or `tessera train` with --machine: the file is measured first unless it is given, and what
 a plan needs beyond it is measured by the command itself, once. "Error" is predicted / measured - 1, of the median of the
 runs; "memory" is the planned peak of a rank's process beside its largest resident size. Rows over Gloo run in two network
-namespaces, joined by a pair of links with a limited rate (wants root, `ip` and `tc`); without, they are left out and
+namespaces, joined by a link of limited rate (needs root, `ip` and `tc`); without these, they are left out and
 named. DIR holds NAME/model.onnx as bench/export_models.py writes them.
 
 The summary: the median and the worst error, the operators that differ most in the worst row, and on which processor.
@@ -109,7 +109,7 @@ def namespaces(rate):
 
 def gloo_rows(arguments, machine):
     if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
-        print("left out: rows over Gloo, which want root, ip and tc", file=sys.stderr)
+        print("left out: rows over Gloo, which need root, ip and tc", file=sys.stderr)
         return
     for rate in RATES:
         for model, sizes in [RUNS[0], RUNS[1]]:

@@ -1,4 +1,4 @@
-"""Transformers in ONNX's text syntax, without initial values, of any size: what published measurements were made with."""
+"""Transformers of any size in ONNX's text syntax, without initial values: the models of published measurements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Model:
 
     @property
     def width(self) -> int:
-        """Of a head."""
+        """The width of a head."""
         return self.head_size or self.hidden // self.heads
 
     @property
@@ -33,12 +33,12 @@ class Model:
 
     @property
     def parameters(self) -> int:
-        """Of matrices; the embedding and the head count once if they are tied."""
+        """The elements of all matrices; the embedding and the head count once if they are tied."""
         return self.layers * self.layer_parameters + (1 if self.tied else 2) * self.vocabulary * self.hidden
 
     @property
     def flops_per_token(self) -> float:
-        """Of forward and backward pass; attention without regard to causality, as most publications count."""
+        """FLOPs of the forward and backward pass. Attention counts all pairs, causal or not, as most do."""
         products = self.layers * self.layer_parameters + self.vocabulary * self.hidden
         return 6 * products + 12 * self.layers * self.heads * self.width * self.sequence
 
@@ -102,7 +102,7 @@ def _block(text: _Text, i: int, h: str) -> str:
 
 
 def _positions(text: _Text) -> list[str]:
-    """Nodes that make positions and what depends on nothing else."""
+    """Nodes that compute positions, and what depends on positions alone."""
     model = text.model
     text.weights += ["int64 zero = {0}", "int64 one = {1}", "int64[1] last = {1}"]
     nodes = ["  length = Shape <start = 1, end = 2> (input_ids)", "  length_scalar = Squeeze (length)",

@@ -76,7 +76,7 @@ struct Muon {
   bool nesterov = true;
   int steps = 5;                                      ///< of the iteration that makes a matrix orthogonal
   std::optional<double> weight_decay = std::nullopt;  ///< by default 0.1 for matrices, and 0.01 for others
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;      ///< for what is no matrix, as AdamW has them
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;      ///< for parameters other than matrices, as in AdamW
   operator std::string() const;
 };
 

@@ -217,8 +217,8 @@ std::optional<NotFinite> first_not_finite(const Program& program, const Session&
 void require_can_hold(const Model& model, const TrainingStep& step);
 
 /// Writes a model as ONNX, with these values of the parameters of those names, and all else as it was read. Tensors
-/// beyond a gigabyte together go to a file beside it. Throws a user error for a name that is no initializer or constant
-/// of the model's graph, for another dtype or shape, and for a path that cannot be written.
+/// beyond a gigabyte together go to a file beside it. Throws a user error for a name that is not an initializer or
+/// constant of the model's graph, for another dtype or shape, and for a path that cannot be written.
 void write_trained(const Model& model, const Tensors& parameters, const std::filesystem::path& path);
 
 }  // namespace v1

@@ -115,7 +115,7 @@ TEST_F(DeviceAnnotations, RunOnTheDevicesOfTheList) {
   expect_followed(model(kChain, 4, {{"h", {spec("x", "RR@01"), spec("h", "RS@23")}}}));
   expect_followed(model(kChain, 3, {{"h", {spec("x", "RR@0"), spec("h", "RR@1")}}, {"y", {spec("r", "RR@2")}}}));
   const ConfiguredModel some = model(kChain, 8, {{"h", {spec("up", "RS@52")}}}).configured("c");
-  EXPECT_THAT(some.devices, ElementsAre(5, 2)) << "devices that nobody names have no rank";
+  EXPECT_THAT(some.devices, ElementsAre(5, 2)) << "devices that no node names have no rank";
 }
 
 TEST_F(DeviceAnnotations, RunInStages) {

@@ -291,7 +291,7 @@ g (float[2] x) => (float[4] y) <float[1] own, int64 peer, int64[1] shape = {2}> 
   EXPECT_THAT(flaw(mine_first, mine_first), HasSubstr("not the same on ranks 0 and 1"));
 }
 
-// Rings and trees of messages, over blocks of sizes that nobody knows yet.
+// Rings and trees of messages, over blocks of unknown sizes.
 TEST(JoinedOutputs, AreProvedOfLoweredCollectives) {
   TemporaryFolder folder;
   const Model model = Model::load(std::string(TESSERA_TEST_DATA) + "/models/mlp/model.onnx");

@@ -127,7 +127,8 @@ TEST(SessionOfModel, runs_in_parts_where_sizes_depend_on_data) {
   }
 }
 
-// How many dimensions a list of positions has is no matter of data, and each part has the constants that it needs.
+// The number of dimensions of a list of positions does not depend on data, and each part has the constants that it
+// needs.
 TEST(SessionOfModel, knows_the_other_extents_of_what_depends_on_data) {
   TemporaryFolder folder;
   const Model model = model_of(folder, R"(g (float[a] x) => (float[c] y) {

@@ -94,7 +94,7 @@ TEST_P(StatesOn, are_what_stepping_by_hand_makes_them) {
     Tensor before = session.states().at("w");
     for (int i = 0; i < kSteps; ++i) {
       const Tensors outputs = session.run(batch(i));
-      EXPECT_EQ(outputs.size(), 2u) << "next values are no outputs";
+      EXPECT_EQ(outputs.size(), 2u) << "next values are not outputs";
       EXPECT_TRUE(same(outputs.at("kept"), before)) << "what reads the old value reads the old value";
       const Tensors states = session.states();
       ASSERT_EQ(states.size(), 3u);
@@ -286,7 +286,7 @@ TEST_F(States, are_shared_on_one_mesh_where_they_change_in_both) {
               HasSubstr("the state 'w' changes in one of the programs that share it, but not in the other"));
 }
 
-// What another program changes is no constant of a written one.
+// A state that another program changes is not a constant of a written one.
 TEST_F(States, that_others_change_change_in_written_programs) {
   const Model learner = model();
   const Program evaluation = compile(learner.with_states({"w"}).with_outputs({"p"}), Mesh::parse("tp=2"));

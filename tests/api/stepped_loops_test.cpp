@@ -341,7 +341,7 @@ TEST(SteppedLoops, of_one_name_have_extents_of_their_own) {
   });
 }
 
-// A mistake in a body is no reason to run in parts.
+// A mistake in a body does not make the model run in parts.
 TEST(SteppedLoops, are_not_what_a_wrong_body_becomes) {
   TemporaryFolder folder;
   const Model model = model_of(folder, R"(g (float[a, 3] x, int64 n) => (float[a, 3] y) <float[2] two = {1, 2}> {

@@ -41,7 +41,7 @@ class TrainingSteps : public testing::Test, protected SmallModels {
 };
 
 TEST_F(TrainingSteps, trainParametersOfOneElement) {
-  // A bias of a layer with one output, and a factor that nobody trains.
+  // A bias of a layer with one output, and a factor that does not train.
   const Model model = this->model(R"(
 g (float[b, 4] x) => (float[b, 1] y) <float[4, 1] w, float[1] bias = {0.5}, float[1, 1] scale = {2.0}, float two = {2}> {
   h = MatMul (x, w)

@@ -130,7 +130,7 @@ TEST_P(CtrlC, ends_all_ranks_soon_and_never_well) {
     EXPECT_LT(last_rank - interrupted, kSoon) << contents(folder / "out");
     EXPECT_LT(now - interrupted, kSoon + GetParam().launcher.nap) << contents(folder / "out");
     EXPECT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << contents(folder / "out");
-    EXPECT_THAT(contents(folder / "out"), testing::Not(testing::HasSubstr("--help"))) << "the command is no mistake";
+    EXPECT_THAT(contents(folder / "out"), testing::Not(testing::HasSubstr("--help"))) << "the command is valid";
     for (pid_t left : test::processes_with(model)) kill(left, SIGKILL);
   }
 }

@@ -4,7 +4,7 @@ node_test_sweep reads: FOLDER/test_NAME/model.onnx, test_data_set_0/{input,outpu
 
     newest_cases.py FOLDER
 
-Tests of sequences, optionals and maps are left out: their values are no tensors.
+Tests of sequences, optionals and maps are left out: their values are not tensors.
 """
 import json
 import pathlib

@@ -53,7 +53,7 @@ TEST(NodeCases, PassUnlessListedAsUnsupported) {
     else
       EXPECT_EQ(outcome.verdict, Verdict::unsupported) << name << ": " << outcome.message;
   }
-  EXPECT_TRUE(listed.empty()) << "unsupported.txt lists '" << *listed.begin() << "', which is no test";
+  EXPECT_TRUE(listed.empty()) << "unsupported.txt lists '" << *listed.begin() << "', which is not a test";
   for (const auto& [verdict, count] : counts) std::cout << "  " << name_of(verdict) << ": " << count << "\n";
   std::cout << fmt::format("  {} of {} pass; of {} on tensors alone (no sequences, optionals, strings, training) {}\n",
                            passed, cases, plain, plain_passed);

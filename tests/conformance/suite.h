@@ -24,7 +24,7 @@ inline std::vector<std::string> all_cases() {
   return cases;
 }
 
-/// The first word of each line that is no comment, of a file beside the tests.
+/// The first word of each line that is not a comment, of a file beside the tests.
 inline std::set<std::string> listed_cases(const char* file_name) {
   std::set<std::string> names;
   std::ifstream file(std::filesystem::path(TESSERA_TEST_DATA) / "conformance" / file_name);

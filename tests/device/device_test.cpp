@@ -176,7 +176,7 @@ TEST(Device, states_its_capacity) {
       FAIL() << name;
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::user);
-      EXPECT_THAT(error.what(), HasSubstr("states no size of memory"));
+      EXPECT_THAT(error.what(), HasSubstr("has no valid size of memory"));
     }
   }
 }

@@ -25,7 +25,7 @@ std::vector<double> shares(const std::vector<float>& logits, const Sampling& sam
 
 TEST(Sampling, takes_the_first_of_the_largest_without_a_temperature) {
   EXPECT_EQ(choose_token(kLogits, {}, 0, 0), 1);
-  EXPECT_EQ(choose_token({NAN, -1, -2}, {}, 0, 0), 1) << "what is no number does not count";
+  EXPECT_EQ(choose_token({NAN, -1, -2}, {}, 0, 0), 1) << "NaN does not count";
 }
 
 TEST(Sampling, draws_tokens_by_their_probabilities) {

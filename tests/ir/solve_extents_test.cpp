@@ -53,7 +53,7 @@ TEST(SolveExtents, names_the_extent_that_decides) {
   EXPECT_EQ(found.at("b").by, 1);
 }
 
-// What does not fit into 64 bits is no size, and no undefined behaviour.
+// A number that does not fit into 64 bits is not a size, and not undefined behaviour.
 TEST(SolveExtents, leaves_out_what_overflows) {
   EXPECT_THAT(solve_extents({{Expr::symbol("b") - Expr(std::numeric_limits<int64_t>::max()), 9}}), IsEmpty());
   EXPECT_THAT(solved({{"3000000000*a + c", 3}, {"a", 4'000'000'000}}), ElementsAre(Pair("a", 4'000'000'000)));

@@ -45,7 +45,7 @@ std::string add_identity(const Site& site, Random& random) {
   return what;
 }
 
-// An operand that is no token.
+// An operand that is not a token.
 bool copies_well(const Site& site) {
   return gives_one_tensor(site) && site.node().input_size() > 0;
 }

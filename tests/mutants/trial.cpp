@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 using testing_io::contents;
 using testing_io::put;
 
-constexpr std::chrono::seconds kPatience{30};  // a busy machine is no hang
+constexpr std::chrono::seconds kPatience{30};  // a busy machine does not hang
 /// How often a mutator that finds nothing to do is replaced by another.
 constexpr int kDraws = 8;
 /// Relative to the largest value of an output, if a source states no tolerance.

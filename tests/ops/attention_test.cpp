@@ -40,7 +40,8 @@ TEST(Attention, SinksGoWithTheirHeadsAndKeysStayTogether) {
   OneNode fewer("Attention");
   EXPECT_THAT(with_sinks(fewer, "4").error(), HasSubstr("the number of sinks"));
   OneNode scores("Attention");
-  EXPECT_THAT(with_sinks(scores.results(4), "12").error(), HasSubstr("are not known where there are sinks"));
+  EXPECT_THAT(with_sinks(scores.results(4), "12").error(),
+              HasSubstr("with sinks, its scores and the sums of its rows cannot be results"));
 }
 
 TEST(Attention, CausalNeedsThePlaceOfItsQueries) {

@@ -14,7 +14,7 @@ TEST(MatMulInteger, sums_in_int32_and_splits_lists_of_zero_points) {
   node.operand("b m k", kByte).operand("k 6", kSigned).operand("m", kByte).operand("6", kSigned);
   EXPECT_EQ(node.type(), "int32 [b, m, 6]");
   EXPECT_EQ(node.rule(), "b m k, k n, m, n -> b m n | k: sum");
-  EXPECT_EQ(node.partials(), "");  // a zero point is no part of a sum
+  EXPECT_EQ(node.partials(), "");  // a zero point is not part of a sum
 }
 
 TEST(MatMulInteger, keeps_single_zero_points_whole) {

@@ -136,7 +136,7 @@ TEST(Groups, ConvolutionsOfIntegersReadLinesOfFewChannels) {
         }
 }
 
-// Not if others read what lies between, or the sum is of floats that are no codes.
+// Not if others read the tensors between, or the sum is of floats that are not codes.
 TEST(Groups, ConvolutionsOfIntegersLeaveOtherSums) {
   for (const char* form : {"codes are read", "floats are read", "floats are added", "one tensor twice"}) {
     SCOPED_TRACE(form);
@@ -186,7 +186,7 @@ TEST(Groups, SumsOfCodesAreOneLoop) {
             }
 }
 
-// In another precision between, with zero points that are left out by name, and with scales that are no constants.
+// In another precision between, with zero points that are left out by name, and with scales that are not constants.
 TEST(Groups, SumsOfCodesRoundAsTheirNodesDo) {
   struct Form {
     DType between;

@@ -82,7 +82,7 @@ TEST(Groups, SixteenBitProductsRoundOnce) {
   EXPECT_THAT(steps_of(subject).size(), testing::AnyOf(1u, 3u)) << "together where the CPU multiplies bfloat16";
 }
 
-// Two convolutions, one pooling, a residual, channels that are no whole blocks.
+// Two convolutions, one pooling, a residual, channels that do not fill blocks.
 TEST(Groups, ConvolutionsStayInBlocksOfChannels) {
   for (int64_t channels : {32, 20}) {
     Builder b("a residual block of " + std::to_string(channels));
@@ -162,7 +162,7 @@ TEST(Groups, MaximumOfInfinitiesIsInfinite) {
   EXPECT_EQ(outputs.begin()->second.as<float>()[3], 3);
 }
 
-// Depthwise, grouped, one and three dimensions, channels that are no whole blocks.
+// Depthwise, grouped, one and three dimensions, channels that do not fill blocks.
 TEST(Groups, ConvolutionsOfEveryKindInBlocks) {
   struct Kind {
     std::string image, first, second;

@@ -45,7 +45,8 @@ constexpr Maker kMakers[] = {{"Gather", Reduction::sum, Fill::special},
 constexpr int64_t kRows = 3;
 
 /// The subject with operand `index` of its node made of a table of three of its kind, and the other float operands
-/// filled with special numbers if `others` says so. Nullopt where the operator refuses an operand that is no constant.
+/// filled with special numbers if `others` says so. Nullopt where the operator refuses an operand that is not a
+/// constant.
 struct Derived {
   Subject subject;
   std::vector<spmd::Annotation> annotations;

@@ -127,7 +127,7 @@ TEST_P(Mutants, that_hang_or_corrupt_are_refused) {
       proof::Report report = proof::prove(*mutant);
       strict += !report.good();
       bool harmless = is_harmless(mutant, program, expected, std::chrono::milliseconds(200));
-      // A machine that is busy is no proof of a hang.
+      // A busy machine does not prove a hang.
       if (report.good() && !harmless) harmless = is_harmless(mutant, program, expected, std::chrono::seconds(10));
       harmful += !harmless;
       if (!report.good()) {

@@ -103,7 +103,7 @@ class Shrinker {
       for (Order& order : candidate.orders)
         if (order.name == result->name) {
           order.name = input->name;
-          order.sharding.partial.clear();  // an input is no sum
+          order.sharding.partial.clear();  // an input is not a sum
         }
       graph.replace_uses(result, input);
     }

@@ -100,7 +100,7 @@ std::vector<Addition> case_additions();
 /// The largest magnitude up to which a type's integers, and sums of them on the way, are exact.
 double exact_limit(DType dtype);
 
-/// One of x's dimensions; x is no scalar.
+/// One of x's dimensions; x is not a scalar.
 inline int64_t any_axis(Writer& w, const Value* x) {
   return w.between(0, static_cast<int64_t>(x->rank()) - 1);
 }

@@ -164,7 +164,7 @@ TEST(Kinks, of_attention_that_sees_nothing_are_0) {
     Value* booleans = builder.constant(Tensor::of<uint8_t>(DType::boolean, {2, 3}, seen));
     operands.push_back(booleans);
     if (by_infinities) {
-      // A logarithm of 0, so that the infinity is no operand that is replaced.
+      // A logarithm of 0, so that the infinity is not an operand that is replaced.
       Value* ones = builder.node("Cast", {booleans}, {{"to", static_cast<int64_t>(DType::float32)}});
       operands.back() = builder.node("Log", {ones});
     }

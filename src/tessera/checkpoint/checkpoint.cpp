@@ -25,7 +25,7 @@ std::shared_ptr<const MappedFile> map_file(const fs::path& path) {
   }
 }
 
-// A file that another run has written, whatever its checksums say, is no part of this one's checkpoint.
+// A file that another run has written, whatever its checksums say, is not part of this one's checkpoint.
 void require_run(const MappedFile& file, const fs::path& path, const Facts& facts) {
   const std::string header = rank_header(facts.run);
   if (file.size() >= header.size() && !file.view().starts_with(header))

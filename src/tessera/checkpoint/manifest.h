@@ -49,7 +49,7 @@ struct Manifest {
 struct Defect : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-/// A defect for which an older checkpoint is no remedy: the file has a version that this code does not know.
+/// A defect that an older checkpoint does not fix: the file has a version that this code does not know.
 struct UnknownVersion : Defect {
   using Defect::Defect;
 };

@@ -16,7 +16,7 @@ struct ShardPiece {
 };
 
 /// The pieces of a shard, none of them empty; none if the rank does not have the tensor. A dimension whose split parts
-/// have whole or split ones before them is no single interval: 3·4{tp} over tp=2 gives rank 0 three pieces of a
+/// have whole or split ones before them is not a single interval: 3·4{tp} over tp=2 gives rank 0 three pieces of a
 /// dimension of 12, those from 0, 4 and 8 on.
 std::vector<ShardPiece> pieces_of(const Sharding& sharding, const Mesh& mesh, const std::vector<int64_t>& coordinates,
                                   const SymbolLookup& symbols);

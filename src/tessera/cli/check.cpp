@@ -108,7 +108,7 @@ class Check : public Command {
     return {json(program, report), report.good()};
   }
 
-  // What has become of changed models is no program.
+  // The changed models are not a valid program.
   std::pair<Json, bool> unreadable(const Console& console, const CheckFinding& fault) const {
     say_changed(console);
     say_faults(console, {fault});

@@ -31,7 +31,7 @@ class Explain : public Command {
     Progress progress(console, "compiling");
     Program program = compile(model, mesh, plan, options);
     if (!program.can_explain(tensor_)) {
-      // Rewriting may have absorbed the tensor; a program in which it stays tells how it would lie.
+      // Rewriting may have absorbed the tensor; a program in which it stays tells its layout.
       options.keep = {tensor_};
       program = compile(model, mesh, plan, options);
     }

@@ -19,7 +19,7 @@ struct TrainOptions {
   /// Those of the step alone: without data, checkpoints and outputs.
   void declare_training(CLI::App& app);
   /// Takes what the file of --config says for options that the command line does not give. Throws a user error for a
-  /// key that is no option, and for a value that the option does not take.
+  /// key that is not an option, and for a value that the option does not take.
   void read_config() const;
   /// What `training_step` takes, without sizes: in the plan's type, and with its micro-batches unless an option says
   /// how many.

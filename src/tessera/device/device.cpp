@@ -51,8 +51,10 @@ std::shared_ptr<Device> make_device(std::string_view name, int local_rank) {
     fail("device", "there is no device '{}'; the devices are: {}", name, fmt::join(device_names(), ", "));
   const auto machine = parse_simulated(name.substr(kOf.size()));
   if (!machine)
-    fail("device", "'{}' states no size of memory; write bytes, or simulated:512M, or simulated:2x4G for two devices",
-         name);
+    fail(
+        "device",
+        "'{}' has no valid size of memory; write simulated:BYTES, as simulated:512M, or simulated:2x4G for two devices",
+        name);
   if (machine->devices && local_rank >= *machine->devices)
     fail("device",
          "'{}' is a machine with {} device{}, but its rank {} (from 0) needs one of its own; use fewer ranks on a "

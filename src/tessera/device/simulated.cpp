@@ -111,7 +111,7 @@ class OnStream : public comm::Communicator {
   void wait(comm::Ticket ticket) override {
     try {
       host_->wait(ticket);
-    } catch (...) {  // on a stream, it would not hear of this; who waits for the stream asks for failure()
+    } catch (...) {  // on a stream, it would not learn of this; code that waits for the stream asks for failure()
       std::unique_lock lock(mutex_);
       if (!failure_) failure_ = std::current_exception();
       abandoning_.wait(lock, [this] { return abandoned_; });
@@ -267,7 +267,7 @@ class SimulatedQueue : public Queue {
     changed_.notify_all();
   }
 
-  // On the thread only: dropped work is work that has failed, so that who waits for it does not go on.
+  // On the thread only: dropped work is work that has failed, so that code that waits for it does not go on.
   const std::exception_ptr& failure() {
     if (drops_ && !failure_)
       failure_ = std::make_exception_ptr(Error(ErrorKind::running, "device", "the queue's work was dropped"));

@@ -3,8 +3,8 @@
 #include "tessera/dialect/forms.h"
 
 // In round k, members whose indices differ in bit k exchange and add their values: after log2(n) rounds all have the
-// whole sum. If n is no power of two, p is the largest one below: members p … n - 1 first give theirs to members 0 … n
-// - 1 - p, and get the result at the end. Six members (p = 4), parts 0 … 5:
+// whole sum. If n is not a power of two, p is the largest one below: members p … n - 1 first give theirs to members
+// 0 … n - 1 - p, and get the result at the end. Six members (p = 4), parts 0 … 5:
 //
 //             0          1          2       3       4     5
 //   fold in   0+4        1+5        2       3       -     -

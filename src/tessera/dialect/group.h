@@ -27,7 +27,7 @@ struct GroupDigits {
 /// Names of all axes: the group of all ranks.
 std::vector<std::string> all_axes(const Mesh& mesh);
 
-/// Throws a user error for a name that is no axis of the mesh.
+/// Throws a user error for a name that is not an axis of the mesh.
 GroupDigits digits_of(const std::vector<std::string>& axes, const Mesh& mesh);
 
 /// The rank as an expression over axis indices: 3·@dp + @tp.

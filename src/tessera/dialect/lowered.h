@@ -49,7 +49,7 @@ bool states_or_communicates(const Function& function, const std::vector<Function
 size_t operand_count(const Function& function);
 
 /// The collective that a call of a function stands for, with the attributes of both and without operands. Null if the
-/// function states no specification, or one that is no collective.
+/// function states no specification, or one that is not a collective.
 std::unique_ptr<Node> collective_of(const Node& call, const Function& function);
 
 }  // namespace tessera::dialect

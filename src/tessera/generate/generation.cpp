@@ -119,7 +119,7 @@ struct Generator::Impl {
     try {
       return held_in(model, ports, options, capacity);
     } catch (const Error& error) {
-      // Caches too large for any memory are no trait of the model: the caller is told.
+      // Caches too large for any memory are not a fault of the model: the caller is told.
       const bool is_too_large = error.stage() == "memory";
       if (error.kind() != ErrorKind::user || is_too_large) throw;
       why_not = error.what();

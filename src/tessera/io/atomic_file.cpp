@@ -56,8 +56,8 @@ fs::path sibling(const fs::path& path) {
 
 constexpr std::string_view kUnfinished = ".tmp";
 
-// The process that made a sibling of `path`, from the sibling's name; 0 if it is no sibling. A library that writes the
-// sibling may have one of its own beside it, whose name goes on after a point.
+// The process that made a sibling of `path`, from the sibling's name; 0 if it is not a sibling. A library that writes
+// the sibling may have one of its own beside it, whose name goes on after a point.
 pid_t maker_of(const std::string& name, const fs::path& path) {
   const std::string prefix = "." + path.filename().string() + ".";
   if (!name.starts_with(prefix)) return 0;
@@ -154,7 +154,7 @@ AtomicFile::AtomicFile(fs::path path) : path_(destination(path)), temporary_(sib
     fail("write", "{} is not a regular file; name a file to write", path_.string());
   if (fs::exists(status)) permissions_ = status.permissions();
   remove_abandoned(path_);
-  // From its first byte on, nobody may read the new file who may not read the old one.
+  // From its first byte on, only those who may read the old file may read the new one.
   const mode_t mode = permissions_ ? static_cast<mode_t>(*permissions_) & 0666 : 0666;
   descriptor_ = Unfinished::add(
       temporary_, [&] { return open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode); });

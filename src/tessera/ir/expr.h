@@ -43,7 +43,7 @@ class Expr {
   /// The expression with every symbol replaced by the result of `replace` (nullopt: kept).
   Expr substitute(const std::function<std::optional<Expr>(std::string_view)>& replace) const;
   void collect_symbols(std::set<std::string>& into) const;
-  /// Whether it mentions a size (a symbol that is no axis index), and whether it mentions an axis index.
+  /// Whether it mentions a size (a symbol other than an axis index), and whether it mentions an axis index.
   bool mentions_sizes() const;
   bool mentions_axes() const;
 

@@ -62,7 +62,7 @@ std::string listed(const std::vector<std::string_view>& names) {
 }  // namespace
 
 std::string nearest_names(const std::vector<std::string_view>& names, std::string_view wanted) {
-  constexpr size_t kMost = 3, kLongest = 300;  // longer names are no typing errors
+  constexpr size_t kMost = 3, kLongest = 300;  // differences in longer names are not typing errors
   if (wanted.size() > kLongest) return "";
   const auto letters =
       static_cast<size_t>(std::count_if(wanted.begin(), wanted.end(), [](char c) { return c != '*'; }));

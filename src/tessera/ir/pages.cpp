@@ -66,7 +66,7 @@ inline namespace v1 {
 size_t machine_memory() {
   const auto pages = static_cast<size_t>(std::max(sysconf(_SC_PHYS_PAGES), 1L));
   size_t bytes = pages * static_cast<size_t>(std::max(sysconf(_SC_PAGESIZE), 1L));
-  // The limits of control groups, versions 2 and 1; "max" is no number and sets no limit.
+  // The limits of control groups, versions 2 and 1; "max" sets no limit.
   for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
     size_t limit = 0;
     if (std::ifstream(path) >> limit && limit > 0) bytes = std::min(bytes, limit);

@@ -14,7 +14,8 @@ struct HeaderExtras {
   std::vector<std::pair<std::string, std::string>> metadata;
 };
 
-/// Reads them from a serialized ModelProto and skips other fields. Bytes that are no protobuf message are a user error.
+/// Reads them from a serialized ModelProto and skips other fields. Bytes that are not a protobuf message are a user
+/// error.
 HeaderExtras parse_extras(std::string_view proto);
 /// The serialized ModelProto with these fields only.
 std::string serialize_extras(const HeaderExtras& extras);

@@ -103,7 +103,7 @@ struct KernelEntry {
   std::vector<int> in_place;
   /// The first result is the first operand's bytes under another shape; unless both are needed, nothing runs.
   bool view = false;
-  /// Operands and results may lie in blocks (TensorDesc::block); other kernels are told the extents as stored.
+  /// Operands and results may be in blocks (TensorDesc::block); other kernels are told the extents as stored.
   bool blocks = false;
   /// Operands that may be strided, though not along the last dimension, unless takes_strided says more.
   std::vector<int> strided = {};

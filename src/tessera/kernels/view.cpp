@@ -99,8 +99,8 @@ View sliced(const Node& node, const View& operand, const Slices& slices) {
   if (given_axes) axes = *given_axes;
   if (given_steps) steps = *given_steps;
   if (ends.size() != starts.size() || axes.size() != starts.size() || steps.size() != starts.size())
-    fail("kernel", "{}: {} starts, {} ends, {} axes and {} steps; they must be as many", node.label(), starts.size(),
-         ends.size(), axes.size(), steps.size());
+    fail("kernel", "{}: {} starts, {} ends, {} axes and {} steps; their numbers must be equal", node.label(),
+         starts.size(), ends.size(), axes.size(), steps.size());
   for (size_t i = 0; i < axes.size(); ++i) {
     const int64_t axis = resolve_axis(node, axes[i], static_cast<int64_t>(operand.dims.size()));
     const int64_t extent = operand.dims[axis], step = steps[i];

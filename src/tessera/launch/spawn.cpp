@@ -233,7 +233,7 @@ Spawned spawn(const SpawnOptions& options) {
     std::unique_lock lock(all_ranks().mutex);
     const bool ending = all_ranks().ending;
     lock.unlock();
-    while (ending) pause();  // the code that ends this process also reports it; the ranks' messages are no news
+    while (ending) pause();  // the code that ends this process also reports it, so the ranks' messages are not needed
   }
   if (first.empty()) return {least_code(statuses).value_or(0), ""};
   constexpr int kRunning = static_cast<int>(ErrorKind::running);

@@ -5,8 +5,8 @@
 namespace tessera::codec {
 namespace {
 
-/// A symbol for a text that is no expression. If it is too long for a person to have written it, its beginning and a
-/// hash (FNV-1a, 64 bits) stand for the whole, so that messages stay short.
+/// A symbol for a text that is not an expression. If it is too long for a person to have written it, its beginning and
+/// a hash (FNV-1a, 64 bits) stand for the whole, so that messages stay short.
 Expr opaque(const std::string& text) {
   constexpr size_t kLongest = 256, kShown = 32;
   if (text.size() <= kLongest) return Expr::symbol(text);

@@ -42,8 +42,8 @@ int add_queries(Rule& rule, const Node& node, const AttentionDims& dims) {
   return s;
 }
 
-// The 3-D form: heads lie inside the hidden dimensions and their counts in attributes, so that those are whole. Raising
-// to the 4-D form is what splits them.
+// The 3-D form: heads are inside the hidden dimensions, and their counts in attributes, so that those are whole.
+// Raising to the 4-D form is what splits them.
 Rule packed_attention_rule(const Node& node, const AttentionDims& dims) {
   Rule rule = blank_rule(node);
   DimFactors b{rule.add("b", dims.batch)};
@@ -72,7 +72,7 @@ Rule rule_by_heads(const Node& node, const AttentionDims& dims, Rule rule, const
                    const DimFactors& kv) {
   const DimFactors b{rule.add("b", dims.batch)}, s{add_queries(rule, node, dims)};
   const DimFactors d{rule.add("d", dims.width, FactorKind::whole)}, w{rule.add("w", dims.value_width)};
-  // Keys that lie with their queries have no factor of their own.
+  // Keys at the positions of their queries have no factor of their own.
   const bool with_queries = sees_neighbours(node);
   const bool can_split = !with_queries && can_split_keys(node, dims);
   const DimFactors t{with_queries ? s[0]

@@ -91,7 +91,8 @@ bool mask_has_all_keys(const Node& node, const AttentionDims& dims) {
 void require_sinks(const Node& node, const AttentionDims& dims) {
   if (!has_operand(node, kSink)) return;
   require_equal(node, require_rank(node, kSink, "the sinks", 1)[0], dims.heads, "the number of sinks", "that of heads");
-  if (node.output(kScores)) fail_node(node, "its scores, or the sums of its rows, are not known where there are sinks");
+  if (node.output(kScores))
+    fail_node(node, "with sinks, its scores and the sums of its rows cannot be results; leave these out");
 }
 
 void set_attention_results(Node& node, const AttentionDims& dims, DType output) {

@@ -118,7 +118,8 @@ std::vector<Value*> tensor_scatter_shard_body(NodeBuilder& b, const Node& node) 
   return {b.where(b.reshape(written, beside), b.transpose(rows, order.back), node.input(kCache))};
 }
 
-// The gradient of the cache is zero where the update went; that of the update is what lies there.
+// The gradient of the cache is the result's, with zeros where the update went; that of the update is the result's
+// there.
 void tensor_scatter_gradient(GradientBuilder& b) {
   const auto axis = static_cast<int64_t>(written_axis(b.node));
   const Shape &cache = b.x(kCache)->shape(), &update = b.x(kUpdate)->shape();

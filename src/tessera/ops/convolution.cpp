@@ -15,7 +15,7 @@ namespace {
 // The extents of a Conv (weight [g·m, c, kernel…]) or a ConvTranspose (weight [g·c, m, kernel…]) from data
 // [n, g·c, in…] to [n, g·m, out…].
 struct ConvDims {
-  Expr n, g, c, m;  // c and m, of a group, where the groups are no operand
+  Expr n, g, c, m;  // c and m, of a group, if the groups are not an operand
   Expr channels;    // of the result
   Shape in, out;
   Windows windows;

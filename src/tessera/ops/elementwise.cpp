@@ -334,7 +334,7 @@ void infer_bit_cast(Node& node) {
   const Value& from = operand(node, 0);
   const DType to = cast_target(node);
   if (bits_of(from.dtype()) != bits_of(to))
-    fail_node(node, "its operand is {}, whose elements have not as many bits as those of {}", name_of(from.dtype()),
+    fail_node(node, "its operand is {}, whose elements differ in size from those of {}", name_of(from.dtype()),
               name_of(to));
   set_result(node, 0, to, from.shape());
 }

@@ -228,7 +228,7 @@ ExpertsDims experts_dims(const Node& node) {
   require_bias(ExpertsOperand::gate_bias, "the gate's bias", gate[2]);
   require_bias(ExpertsOperand::down_bias, "the second bias", dims.out);
   if ((gated == Gated::apart) != has_operand(node, ExpertsOperand::up))
-    fail_node(node, "the operand 'up' is there exactly if gated is 'apart'");
+    fail_node(node, "the operand 'up' must be given if gated is 'apart', and only then");
   if (gated == Gated::apart) {
     const Shape up = matrix_shape(node, kUpCodes, "up");
     require_equal(node, up[0], dims.experts, "the experts of 'up'", "those of the gate");

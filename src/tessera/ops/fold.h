@@ -26,8 +26,8 @@ bool all_held(const std::vector<Expr>& elements, DType dtype);
 
 /// The content of an elementwise node's result of that type and shape, computed from its operands' contents with
 /// broadcasting. This turns exporters' arithmetic on Shape into expressions. Comparisons that bounds do not decide
-/// become expressions with values 0 and 1. Nullopt if a content is unknown, the result is no small int32, int64 or bool
-/// tensor, an element overflows, or the operator has no integer meaning.
+/// become expressions with values 0 and 1. Nullopt if a content is unknown, the result is not a small int32, int64 or
+/// bool tensor, an element overflows, or the operator has no integer meaning.
 std::optional<std::vector<Expr>> folded_content(const Node& node, DType dtype, const Shape& shape);
 
 /// The same for Cast and CastLike: from integers to integers or bool, and from floats that follow from extents and

@@ -154,7 +154,8 @@ GatherNDDims gather_nd_dims(const Node& node) {
   auto indexed = indices.back().constant();
   if (!indexed || *indexed < 1 || batch + *indexed > static_cast<int64_t>(data.size()))
     fail_node(node,
-              "the last extent of the indices {} says how many dimensions of {} are indexed; that is not possible",
+              "the last extent of the indices {} says how many dimensions of {} are indexed; it must be a number from "
+              "1 to the rank",
               to_string(indices), to_string(data));
   auto outer = static_cast<size_t>(batch);
   return {outer, indices.size() - 1 - outer, static_cast<size_t>(*indexed)};
@@ -281,7 +282,7 @@ std::optional<Reduction> reduction_of_updates(const Node& node) {
   return std::nullopt;
 }
 
-// What is indexed is written in parts; what lies below or beside it passes. Ranks may write some of the updates each.
+// What is indexed is written in parts; dimensions below or beside it pass. Ranks may write some of the updates each.
 Rule scatter_rule(const Node& node) {
   const Shape &data = node.input(0)->shape(), &indices = node.input(1)->shape(), &updates = node.input(2)->shape();
   const FactorKind target = node.domain.empty() ? FactorKind::target : FactorKind::whole;

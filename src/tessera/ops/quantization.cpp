@@ -10,7 +10,7 @@
 namespace tessera::ops {
 namespace {
 
-/// How the scales of QuantizeLinear and DequantizeLinear lie beside the elements.
+/// The layout of the scales of QuantizeLinear and DequantizeLinear relative to the elements.
 struct Scales {
   enum class Kind { one, per_axis, per_block } kind = Kind::one;
   size_t axis = 0;

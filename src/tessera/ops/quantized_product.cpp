@@ -170,7 +170,7 @@ struct CodeMatrix {
         k(shape_of(node, 1).at(turned ? 1 : 0)),
         n(shape_of(node, 1).at(turned ? 0 : 1)) {}
 
-  /// Something of rows and columns, as the matrix lies.
+  /// Rows and columns in the matrix's own order.
   template <typename T>
   std::vector<T> placed(T row, T column) const {
     return turned ? std::vector<T>{column, row} : std::vector<T>{row, column};

@@ -100,7 +100,7 @@ Rule keyed_dropout_rule(const Node& node) {
     if (!shape[d].is(1)) rule.operands[0][d] = {rule.add(factor_name(d), shape[d])};
   for (size_t r = 0; r < node.outputs.size(); ++r)
     if (node.outputs[r]) rule.results[r] = rule.operands[0];
-  // Kept elements are scaled by a positive number if it is known to be finite. The mask is no function of the data.
+  // Kept elements are scaled by a positive number if it is known to be finite. The mask does not depend on the data.
   if (!node.output(1) && scales_finitely(node)) rule.partial(Reduction::sum, {0});
   return rule;
 }
@@ -119,7 +119,7 @@ void infer_filling(Node& node) {
   require_place(node, kFillingCounter);
   const auto dtype = static_cast<DType>(node.get_int("dtype", static_cast<int64_t>(DType::float32)));
   if (!is_float(dtype) || bits_of(dtype) < 16)
-    fail_node(node, "it gives {}; it can give float16, bfloat16, float32 and float64", name_of(dtype));
+    fail_node(node, "its result is {}; it must be float16, bfloat16, float32 or float64", name_of(dtype));
   const auto target = content_of(&list);
   set_result(node, 0, dtype, target ? *target : declared_shape(node, 0, "shape"));
 }

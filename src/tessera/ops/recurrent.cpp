@@ -82,8 +82,8 @@ void infer_recurrent(Node& node) {
   if (node.is("LSTM")) set_result(node, 2, dtype, state_shape(dims));
 }
 
-/// Sequences are independent of each other; times and directions are whole. Hidden units lie in every gate; all of them
-/// count for each at the next step.
+/// Sequences are independent of each other; times and directions are whole. Every gate has all hidden units; all of
+/// them count for each at the next step.
 Rule recurrent_rule(const Node& node) {
   RecurrentDims dims = recurrent_dims(node);
   Rule rule = blank_rule(node);

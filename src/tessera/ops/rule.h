@@ -18,9 +18,9 @@ enum class FactorKind {
   index,      ///< like pass, but the local operator takes its global offset
   position,   ///< likewise, and it is another operator
   target,     ///< an indexed dimension that is written: each rank writes what falls into its part
-  update,     ///< along it lies what is written: each rank writes its part, the result is partial by `reduction`
+  update,     ///< a written dimension: each rank writes its part, the result is partial by `reduction`
   norm,       ///< all along it counts for each result: the local form reduces over the ranks twice
-  moment,     ///< the same, where what lies along it are features, not scores
+  moment,     ///< the same, along features, not scores
   winner,     ///< one index along it is chosen: the local form reduces the extreme, then the indices that have it
   top,        ///< several indices along it are chosen: the local form gathers each rank's candidates
   scan,       ///< all before an element counts for it: the local form gathers what each rank's part comes to
@@ -46,8 +46,8 @@ struct FactorTraits {
   bool one_interval = false;  ///< a rank's part must be one interval, so that only its major-most piece can be split
   bool own_form = false;      ///< where it is split, the local form is another operator: this one needs it whole
   bool follows_use = false;   ///< a rank that makes less of it needs no more of operands: it is split as uses want
-  bool scores = false;        ///< what lies along it are scores of classes, or is found by class: a product that gives
-                              ///< it is a model's head, whose weight may be split by class
+  bool scores = false;        ///< of classes, or entries found by class: a product whose result has it is a
+                              ///< model's head, whose weight may be split by class
   int reductions = 0;         ///< where it is split, the local form reduces the result without it so often over ranks
   int gathers = 0;            ///< where it is split, the local form gathers from each rank so many results without it
   bool regathers = false;     ///< where it is split, the local form gathers the first result along it, Factor::rounds

@@ -43,7 +43,7 @@ struct Executor::Impl {
   Symbols last_symbols;                  ///< of the last run
   std::vector<const Tensors*> lent;      ///< what communications of a task may read or write that is not the ranks'
   bool compared = false;                 ///< what ranks have loaded
-  std::exception_ptr unlike;             ///< what came of it, if ranks differ: there will be no run
+  std::exception_ptr unlike;             ///< the error, if ranks differ: then there is no run
 
   void commit() {
     if (PlanSet* plans_to_commit = std::exchange(uncommitted, nullptr))

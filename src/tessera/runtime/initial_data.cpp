@@ -37,7 +37,7 @@ std::optional<Tensor> InitialData::view(const RankPrograms& programs, const Valu
 void InitialData::require(const RankPrograms& programs, const Value* state) const {
   const Tensor* given = programs.shard_of(rank_, state->name);
   const Tensor& data = given ? *given : programs.of(rank_).initial.at(state);
-  if (!data.data && data.bytes > 0 && !maker_of(data)) fail("load", "the data of '{}' is not there", state->name);
+  if (!data.data && data.bytes > 0 && !maker_of(data)) fail("load", "the data of '{}' are missing", state->name);
 }
 
 void InitialData::copy(const RankPrograms& programs, const Value* state, void* to) const {

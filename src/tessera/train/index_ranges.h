@@ -18,7 +18,7 @@ struct IndexRange {
 };
 
 /// The ranges of inputs that look up slices of parameters or constants, as tokens look up rows of an embedding.
-/// Operators may move an input's elements or cast them before. Tables whose extent is no number yet are left out.
+/// Operators may move an input's elements or cast them before. Tables whose extent is not a number yet are left out.
 std::vector<IndexRange> lookups(const Graph& graph);
 
 }  // namespace tessera::train

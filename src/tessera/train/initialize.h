@@ -26,9 +26,9 @@ using InitRules = std::vector<std::pair<std::string, std::string>>;
 ///
 /// In the parameter's first use, `inputs` is the number of terms in the sum of a result element, and `outputs` the
 /// number of result elements to which an operand element contributes; they follow from the operator's rule. Types are
-/// known. Throws user errors: a pattern that matches nothing, a word that is no rule, a parameter that is no operand of
-/// a sum. Tables and statistics, those that operators read as given and those in `given`, keep their values. `matches`
-/// says whether a pattern means a parameter.
+/// known. Throws user errors: a pattern that matches nothing, a word that is not a rule, a parameter that is not an
+/// operand of a sum. Tables and statistics, those that operators read as given and those in `given`, keep their values.
+/// `matches` says whether a pattern means a parameter.
 void initialize(Graph& graph, const InitRules& rules, uint64_t seed, const std::set<std::string>& given,
                 const std::function<bool(std::string_view pattern, const std::string& parameter)>& matches);
 

@@ -127,7 +127,7 @@ Value* Loss::sum(NodeBuilder& build, Value* output, Value* labels) const {
     }
     case Kind::binary: {
       Value* z = build.cast(labels, x->dtype());
-      // The logarithm of what is no positive number is -100, and has no slope.
+      // The logarithm of a number that is not positive is -100, and has no slope.
       const auto bounded_log = [&](Value* p) {
         Value* positive = build.greater(p, 1.2e-38);
         return build.where(positive, build.unary("Log", build.where(positive, p, 1.0)), -100.0);

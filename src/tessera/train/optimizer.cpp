@@ -190,8 +190,8 @@ class AdafactorStep : public Optimizer {
   Adafactor rule_;
 };
 
-// Keller Jordan's Muon: the momentum of a matrix, made orthogonal by Newton and Schulz's iteration. What is no matrix
-// steps by AdamW.
+// Keller Jordan's Muon: the momentum of a matrix, made orthogonal by Newton and Schulz's iteration. A parameter that is
+// not a matrix steps by AdamW.
 class MuonStep : public Optimizer {
  public:
   explicit MuonStep(const Muon& rule)

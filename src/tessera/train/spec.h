@@ -19,8 +19,8 @@ class Spec {
   const std::string& name() const { return name_; }
   const std::string& tensor() const { return tensor_; }  ///< empty: none is named
   bool has(std::string_view key) const;
-  /// The number of a key, or `otherwise` if it is not given. Throws a user error for a word that is no number, and for
-  /// a number out of bounds.
+  /// The number of a key, or `otherwise` if it is not given. Throws a user error for a word that is not a number, and
+  /// for a number out of bounds.
   double number(std::string_view key, double otherwise, const Bounds& bounds = {});
   /// The same for whole numbers.
   int64_t whole(std::string_view key, int64_t otherwise, const Bounds& bounds = {});
@@ -28,7 +28,7 @@ class Spec {
   bool flag(std::string_view key, bool otherwise);
   /// The word of a key, or `otherwise` if it is not given.
   std::string word(std::string_view key, std::string_view otherwise);
-  /// Throws a user error if a key was given that nobody has read.
+  /// Throws a user error if a key was given that has not been read.
   void finish() const;
 
  private:

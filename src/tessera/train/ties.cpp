@@ -105,7 +105,7 @@ Tie parsed(const Graph& graph, const ExportRecord& record, std::string text, std
   return {copy.name, source.name, how, copy.data.dims};
 }
 
-// How a copy of a copy lies to the source; nullopt if neither way says it.
+// How a copy of a copy follows from the source; nullopt if neither way expresses it.
 std::optional<Tie::How> composed(Tie::How first, Tie::How second) {
   if (first == Tie::How::same) return second;
   if (second == Tie::How::same) return first;
@@ -130,7 +130,7 @@ void add_recorded(Tie tie, std::vector<Tie>& ties, std::vector<std::string>& not
   ties.push_back(std::move(tie));
 }
 
-// How the exporter's copy of a parameter lies; a matrix is copied to be transposed.
+// How the exporter's copy of a parameter is laid out; a matrix is copied to be transposed.
 std::optional<Tie::How> how_copied(const Tensor& copy, const Tensor& source) {
   for (const Tie::How how : {Tie::How::transposed, Tie::How::same, Tie::How::reshaped})
     if (holds(copy, source, how)) return how;
@@ -245,7 +245,7 @@ std::vector<Tie> equal_states(const Graph& graph, const ExportRecord& record) {
     if (!is_float(data.dtype) || data.dims.size() < 2 || !data.data || data.count() < 2 || state->uses.empty())
       continue;
     const size_t width = data.bytes / static_cast<size_t>(data.count());
-    // Tensors of one value only are alike because nobody has trained them.
+    // Tensors of one value only are equal because they have not been trained.
     if (seems_of_one_value(data)) continue;
     const auto* bytes = reinterpret_cast<const char*>(data.data);
     Dims extents = data.dims;

@@ -26,7 +26,7 @@ Tensor copied(const Tie& tie, const Tensor& source);
 
 /// The ties of a graph's initializers: those in `asked`, "COPY=SOURCE" or "COPY=SOURCE^T", whose elements may differ,
 /// and those that the exporter recorded, if they are equal. "none" in `asked` leaves out the latter. `notes` receives
-/// what differs. Throws user errors for names that are no float initializers, and for shapes that do not fit.
+/// what differs. Throws user errors for names that are not float initializers, and for shapes that do not fit.
 std::vector<Tie> ties_of(const Graph& graph, const ExportRecord& record, const std::vector<std::string>& asked,
                          std::vector<std::string>& notes);
 

@@ -16,8 +16,8 @@ using trainer::refuse;
 // Rank 0 chooses, since other ranks may see another state of the folder: on a shared file system, files arrive late.
 std::optional<int64_t> Trainer::resume(int64_t most, bool other_data) {
   Impl& run = unmoved(impl_);
-  if (!run.checkpoints) refuse("there is no folder of checkpoints to go on from; give one");
-  if (run.made > 0) refuse("the run has made " + std::to_string(run.made) + " steps; go on before the first one");
+  if (!run.checkpoints) refuse("there is no folder of checkpoints to resume from; give one");
+  if (run.made > 0) refuse("the run has made " + std::to_string(run.made) + " steps; resume before the first one");
   const std::filesystem::path folder = run.checkpoints->folder();
   const auto& connection = run.session_options.connection;
   std::optional<int64_t> latest;

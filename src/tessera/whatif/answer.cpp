@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/base/median.h"
 #include "tessera/ir/collective.h"
 #include "tessera/predict/report.h"
 #include "tessera/whatif/changes.h"

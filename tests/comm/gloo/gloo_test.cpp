@@ -300,7 +300,7 @@ TEST(GlooWorld, what_is_no_rank_0_is_told_from_one) {
               AllOf(HasSubstr("cannot serve the rendezvous"), HasSubstr("MASTER_ADDR")));
 }
 
-/// What a stranger sends: bytes that are no frame, frames of all kinds before a hello, hellos of other programs.
+/// What a stranger sends: bytes that are not a frame, frames of all kinds before a hello, hellos of other programs.
 std::vector<std::string> strangers_words() {
   std::vector<std::string> all = {"GET / HTTP/1.0\r\n\r\n", std::string("\xff\xff\xff\xffS", 5), "\x01", ""};
   auto frame = [&](char kind, const std::string& content) {

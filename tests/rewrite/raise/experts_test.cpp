@@ -315,7 +315,7 @@ TEST(RaiseExpertSums, leaves_loops_over_layers) {
 TEST(RaiseExpertSums, leaves_what_is_not_a_choice_of_all) {
   std::string two_alike = summed();
   two_alike.replace(two_alike.find("Equal (i, n2)"), 13, "Equal (i, n1)");
-  EXPECT_FALSE(Raised(two_alike).experts) << "expert 2 is no term, and 1 is twice";
+  EXPECT_FALSE(Raised(two_alike).experts) << "expert 2 is not a term, and 1 is twice";
   std::string shared = summed();
   shared.replace(shared.find("(h2, \"e.2.down\")"), 16, "(h2, \"e.1.down\")");
   EXPECT_FALSE(Raised(shared).experts) << "two experts share a parameter";

@@ -103,7 +103,7 @@ void LocalCommunicator::block_until(const Awaited& awaited, std::chrono::millise
     now = Clock::now();
     lasting.has_looked();
     if (now < deadline) continue;
-    if (look()) return;  // who slept through the deadline may find that all have come
+    if (look()) return;  // after sleeping through the deadline, all may have come
     std::string reason;
     {
       std::lock_guard lock(desk_.mutex);

@@ -35,7 +35,7 @@ class RemoteCommunicator : public Communicator {
   bool reduces_by_element(const Operation& operation) const override;
 
  protected:
-  /// Throws a user error if these are no members of a group of the world.
+  /// Throws a user error if these are not members of a group of the world.
   RemoteCommunicator(std::shared_ptr<Watch> watch, int rank, std::span<const int> members, int world_size);
 
   /// Hands a staged operation to the library. `number` is the collective's in this communicator, or the message's

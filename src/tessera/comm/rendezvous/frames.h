@@ -16,7 +16,7 @@ struct Frame {
   std::string content;
 };
 
-/// A hello begins with this text; a client that says anything else is no rank of any run.
+/// A hello begins with this text; a client that says anything else is not a rank.
 constexpr std::string_view kRendezvous = "tessera rendezvous 2";
 
 // From a rank to the store.

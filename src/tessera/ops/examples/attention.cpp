@@ -99,7 +99,7 @@ std::vector<Example> of_windows() {
   return {
       {"a window", symbolic(), {left(1), right(1)}},
       {"a causal window", grouped(), {kCausal, left(1)}},
-      // Keys lie with their queries: ranks fetch those around theirs.
+      // Keys have the positions of their queries: ranks fetch those around theirs.
       {"a window of many positions", qkv("1 2 11 4", "1 2 11 4"), {left(2), right(1)}},
       {"a window of one position", qkv("1 2 5 4", "1 2 5 4"), {left(0), right(0)}},
       {"a window wider than the sequence", qkv("1 2 6 4", "1 1 6 4"), {left(9), right(7)}},

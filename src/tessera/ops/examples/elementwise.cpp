@@ -7,7 +7,7 @@ namespace {
 
 using namespace example;
 
-/// Real numbers by default: an element has the same bits wherever it lies.
+/// Real numbers by default: an element has the same bits at any position.
 struct UnaryExample {
   std::string_view type;
   Fill fill = reals;

@@ -11,7 +11,7 @@ namespace tessera::ops {
 /// Gives nothing, which means 0: for functions that are constant wherever they have a derivative.
 void no_gradient(GradientBuilder& b);
 
-/// Null for an operator that has none, because its results are no real numbers.
+/// Null for an operator that has none, because its results are not real numbers.
 GradientFn elementwise_gradient(std::string_view type);
 void cast_gradient(GradientBuilder& b);
 void dropout_gradient(GradientBuilder& b);        // of one that drops nothing

@@ -15,7 +15,7 @@ struct KnownGradient {
 /// Appends nodes that take gradients back through the nodes of `forward`, which are in the graph's order: the gradients
 /// of Σ value · gradient over all that is known, by the values `of`, in that order. Each has the type and shape of its
 /// value, and is null where nothing known depends on it. Contributions of several uses are added in the order of
-/// `forward` from the last to the first. Values that are no floats pass nothing on.
+/// `forward` from the last to the first. Values that are not floats pass nothing on.
 ///
 /// Throws a user error, stage "gradient", that names the operator and the path to it from a value of `of` if something
 /// known depends on this value through an operator that has no gradient.

@@ -9,7 +9,7 @@
 namespace tessera::ops {
 namespace {
 
-// How windows lie over one spatial dimension: `in` elements, `out` windows.
+// The placement of windows over one spatial dimension: `in` elements, `out` windows.
 struct Lay {
   int64_t in, out, kernel, stride, dilation, begin;
   /// Padding after the last element that the last window reaches; negative: elements that no window reaches.
@@ -225,7 +225,7 @@ void convolution_gradient(GradientBuilder& b) {
     if (b.wants(1)) b.give(1, weight_gradient(b, data, g, lays, groups));
     return;
   }
-  // A ConvTranspose is the gradient of a Conv whose windows lie over its result.
+  // A ConvTranspose is the gradient of a Conv whose windows are over its result.
   const Windows windows = windows_of(b.node, kernel);
   const Dims extra = b.node.get_ints("output_padding", Dims(kernel.size(), 0));
   const bool derived = !b.node.get_ints("output_shape").empty() || windows.auto_pad.starts_with("SAME");

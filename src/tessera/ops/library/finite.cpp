@@ -20,7 +20,7 @@ double wide(double element) {
   return element;
 }
 
-// Calls visit(elements) with a span of the tensor's elements; false for what are no floats that are known here.
+// Calls visit(elements) with a span of the tensor's elements; false if these are not floats that are known here.
 template <typename Visit>
 bool visit_floats(const Tensor& stored, Visit visit) {
   const Tensor tensor = aligned(stored);

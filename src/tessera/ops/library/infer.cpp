@@ -8,7 +8,7 @@
 namespace tessera::ops {
 namespace {
 
-// How far an expression is from a plain dimension: atoms that are no symbols weigh most, then terms.
+// How far an expression is from a plain dimension: atoms other than symbols weigh most, then terms.
 int complexity(const Expr& expr) {
   if (expr.is_constant()) return 0;
   int weight = 0;

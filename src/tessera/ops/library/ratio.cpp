@@ -45,7 +45,7 @@ std::optional<Ratio> over(const Ratio& a, const Ratio& b) {
   auto low = least(b.numerator);
   if (!low || *low < 1) return std::nullopt;
   Ratio quotient{a.numerator * b.denominator, a.denominator * b.numerator};
-  // Holds for integers, and for one integer by a power of two: else the operands of the one rounding are no integers.
+  // Holds for integers, and for one integer by a power of two: else the operands of the one rounding are not integers.
   quotient.exact = is_power_of_two(quotient.denominator);
   if (!quotient.exact && !(a.is_integer() && b.is_integer())) return std::nullopt;
   return quotient;
@@ -131,7 +131,7 @@ class Reader {
     return row == kRows.end() ? std::nullopt : computed(node, *row);
   }
 
-  // A list is never turned around or repeated by these, only put together.
+  // These operators never reverse or repeat a list; they move or concatenate it.
   Ratios moved(const Node& node) {
     std::vector<Ratio> all;
     const size_t operands = node.is("Concat") ? node.inputs.size() : 1;

@@ -71,7 +71,7 @@ class AttentionShardBody {
     return node_.input(past) ? b_.emit("Concat", {node_.input(past), all}, {{"axis", int64_t{2}, ""}}) : all;
   }
 
-  // An operand is no result.
+  // A result must not be an operand.
   Value* as_result(size_t result, Value* value) {
     return node_.output(result) && !value->producer ? b_.unary("Identity", value) : value;
   }

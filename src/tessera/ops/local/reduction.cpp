@@ -75,7 +75,7 @@ std::vector<Value*> localize_dynamic_quantization(Localizer& local) {
   return results;
 }
 
-// ReduceProd: the ranks' products lie side by side, in the order of their parts, and each rank multiplies them.
+// ReduceProd: the ranks' products are concatenated in the order of their parts, and each rank multiplies them.
 std::vector<Value*> localize_product(Localizer& local) {
   SplitForm form(local, combined_dims(local.node));
   if (!form.is_split()) return local.same();

@@ -16,7 +16,7 @@ std::vector<Value*> localize_cumulative(Localizer& local) {
   const Attribute backwards{"reverse", node.get_int("reverse", 0)};
   Value* scanned =
       form.emit(node.op_type, {x, local.inputs[1]}, {{"exclusive", node.get_int("exclusive", 0)}, backwards});
-  // Totals lie along a dimension of their own, in front of the others.
+  // Totals have a dimension of their own, the first one.
   Value* total = form.emit(sums ? "ReduceSum" : "ReduceProd", {x, form.axes()}, {{"keepdims", int64_t{1}}});
   Value* first = form.graph.constant_int64({0});
   Value* totals = local.gather(form.emit("Unsqueeze", {total, first}), {factor}, 0, local.ranks[factor], 1, "totals");

@@ -154,7 +154,9 @@ Matrix codes_at(Lowerer& l, const CodesPlace& place) {
   Shape shape = made.scales->shape();
   const bool by_columns = shape.size() == 2;
   if (by_columns) shape.push_back(1);
-  if (shape.size() != 3) fail_node(l.node, "the scales of {} are {}", place.name, to_string(shape));
+  if (shape.size() != 3)
+    fail_node(l.node, "the scales of {} are {}; they must be [experts, columns, blocks] or [experts, columns]",
+              place.name, to_string(shape));
   made.scales = l.b.reshape(made.scales, shape);
   if (!l.has(place.zeros)) return made;
   made.zeros = unpacked(l, l.in(place.zeros), made.bits, by_columns ? shape[1] : shape[2]);

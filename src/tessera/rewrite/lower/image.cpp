@@ -125,7 +125,7 @@ Values local_response(Lowerer& l) {
   Value* x = l.in(0);
   const auto size = l.node.get<int64_t>("size");
   if (!size || *size < 1 || x->rank() < 2)
-    fail_node(l.node, "its size must be at least 1, and its input {} have channels", to_string(x->shape()));
+    fail_node(l.node, "its size must be at least 1, and its input {} must have channels", to_string(x->shape()));
   const Shape& shape = x->shape();
   Expr inner = 1;
   for (size_t d = 2; d < shape.size(); ++d) inner = inner * shape[d];

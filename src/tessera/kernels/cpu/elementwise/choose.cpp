@@ -20,7 +20,7 @@ std::unique_ptr<Kernel> prepare_one_hot(const PrepareContext& context) {
   const AxisView view(dims, axis);
   const int64_t depth = view.extent, inner = view.inner;
   if (context.inputs[0].count() != view.outer * inner || context.inputs[2].count() != 2)
-    fail("kernel", "{}: the indices do not fit the result, or values are not two", context.node.label());
+    fail("kernel", "{}: the indices do not fit the result, or there are not two values", context.node.label());
   return dispatch(NumberTypes(), context.node, context.inputs[0].dtype, [&]<typename I>() {
     return dispatch_size(context.node, context.outputs[0].dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {
       return make_kernel([=, outer = view.outer, threads = context.threads](const KernelArgs& args) {

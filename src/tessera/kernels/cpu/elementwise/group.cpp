@@ -123,7 +123,7 @@ class ElementwiseGroup : public Kernel {
       }
   }
 
-  /// Kernels of the parts that are no functions, for `count` elements of a row.
+  /// Kernels of the parts that are not functions, for `count` elements of a row.
   Kernels prepare(const PrepareContext& context, int64_t count) {
     Kernels kernels;
     for (const GroupPart& part : parts_) {

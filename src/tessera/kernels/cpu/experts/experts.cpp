@@ -323,7 +323,8 @@ std::unique_ptr<Kernel> prepare_experts_shard(const PrepareContext& context) {
   return prepare_part(context, Shard(context, Operand::offset, 1));
 }
 
-/// Products read matrices of numbers by rows or by columns; a 16-bit matrix is widened as it lies, from dense memory.
+/// Products read matrices of numbers by rows or by columns; a 16-bit matrix is widened in its own layout, from dense
+/// memory.
 bool takes_matrices(const Node& node, int operand, const View& view) {
   if (has_codes(node) || view.dims.size() != 3 || !is_product_operand(view)) return false;
   const DType dtype = node.input(operand)->dtype();

@@ -151,7 +151,7 @@ std::unique_ptr<Kernel> prepare_convolution(const PrepareContext& context) {
                                                          context.threads);
   }
   if (!context.followers.empty()) return run_in_turn(context, prepare_convolution);
-  check(x.block == 0 && y.block == 0, "only what oneDNN convolves lies in blocks");
+  check(x.block == 0 && y.block == 0, "only operands of oneDNN are in blocks");
   if (x.dtype == DType::bfloat16 || x.dtype == DType::float16) return via_float32(context, prepare_convolution);
   if (packed)
     fail("kernel", "{}: this convolution does not run on packed weights; load the program again", node.label());

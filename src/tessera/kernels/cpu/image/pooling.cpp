@@ -210,7 +210,7 @@ std::unique_ptr<Kernel> prepare_max_pool(const PrepareContext& context) {
   const Pooling pooling = pooling_of(context);
   if (auto kernel = max_pool_channels_last(context)) return kernel;
   if (auto kernel = library_pooling(context, dnnl::algorithm::pooling_max)) return kernel;
-  check(context.inputs[0].block == 0, "only what oneDNN pools lies in blocks");
+  check(context.inputs[0].block == 0, "only operands of oneDNN are in blocks");
   const IndexOrder order(pooling.loop, context.node.get_int("storage_order", 0) != 0);
   return dispatch(FloatTypes() + Types<int8_t, uint8_t>(), context.node, context.inputs[0].dtype, [&]<typename T>() {
     return make_kernel([=, with_indices = context.has_output(1)](const KernelArgs& args) {
@@ -225,7 +225,7 @@ std::unique_ptr<Kernel> prepare_average_pool(const PrepareContext& context) {
   const auto algorithm =
       count_padding ? dnnl::algorithm::pooling_avg_include_padding : dnnl::algorithm::pooling_avg_exclude_padding;
   if (auto kernel = library_pooling(context, algorithm)) return kernel;
-  check(context.inputs[0].block == 0, "only what oneDNN pools lies in blocks");
+  check(context.inputs[0].block == 0, "only operands of oneDNN are in blocks");
   return dispatch(FloatTypes(), context.node, context.inputs[0].dtype, [&]<typename T>() {
     return make_kernel(
         [=](const KernelArgs& args) { average_pool(pooling, count_padding, args.in<T>(0), args.out<T>()); });
@@ -272,7 +272,7 @@ std::unique_ptr<Kernel> prepare_global_average_pool(const PrepareContext& contex
     const Dims &x = context.inputs[0].dims, ones(x.size() - 2, 1), zeros(x.size() - 2, 0);
     auto kernel = library_pooling(alike, dnnl::algorithm::pooling_avg_exclude_padding,
                                   {Dims(x.begin() + 2, x.end()), ones, ones, zeros, zeros});
-    check(kernel != nullptr, "only what oneDNN pools lies in blocks");
+    check(kernel != nullptr, "only operands of oneDNN are in blocks");
     return kernel;
   }
   const Pooling pooling = global_pooling(context);

@@ -32,7 +32,7 @@ T scalar(const Node& node, const std::vector<Tensor>& operands, size_t index, T 
   if (!has(operands, index)) return otherwise;
   const Tensor& tensor = operands[index];
   if (tensor.dtype != dtype_of<T>() || tensor.count() != 1)
-    fail("run", "{}: operand {} must be one element of type {}, and is {} of {}", node.label(), index,
+    fail("run", "{}: operand {} must be one element of type {}, but is {} of {}", node.label(), index,
          name_of(dtype_of<T>()), tensor.count(), name_of(tensor.dtype));
   return tensor.as<T>()[0];
 }

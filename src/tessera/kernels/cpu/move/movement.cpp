@@ -26,7 +26,7 @@ Layout lay_out(const PrepareContext& context, const TensorDesc& whole, const std
   Layout layout{view.outer, line_bytes(node, whole.dtype, view.extent * view.inner), {}};
   int64_t offset = 0;
   for (const TensorDesc& part : parts) {
-    if (!part.present()) fail("kernel", "{}: every part must be there", node.label());
+    if (!part.present()) fail("kernel", "{}: a part is missing", node.label());
     Dims expected = whole.dims;
     if (part.rank() == whole.rank()) expected[axis] = part.dims[axis];
     if (part.dims != expected) fail("kernel", "{}: the parts differ in more than axis {}", node.label(), axis);

@@ -18,7 +18,7 @@
 #include "tessera/kernels/registry.h"
 
 // A convolution of 8-bit integers is a product of its windows, as rows, by its weight. The zero point stands where
-// windows reach beyond the image, so zero points come in as for any product. Images lie with their channels last;
+// windows reach beyond the image, so zero points come in as for any product. Images have their channels last;
 // others are turned first.
 //
 // Where vectors have dot products, and sums become codes, a thread takes some windows and 64 channels at a time, keeps
@@ -109,7 +109,7 @@ class ImageKernel : public Kernel {
     return reinterpret_cast<const uint8_t*>(turned);
   }
 
-  /// Adds codes, which lie as results do, to results.
+  /// Adds codes, which have the layout of results, to results.
   void add_codes(const KernelArgs& args, const CodeSum::Numbers& numbers, std::byte* results, int64_t count) const {
     const CodeSum& sum = *epilogue_.sum_of_codes();
     sum.run(numbers, results, args.in<std::byte>(sum.b()) + (results - args.out<std::byte>()), results, count);
@@ -150,7 +150,7 @@ class ImageKernel : public Kernel {
     }
   }
 
-  /// Stores codes of a byte, `stride` apart for each of some places, where channels do not lie last.
+  /// Stores codes of a byte, `stride` apart for each of some places, if channels are not last.
   void turn(const KernelArgs& args, const std::byte* codes, int64_t stride, int64_t image, int64_t place, int64_t rows,
             int64_t first, int64_t columns) const {
     const int64_t places = shape_.loop.out_count();
@@ -159,7 +159,7 @@ class ImageKernel : public Kernel {
       for (int64_t i = 0; i < rows; ++i) y[j * places + i] = codes[i * stride + j];
   }
 
-  /// The results of a place from channel `first` on, where channels lie last. Places may go on into the next image.
+  /// The results of a place from channel `first` on, if channels are last. Places may go on into the next image.
   std::byte* results_at(const KernelArgs& args, int64_t image, int64_t place, int64_t first) const {
     const int64_t at = (image * shape_.loop.out_count() + place) * shape_.results + first;
     return args.out<std::byte>() + at * epilogue_.element_bytes();
@@ -277,7 +277,7 @@ class WindowProducts : public ImageKernel {
     return run;
   }
 
-  // Where results lie with their channels last, those of an image follow those of another, and tiles may go on.
+  // If results have their channels last, those of an image follow those of another, and tiles may go on.
   int64_t places() const {
     return shape_.loop.out_count() * (shape_.y_last() ? shape_.images : 1);
   }

@@ -58,7 +58,7 @@ TESSERA_MULTIVERSION void sum_plain_strip(int64_t rows, const uint8_t* a, int64_
 }
 
 #if defined(__x86_64__)
-// Bytes that are multiplied as they lie.
+// Bytes that are multiplied in their stored order.
 [[gnu::target("avx512f"), gnu::always_inline]] inline __m512i weights_of(__m512i vector) {
   return vector;
 }

@@ -50,7 +50,7 @@ ReducePlan plan_for(const PrepareContext& context) {
   return plan;
 }
 
-/// The logarithm of a sum of integers may be no integer; it is rounded to the nearest one, as in a Cast.
+/// The logarithm of a sum of integers need not be an integer; it is rounded to the nearest one, as in a Cast.
 template <typename R, typename C>
 R as_result(C value) {
   if constexpr (std::is_integral_v<R> && std::is_floating_point_v<C>)

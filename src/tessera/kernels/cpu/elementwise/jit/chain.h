@@ -26,7 +26,7 @@ enum class Operation {
   cast,
 };
 
-/// What a compiled function computes. Functions of equal chains are one; extents and elements are no part of it.
+/// What a compiled function computes. Functions of equal chains are one; they do not depend on extents and elements.
 ///
 /// Example: x · x + 1 with float32 x of many elements and one element 1, of which the caller needs both nodes' results:
 /// operands {{float32, false}, {float32, true}}, steps {{mul, float32, {0, 0}, true}, {add, float32, {~0, 1}, true}}.
