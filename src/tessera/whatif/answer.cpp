@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
-#include "tessera/base/median.h"
 #include "tessera/ir/collective.h"
 #include "tessera/predict/report.h"
 #include "tessera/whatif/changes.h"

@@ -4,7 +4,6 @@
 #include <map>
 
 #include "tessera/base/error.h"
-#include "tessera/base/median.h"
 #include "tessera/ir/collective.h"
 #include "tessera/sim/transfer.h"
 #include "tessera/whatif/programs.h"
