@@ -136,6 +136,12 @@ std::string compared_text(const Prediction& prediction, double measured_ms) {
          " (median): " + percent(prediction.step_ms / measured_ms - 1);
 }
 
+std::string bound_text(const Prediction& prediction) {
+  return "no order of the same operators beats " + ms_text(prediction.bound_ms) + ": computation " +
+         ms_text(prediction.computation_ms) + ", busiest link " + ms_text(prediction.link_ms) + ", longest chain " +
+         ms_text(prediction.dependences_ms);
+}
+
 void print_forecast(const Console& console, const Forecast& forecast) {
   const auto& [settings, prediction] = forecast;
   const auto ms = [](double value) { return time_text(value * 1e-3); };
@@ -153,9 +159,7 @@ void print_forecast(const Console& console, const Forecast& forecast) {
   table.print(console);
   if (prediction.classes.size() > kClassesPrinted)
     console.say(std::to_string(prediction.classes.size() - kClassesPrinted) + " more classes of ranks");
-  console.say("no order of the same operators beats " + ms(prediction.bound_ms) + ": computation " +
-              ms(prediction.computation_ms) + ", busiest link " + ms(prediction.link_ms) + ", longest chain " +
-              ms(prediction.dependences_ms));
+  console.say(bound_text(prediction));
   console.say("what the step waited for, by operator:");
   Table chain({"operator", "count", "time", "share"});
   for (size_t i = 0; i < prediction.chain.size() && i < kChainPrinted; ++i) {

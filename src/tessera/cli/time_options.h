@@ -63,5 +63,7 @@ void print_forecast(const Console& console, const Forecast& forecast);
 /// {"step_ms": …, "compute_ms": …, "exposed_ms": …, "idle_ms": …, "bound_ms": …, …}
 Json forecast_json(const Forecast& forecast);
 Json prediction_json(const Prediction& prediction);
+/// What no order of the same operators can beat.
+std::string bound_text(const Prediction& prediction);
 
 }  // namespace tessera::cli

@@ -159,8 +159,8 @@ void apply(const WhatIfChanges& changes, sim::Workload& workload, const Links& l
            const std::string& source) {
   scale_links(changes, workload, links, source);
   scale_operators(changes, workload, source);
+  drop(changes, workload, source);
   insert(changes, workload, is_asynchronous, source);
-  drop(changes, workload, source);  // also of what is dropped, others are changed
   if (changes.overlap == WhatIfChanges::Overlap::off)
     for (sim::ClassProgram& program : workload.programs) program = without_overlap(program, is_asynchronous);
   for (size_t c = 0; c < workload.programs.size(); ++c) workload.steps[c].resize(workload.programs[c].seconds.size());

@@ -24,6 +24,8 @@ bool may_be_undercut(std::span<const ReshardStep> steps) {
   return false;
 }
 
+}  // namespace
+
 // The results of earlier searches.
 class FoundSteps {
  public:
@@ -65,6 +67,8 @@ class FoundSteps {
   const DType dtype_;
   std::unordered_map<Key, std::optional<std::vector<ReshardStep>>, Hash> known_;
 };
+
+namespace {
 
 // Plain steps lead to the first layout that the search supports; the search takes over there.
 std::vector<ReshardStep> plan_of_any_parts(const Sharding& from, const Sharding& to, FoundSteps& found) {
