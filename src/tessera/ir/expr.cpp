@@ -340,6 +340,8 @@ std::string Expr::str() const {
 
 Expr operator+(const Expr& a, const Expr& b) {
   if (!a.polynomial_ && !b.polynomial_) return checked_add(a.constant_, b.constant_);
+  if (b.is(0)) return a;
+  if (a.is(0)) return b;
   std::vector<Term> terms = a.terms();
   for (const Term& term : b.terms()) terms.push_back(term);
   return Expr::from_terms(std::move(terms));
@@ -373,6 +375,11 @@ Expr operator-(const Expr& a, const Expr& b) {
 
 std::optional<Expr> Expr::exact_divide(const Expr& a, const Expr& b) {
   if (b.is(0)) return std::nullopt;
+  if (!a.polynomial_ && !b.polynomial_) {
+    if (floor_modulo(a.constant_, b.constant_) != 0) return std::nullopt;
+    if (b.constant_ == -1 && a.constant_ == std::numeric_limits<int64_t>::min()) return std::nullopt;
+    return a.constant_ / b.constant_;
+  }
   if (a == b) return Expr(1);
   if (a.is(0)) return Expr(0);
   if (b.is(1)) return a;

@@ -276,8 +276,23 @@ DimSharding canonical(const DimSharding& dim) {
   return result;
 }
 
+namespace {
+
+// Whether canonical() leaves the dimension as it is: it is one part, and one axis of several ranks splits it, or none.
+bool is_plainly_canonical(const DimSharding& dim) {
+  return dim.parts.size() == 1 &&
+         (dim.parts[0].axes.empty() || (dim.parts[0].axes.size() == 1 && dim.parts[0].axes[0].size > 1));
+}
+
+bool same_dim(const DimSharding& a, const DimSharding& b) {
+  if (a.parts == b.parts) return true;
+  if (is_plainly_canonical(a) && is_plainly_canonical(b)) return false;
+  return canonical(a).parts == canonical(b).parts;
+}
+
+}  // namespace
+
 bool same_layout(const Sharding& a, const Sharding& b) {
-  if (a == b) return true;
   if (a.dims.size() != b.dims.size()) return false;
   // Each entry has one axis, and entries have different axes; their order and axes of one rank do not matter.
   auto settled = [](auto entries) {
@@ -285,10 +300,9 @@ bool same_layout(const Sharding& a, const Sharding& b) {
     std::sort(entries.begin(), entries.end(), [](const auto& x, const auto& y) { return x.axis < y.axis; });
     return entries;
   };
-  if (settled(a.partial) != settled(b.partial) || settled(a.at) != settled(b.at)) return false;
-  for (size_t d = 0; d < a.dims.size(); ++d)
-    if (canonical(a.dims[d]).parts != canonical(b.dims[d]).parts) return false;
-  return true;
+  if (a.partial != b.partial && settled(a.partial) != settled(b.partial)) return false;
+  if (a.at != b.at && settled(a.at) != settled(b.at)) return false;
+  return std::equal(a.dims.begin(), a.dims.end(), b.dims.begin(), same_dim);
 }
 
 std::vector<Expr> boundaries(const DimSharding& dim) {
@@ -360,10 +374,15 @@ std::optional<DimSharding> refine(const DimSharding& dim, const std::vector<Expr
   return result;
 }
 
-Expr largest_shard(const Sharding& sharding, const Mesh& mesh) {
-  return product(local_shape(sharding, mesh)).substitute([](std::string_view name) -> std::optional<Expr> {
-    return name.starts_with('@') ? std::optional(Expr(0)) : std::nullopt;
-  });
+Expr largest_shard(const Sharding& sharding, const Mesh& /*mesh*/) {
+  Expr elements = 1;
+  for (const DimSharding& dim : sharding.dims)
+    for (const Part& part : dim.parts) {
+      Expr extent = part.size;
+      for (const AxisRef& axis : part.axes) extent = extent_of_shard(extent, axis.size, [] { return Expr(0); });
+      elements = elements * extent;
+    }
+  return elements;
 }
 
 Expr bind_rank(const Expr& expr, const Mesh& mesh, const std::vector<int64_t>& coordinates) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <unordered_map>
 
 #include "tessera/base/error.h"
 #include "tessera/ops/library/infer.h"
@@ -29,11 +30,28 @@ const std::map<Key, OpDef>& registry() {
   return ops;
 }
 
+struct KeyHash {
+  size_t operator()(const Key& key) const {
+    const std::hash<std::string_view> hash;
+    return hash(key.first) * 31 + hash(key.second);
+  }
+};
+
+// The same by hash: planning asks for the operator of every node many times.
+const std::unordered_map<Key, const OpDef*, KeyHash>& index() {
+  static const std::unordered_map<Key, const OpDef*, KeyHash> by_key = [] {
+    std::unordered_map<Key, const OpDef*, KeyHash> all;
+    for (const auto& [key, op] : registry()) all.emplace(key, &op);
+    return all;
+  }();
+  return by_key;
+}
+
 }  // namespace
 
 const OpDef* find_op(std::string_view type, std::string_view domain) {
-  auto found = registry().find({domain, type});
-  return found == registry().end() ? nullptr : &found->second;
+  const auto found = index().find({domain, type});
+  return found == index().end() ? nullptr : found->second;
 }
 
 bool has_wide_sums(const Node& node) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -21,30 +22,38 @@ using spmd::Program;
 class Bits {
  public:
   explicit Bits(size_t size = 0) : words_((size + 63) / 64) {}
-  void add(size_t bit) { words_[bit / 64] |= uint64_t{1} << bit % 64; }
+  void add(size_t bit) {
+    words_[bit / 64] |= uint64_t{1} << bit % 64;
+    first_ = std::min(first_, bit / 64);
+    end_ = std::max(end_, bit / 64 + 1);
+  }
   void add(const Bits& other) {
-    for (size_t w = 0; w < words_.size(); ++w) words_[w] |= other.words_[w];
+    for (size_t w = other.first_; w < other.end_; ++w) words_[w] |= other.words_[w];
+    first_ = std::min(first_, other.first_);
+    end_ = std::max(end_, other.end_);
   }
   bool has(size_t bit) const { return (words_[bit / 64] >> bit % 64 & 1) != 0; }
   bool meets(const Bits& other) const {
-    for (size_t w = 0; w < words_.size(); ++w)
+    for (size_t w = std::max(first_, other.first_); w < std::min(end_, other.end_); ++w)
       if ((words_[w] & other.words_[w]) != 0) return true;
     return false;
   }
   bool within(const Bits& other) const {
-    for (size_t w = 0; w < words_.size(); ++w)
+    for (size_t w = first_; w < end_; ++w)
       if ((words_[w] & ~other.words_[w]) != 0) return false;
     return true;
   }
 
  private:
   std::vector<uint64_t> words_;
+  size_t first_ = std::numeric_limits<size_t>::max(), end_ = 0;  // the words outside are zero
 };
 
 /// A communication of the program.
 struct Candidate {
   int node = 0;
   int key = -1;      // equal for those that may share a bucket; -1: it joins none
+  size_t turn = 0;   // among those of its key
   double bytes = 0;  // of the whole tensor
   double most = 0;   // of its bucket
   Bits later;        // communications that depend on it, or on a member of its bucket
@@ -93,6 +102,9 @@ class Sets {
     const auto place = spmd::place_of(program_, collective);
     if (place) key += " " + print_place(*place, program_.mesh);
     candidate.key = keys_.emplace(std::move(key), static_cast<int>(keys_.size())).first->second;
+    of_key_.resize(keys_.size());
+    candidate.turn = of_key_[candidate.key].size();
+    of_key_[candidate.key].push_back(candidates_.size() - 1);
   }
 
   // The dependences between communications, from the last node to the first. A node's set is dropped when the first
@@ -123,9 +135,11 @@ class Sets {
     in_bucket.add(first);
     double bytes = opening.bytes, left = 0, run_early = 0;
     std::set<int> early;
-    for (size_t next = first + 1; next < candidates_.size(); ++next) {
+    const std::vector<size_t>& alike = of_key_[opening.key];
+    for (size_t turn = opening.turn + 1; turn < alike.size(); ++turn) {
+      const size_t next = alike[turn];
       const Candidate& candidate = candidates_[next];
-      if (candidate.taken || candidate.key != opening.key) continue;
+      if (candidate.taken) continue;
       if (bytes + candidate.bytes > opening.most) {
         left += candidate.bytes;
         if (left > opening.most) break;
@@ -197,6 +211,7 @@ class Sets {
   std::vector<std::vector<int>> before_;  // by node: those that it waits for, ascending
   std::vector<Candidate> candidates_;     // in the order of their nodes
   std::map<std::string, int> keys_;
+  std::vector<std::vector<size_t>> of_key_;  // candidates, in order
 };
 
 }  // namespace

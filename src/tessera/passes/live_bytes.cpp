@@ -58,7 +58,7 @@ std::vector<const Value*> LiveBytes::made_by(const Node& node) const {
 }
 
 double LiveBytes::peak(const std::vector<Node*>& order) const {
-  std::map<const Value*, int> uses;  // remaining uses
+  std::unordered_map<const Value*, int> uses;  // remaining uses
   for (const Node* node : order)
     for (const Value* home : read_by(*node)) ++uses[home];
   for (const Value* home : kept_) ++uses[home];

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <map>
+#include <unordered_map>
 #include <vector>
 
 #include "tessera/spmd/program.h"
@@ -28,8 +28,8 @@ class LiveBytes {
   double peak(const std::vector<Node*>& order) const;
 
  private:
-  std::map<const Value*, const Value*> homes_;  // of results
-  std::map<const Value*, double> bytes_;
+  std::unordered_map<const Value*, const Value*> homes_;  // of results
+  std::unordered_map<const Value*, double> bytes_;
   std::vector<const Value*> kept_;
 };
 

@@ -238,5 +238,44 @@ TEST(Decisions, AWrongClaimAboutAPartialSumIsAnError) {
   }
 }
 
+// Layers between the first and the last, each of which gathers its input.
+int64_t decisions_computed_for(int layers) {
+  std::string weights, nodes;
+  Compiled::Orders orders;
+  for (int i = 0; i < layers; ++i) {
+    weights += fmt::format("{}float[8, 8] w{}", i ? ", " : "", i);
+    nodes += fmt::format("  p{0} = MatMul (h{0}, w{0})\n  r{0} = Relu (p{0})\n  h{1} = Add (r{0}, p{0})\n", i, i + 1);
+    orders.emplace_back(fmt::format("w{}", i), "[-, tp]");
+  }
+  const std::string text =
+      fmt::format("m (float[4, 8] h0) => (float[4, 8] h{}) <{}> {{\n{}}}\n", layers, weights, nodes);
+  const Compiled compiled(text, "tp=2", orders);
+  EXPECT_EQ(compiled.produced("p1"), "[-, 8{tp}]");
+  EXPECT_EQ(compiled.decisions.nodes.size(), static_cast<size_t>(3 * layers));
+  return compiled.decisions.computed;
+}
+
+TEST(Decisions, LikeLayersAreDecidedOnce) {
+  const int64_t computed = decisions_computed_for(6);
+  EXPECT_GT(computed, 0);
+  EXPECT_EQ(decisions_computed_for(40), computed);
+}
+
+// What only a context tells apart: the same products, of operands in different layouts.
+TEST(Decisions, LikeNodesInOtherContextsAreDecidedAlone) {
+  Compiled compiled(
+      "m (float[8, 6] x, float[8, 6] z) => (float[8, 4] y, float[8, 4] u) <float[6, 4] v, float[6, 4] w> {\n"
+      "  a = Relu (x)\n"
+      "  b = Relu (z)\n"
+      "  y = MatMul (a, v)\n"
+      "  u = MatMul (b, w)\n"
+      "}\n",
+      "dp=2", {{"x", "[dp, -]"}, {"z", "[-, -]"}});
+  EXPECT_EQ(compiled.produced("a"), "[8{dp}, -]");
+  EXPECT_EQ(compiled.produced("b"), "[-, -]");
+  EXPECT_EQ(compiled.produced("y"), "[8{dp}, -]");
+  EXPECT_EQ(compiled.produced("u"), "[-, -]");
+}
+
 }  // namespace
 }  // namespace tessera::spmd

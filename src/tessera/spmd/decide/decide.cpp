@@ -101,22 +101,28 @@ Decisions decide_jointly(const Graph& graph, const Layout& layout, const Costs& 
         traffic_of(graph, layout, pass.decisions, costs).cost + cost_of_holding(layout, pass.decisions, costs);
     return std::tuple(pass.disobeyed, pass.gathered, all);
   };
-  Pass best = decide_nodes(graph, layout, costs, storage);
+  Repeats repeats(layout, costs, storage);
+  Pass best = decide_nodes(graph, layout, costs, storage, repeats);
   Decisions alone = best.compared ? best.decisions : Decisions{};
-  share_layout_changes(graph, layout, best.decisions);
+  std::optional<Wishes> wishes;  // of the decisions that do not share layout changes yet
+  share_layout_changes(graph, layout, best.decisions, wishes);
+  best.decisions.computed = repeats.computed();
   if (!best.compared) return std::move(best.decisions);
   std::optional<decltype(cost(best))> least;
   for (int passes = 1; passes < kMostPasses; ++passes) {
-    Pass next = decide_nodes(graph, layout, costs, storage, &alone);
+    if (!wishes) wishes.emplace(graph, layout, alone);
+    Pass next = decide_nodes(graph, layout, costs, storage, repeats, Earlier{alone, *wishes});
     if (are_alike(next.decisions, alone)) break;
     alone = next.decisions;
-    share_layout_changes(graph, layout, next.decisions);
+    wishes.reset();
+    share_layout_changes(graph, layout, next.decisions, wishes);
     if (!least) least = cost(best);
     const auto now = cost(next);
     if (now >= *least) break;
     least = now;
     best = std::move(next);
   }
+  best.decisions.computed = repeats.computed();
   return std::move(best.decisions);
 }
 

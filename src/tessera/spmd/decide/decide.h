@@ -34,6 +34,7 @@ struct Decisions {
   /// Further layouts of results that only move their operand's elements (Transpose, Reshape), for uses that share a
   /// layout change of the operand (share.h).
   std::map<const Value*, std::vector<NodeDecision>> repeated;
+  int64_t computed = 0;  ///< decisions of nodes, in all passes, that did not repeat one of a node like it (repeats.h)
 };
 
 /// Chooses every node's compute sharding from the propagated layouts.

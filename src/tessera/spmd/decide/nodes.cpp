@@ -13,22 +13,22 @@ namespace {
 
 class Decider {
  public:
-  Decider(const Graph& graph, const Layout& layout, const Costs& costs, const Storage& storage, const Decisions* before)
+  Decider(const Graph& graph, const Layout& layout, const Costs& costs, const Storage& storage,
+          const std::optional<Earlier>& earlier)
       : graph_(graph),
         layout_(layout),
         mesh_(costs.mesh()),
         storage_(storage),
         terms_(graph, layout, costs.mesh(), costs.hints(), decided_.versions, decided_.wide),
         prices_(layout, costs, storage, terms_, decided_) {
-    decided_.before = before;
-    if (before) decided_.wishes.emplace(graph, layout, *before);
+    if (earlier) decided_.before = &earlier->decisions, decided_.wishes = &earlier->wishes;
     decided_.fetched = fetched_values(graph, storage);
     decisions_.fetched = decided_.fetched;
   }
 
-  Pass run() {
+  Pass run(Repeats& repeats) {
     for (const NodeLayout& node : layout_.nodes) {
-      decisions_.nodes.push_back(decide(node));
+      decisions_.nodes.push_back(decide(node, repeats));
       note(node, decisions_.nodes.back());
     }
     decisions_.sources = stored_sources(graph_, layout_, wants_, storage_, mesh_);
@@ -48,7 +48,8 @@ class Decider {
     const NodeLayout& node = layout_.nodes[at];
     if (Layout::carry_of(*asked)) return found;  // the carried value's choice counts
     seen_ = &found;
-    choose(node);
+    Outcome unused;
+    choose(node, unused);
     const NodeDecision& decision = decided_.before->nodes[at];
     const auto is_chosen = [&](const Alternative& each) { return each.axes == decision.axes; };
     if (std::none_of(found.begin(), found.end(), is_chosen)) add_alternative(node, decision.axes);
@@ -78,7 +79,7 @@ class Decider {
   }
 
   // All ways to give each subfactor one of the axis lists found at its places, without using an axis twice.
-  Assignment choose(const NodeLayout& node) {
+  Assignment choose(const NodeLayout& node, Outcome& outcome) {
     std::vector<std::vector<std::vector<AxisRef>>> candidates(node.subfactors.size());
     Assignment longest(node.subfactors.size());
     bool conflict = false;
@@ -114,8 +115,8 @@ class Decider {
     Price best_cost = kWorst;
     int tried = 0;
     search(node, candidates, 0, now, best, best_cost, tried);
-    compared_ = true;
-    orders_ += best_cost;
+    outcome.compared = true;
+    outcome.orders = best_cost;
     return best;
   }
 
@@ -212,10 +213,18 @@ class Decider {
     return result;
   }
 
-  NodeDecision decide(const NodeLayout& node) {
-    NodeDecision decision;
+  NodeDecision decide(const NodeLayout& node, Repeats& repeats) {
+    Outcome outcome = repeats.of(node, decided_, [&] { return compute(node); });
+    compared_ |= outcome.compared;
+    orders_ += outcome.orders;
+    return std::move(outcome.decision);
+  }
+
+  Outcome compute(const NodeLayout& node) {
+    Outcome outcome;
+    NodeDecision& decision = outcome.decision;
     const Node* carry = Layout::carry_of(*node.node);
-    decision.axes = carry ? chosen_for_carry(node, layout_.of(carry)) : choose(node);
+    decision.axes = carry ? chosen_for_carry(node, layout_.of(carry)) : choose(node, outcome);
     Assignment whole = terms_.without_partial_axes(node, decision.axes);
     PartialTerms::Kept kept = terms_.kept(node, whole);
     if (kept.operands.size() > 1)
@@ -242,7 +251,7 @@ class Decider {
       produced.partial.insert(produced.partial.end(), kept.axes.begin(), kept.axes.end());
       decision.results.push_back(std::move(produced));
     }
-    return decision;
+    return outcome;
   }
 
   // From now on, operands exist in the layouts that the node needs, and its results in those that it makes.
@@ -284,13 +293,14 @@ class Decider {
 }  // namespace
 
 Pass decide_nodes(const Graph& graph, const Layout& layout, const Costs& costs, const Storage& storage,
-                  const Decisions* before) {
-  return Decider(graph, layout, costs, storage, before).run();
+                  Repeats& repeats, const std::optional<Earlier>& earlier) {
+  return Decider(graph, layout, costs, storage, earlier).run(repeats);
 }
 
 std::vector<Alternative> alternatives_of(const Node* node, const Graph& graph, const Layout& layout,
                                          const Decisions& decisions, const Costs& costs, const Storage& storage) {
-  return Decider(graph, layout, costs, storage, &decisions).compare(node);
+  const Wishes wishes(graph, layout, decisions);
+  return Decider(graph, layout, costs, storage, Earlier{decisions, wishes}).compare(node);
 }
 
 }  // namespace tessera::spmd

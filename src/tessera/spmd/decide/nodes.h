@@ -1,8 +1,9 @@
 #pragma once
 
+#include <optional>
+
 #include "tessera/spmd/decide/costs.h"
-#include "tessera/spmd/decide/decide.h"
-#include "tessera/spmd/decide/prices.h"
+#include "tessera/spmd/decide/repeats.h"
 
 namespace tessera::spmd {
 
@@ -14,11 +15,17 @@ struct Pass {
   int gathered = 0;       ///< annotated states that are not used in their stored layout
 };
 
+/// An earlier pass, and what its uses want.
+struct Earlier {
+  const Decisions& decisions;
+  const Wishes& wishes;
+};
+
 /// Decides node by node, in graph order. Without an earlier pass, a node takes the layouts that propagation found for
 /// what its neighbours want; with one, it takes what they wanted there, and pays nothing for a layout that others want
-/// of an operand as well.
+/// of an operand as well. What `repeats` has from earlier nodes and passes is not decided again.
 Pass decide_nodes(const Graph& graph, const Layout& layout, const Costs& costs, const Storage& storage,
-                  const Decisions* before = nullptr);
+                  Repeats& repeats, const std::optional<Earlier>& earlier = std::nullopt);
 
 /// A way to compute a node.
 struct Alternative {

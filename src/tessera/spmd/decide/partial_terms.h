@@ -1,7 +1,7 @@
 #pragma once
 
-#include <map>
 #include <set>
+#include <unordered_map>
 #include <vector>
 
 #include "tessera/spmd/decide/decide.h"
@@ -20,7 +20,7 @@ using Assignment = std::vector<std::vector<AxisRef>>;
 /// results so far, the first as produced; `wide` has the partial 16-bit results that are held in float32.
 class PartialTerms {
  public:
-  using Versions = std::map<const Value*, std::vector<Sharding>>;
+  using Versions = std::unordered_map<const Value*, std::vector<Sharding>>;
 
   PartialTerms(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints, const Versions& versions,
                const std::set<const Value*>& wide);

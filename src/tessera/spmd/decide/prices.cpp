@@ -7,14 +7,11 @@
 #include "tessera/spmd/reshard/reshard.h"
 
 namespace tessera::spmd {
-namespace {
 
 bool is_priced(const NodeLayout& node) {
   return std::any_of(node.rule.factors.begin(), node.rule.factors.end(),
                      [](const ops::Factor& factor) { return ops::traits_of(factor.kind).priced; });
 }
-
-}  // namespace
 
 Prices::Prices(const Layout& layout, const Costs& costs, const Storage& storage, const PartialTerms& terms,
                const Decided& decided)

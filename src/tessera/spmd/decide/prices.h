@@ -1,8 +1,6 @@
 #pragma once
 
 #include <limits>
-#include <map>
-#include <optional>
 #include <set>
 #include <vector>
 
@@ -28,13 +26,16 @@ struct Price {
 };
 inline constexpr Price kWorst{std::numeric_limits<int>::max(), 0, 0};
 
+/// Whether the node has a priced factor (ops::FactorTraits).
+bool is_priced(const NodeLayout& node);
+
 /// What is known so far, while nodes are decided one after the other.
 struct Decided {
-  std::map<const Value*, std::vector<Sharding>> versions;  ///< of results, the first as produced
-  std::set<const Value*> wide;                             ///< partial values that are held in float32 if 16-bit
-  std::set<const Value*> fetched;                          ///< fetched_values()
-  const Decisions* before = nullptr;                       ///< of the earlier pass, if there is one
-  std::optional<Wishes> wishes;                            ///< of its uses
+  PartialTerms::Versions versions;    ///< of results, the first as produced
+  std::set<const Value*> wide;        ///< partial values that are held in float32 if 16-bit
+  std::set<const Value*> fetched;     ///< fetched_values()
+  const Decisions* before = nullptr;  ///< of the earlier pass, if there is one
+  const Wishes* wishes = nullptr;     ///< of its uses
 };
 
 /// The price of a way to compute a node: of bringing its operands into the layouts that it needs and its results into

@@ -1,10 +1,8 @@
 #include "tessera/spmd/decide/share.h"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 
-#include "tessera/spmd/decide/wishes.h"
 #include "tessera/spmd/reshard/reshard.h"
 
 namespace tessera::spmd {
@@ -17,8 +15,8 @@ bool moves_data(const std::vector<ReshardStep>& steps) {
 
 class Sharer {
  public:
-  Sharer(const Graph& graph, const Layout& layout, Decisions& decisions)
-      : graph_(graph), layout_(layout), decisions_(decisions) {}
+  Sharer(const Graph& graph, const Layout& layout, Decisions& decisions, std::optional<Wishes>& wishes)
+      : graph_(graph), layout_(layout), decisions_(decisions), wishes_(wishes) {}
 
   void run() {
     const auto visit = [this](const Value* value, const Sharding& wanted) { take(value, wanted); };
@@ -89,14 +87,15 @@ class Sharer {
   const Graph& graph_;
   const Layout& layout_;
   Decisions& decisions_;
-  std::optional<Wishes> wishes_;  // of the original decisions; computed when first needed
-  std::set<const Value*> taken_;  // by some use, in its first layout
+  std::optional<Wishes>& wishes_;  // of the original decisions; computed when first needed
+  std::set<const Value*> taken_;   // by some use, in its first layout
 };
 
 }  // namespace
 
-void share_layout_changes(const Graph& graph, const Layout& layout, Decisions& decisions) {
-  Sharer(graph, layout, decisions).run();
+void share_layout_changes(const Graph& graph, const Layout& layout, Decisions& decisions,
+                          std::optional<Wishes>& wishes) {
+  Sharer(graph, layout, decisions, wishes).run();
 }
 
 }  // namespace tessera::spmd

@@ -1,6 +1,8 @@
 #pragma once
 
-#include "tessera/spmd/decide/decide.h"
+#include <optional>
+
+#include "tessera/spmd/decide/wishes.h"
 
 namespace tessera::spmd {
 
@@ -14,6 +16,9 @@ namespace tessera::spmd {
 /// needs than want the moved value, or if the operand is computed in that layout. The movement then gets a further
 /// layout (Decisions::repeated), or a different one if no use takes the first. Invariant: a change is done no further
 /// above its use than it takes to share it.
-void share_layout_changes(const Graph& graph, const Layout& layout, Decisions& decisions);
+///
+/// `wishes`: those of the decisions as they are given; made if they are needed and not there.
+void share_layout_changes(const Graph& graph, const Layout& layout, Decisions& decisions,
+                          std::optional<Wishes>& wishes);
 
 }  // namespace tessera::spmd

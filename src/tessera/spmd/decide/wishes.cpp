@@ -52,7 +52,7 @@ std::vector<Level> way_up(const Layout& layout, const Value* value, const Shardi
 }
 
 Wishes::Wishes(const Graph& graph, const Layout& layout, const Decisions& decisions)
-    : layout_(layout), decisions_(decisions) {
+    : layout_(layout), fetched_(decisions.fetched) {
   const auto leaves = [this](const Value* value, const Sharding& wanted) { add(nullptr, value, wanted); };
   for_each_leaf(graph, decisions, leaves);
   for (size_t n = layout.nodes.size(); n-- > 0;) {
@@ -63,7 +63,7 @@ Wishes::Wishes(const Graph& graph, const Layout& layout, const Decisions& decisi
 }
 
 void Wishes::add(const Node* user, const Value* value, const Sharding& wanted) {
-  const std::vector<Level> way = way_up(layout_, value, wanted, decisions_.fetched);
+  const std::vector<Level> way = way_up(layout_, value, wanted, fetched_);
   std::vector<const Node*> passed = {user};
   for (size_t i = 0; i < way.size(); ++i) {
     std::vector<Wish>& wishes = wishes_[way[i].value];
@@ -77,6 +77,12 @@ void Wishes::add(const Node* user, const Value* value, const Sharding& wanted) {
     passed_.insert(way[i].value->producer);
     passed.push_back(way[i].value->producer);
   }
+}
+
+bool Wishes::Wish::is_of_others(const Node* node) const {
+  return std::any_of(uses.begin(), uses.end(), [&](const std::vector<const Node*>& use) {
+    return std::find(use.begin(), use.end(), node) == use.end();
+  });
 }
 
 const std::vector<Wishes::Wish>& Wishes::of(const Value* value) const {
@@ -99,9 +105,7 @@ int Wishes::uses(const Value* value, const Sharding& layout) const {
 
 bool Wishes::is_wanted_beside(const Node* node, const Value* value, const Sharding& layout) const {
   const Wish* wish = find(value, layout);
-  return wish && std::any_of(wish->uses.begin(), wish->uses.end(), [&](const std::vector<const Node*>& use) {
-           return std::find(use.begin(), use.end(), node) == use.end();
-         });
+  return wish && wish->is_of_others(node);
 }
 
 }  // namespace tessera::spmd

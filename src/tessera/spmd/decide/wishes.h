@@ -2,6 +2,7 @@
 
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "tessera/spmd/decide/decide.h"
@@ -36,6 +37,9 @@ class Wishes {
     /// For each use, the nodes from the use up to this value: the user (null for a graph output or a next value) and
     /// movements.
     std::vector<std::vector<const Node*>> uses;
+
+    /// Whether a use other than this node, and not through this node, is among them.
+    bool is_of_others(const Node* node) const;
   };
 
   Wishes(const Graph& graph, const Layout& layout, const Decisions& decisions);
@@ -52,9 +56,9 @@ class Wishes {
   const Wish* find(const Value* value, const Sharding& layout) const;
 
   const Layout& layout_;
-  const Decisions& decisions_;
+  const std::set<const Value*> fetched_;
   std::unordered_map<const Value*, std::vector<Wish>> wishes_;
-  std::set<const Node*> passed_;  // movements through which a wish goes
+  std::unordered_set<const Node*> passed_;  // movements through which a wish goes
 };
 
 /// Calls `visit(value, layout)` for the graph's outputs and the next values of states.
