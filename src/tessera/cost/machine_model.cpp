@@ -179,6 +179,9 @@ MachineModel MachineModel::from_json(std::string_view text, std::string_view sou
     if (dtype == DType::undefined) fail(kStage, "{}: there is no element type '{}'", place, name);
     model.products[dtype] = read_product(value, place);
   });
+  reader.each_in_object("rates", [&](const std::string& name, const Json& value, const std::string& place) {
+    model.rates[name] = Reader::number_of(value, place, 1e-9);
+  });
   reader.each_in_list("bandwidths", [&](const Json& value, const std::string& place) {
     model.bandwidths.push_back(read_bandwidth(value, place));
     const size_t count = model.bandwidths.size();
@@ -219,6 +222,7 @@ std::string MachineModel::to_json() const {
   json["kernel"] = kernel;
   for (const auto& [dtype, product] : products)
     json["products"][std::string(name_of(dtype))] = {{"flops", product.flops}, {"half", product.half}};
+  if (!rates.empty()) json["rates"] = rates;
   for (const Bandwidth& level : bandwidths) {
     Json entry = Json::object();
     if (std::isfinite(level.up_to)) entry["up_to"] = level.up_to;

@@ -70,8 +70,9 @@ struct MachineModel {
   double memory = 0;  ///< bytes of a rank's device, or of the machine if ranks share its cores; 0: unknown
   double kernel = 0;  ///< seconds that each kernel takes in addition
   std::map<DType, Product> products;
-  std::vector<Bandwidth> bandwidths;  ///< ascending; the last one is for any size
-  std::vector<Link> links;            ///< the nearest first
+  std::map<std::string, double> rates;  ///< of other operators with products, as shares of `flops`, by operator
+  std::vector<Bandwidth> bandwidths;    ///< ascending; the last one is for any size
+  std::vector<Link> links;              ///< the nearest first
   Progress progress = Progress::background;
   double slows_computation = 1;           ///< factor on kernels' times while a collective is under way
   double slowed_by_computation = 1;       ///< factor on a collective's time while kernels run
