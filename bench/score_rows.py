@@ -26,13 +26,14 @@ class Case:
     sequence: bool  # parallelism between the products of tensor parallelism
     pp: int
     chunks: int  # of a stage
-    schedule: str  # 1f1b, interleaved, zb1p, zb2p or redis
+    schedule: str  # 1f1b, interleaved, zb1p, zb2p, zbv or redis
     per_rank: int  # samples of a microbatch
     micro_batches: int
     dtype: str
     recompute: str
     attention: str  # "stored": with its scores in memory, as before FlashAttention; "flash1"; "": as the machine says
     overlap: bool  # of data parallelism's communication and computation
+    gradient_bytes: int  # of an accumulated gradient's element
     power: float  # of the rate of products: the system's share of the machine's power
     seconds: float | None  # measured; None: not published
     memory: float | None  # bytes, measured; infinite: it did not fit
@@ -78,7 +79,7 @@ WAITING = r"bigscience|sailor|2205\.05198|2104\.04473"
 
 SCHEDULES = {"": "1f1b", "1f1b": "1f1b", "1f1b-i": "interleaved", "1f1b-interleaved": "interleaved",
              "interleaved1f1b": "interleaved", "zb-1p": "zb1p", "zb-h1": "zb1p", "zbb": "zb1p", "zero-bubble": "zb1p",
-             "zb-2p": "zb2p", "zb-h2": "zb2p", "zb-v": "zb2p", "zbv": "zb2p"}
+             "zb-2p": "zb2p", "zb-h2": "zb2p", "zb-v": "zbv", "zbv": "zbv"}
 
 
 def whole(row: dict, key: str, otherwise: int | None = None) -> int:
@@ -242,6 +243,14 @@ def attention_of(row: dict) -> str:
     return "stored" if re.search(STORED, row["src"]) else "flash1" if re.search(FLASH1, row["src"]) else ""
 
 
+def gradient_bytes_of(row: dict) -> int:
+    """Megatron-LM accumulates gradients in 32 bits; DeepSpeed in 16, the BLOOM search until 28 February."""
+    if not re.search("bigscience|sailor", row["src"]):
+        return 4
+    match = re.search(r"\b(\d\d-\d\d)\b", row["note"])
+    return 4 if match and match[1] >= "02-28" else 2
+
+
 def power_of(row: dict) -> float:
     """An H100 takes 700 W. Rates of large products fall with the power that a system grants it."""
     match = re.search(r"H100.*?(\d+)W", row["system"])
@@ -290,5 +299,5 @@ def case_of(row: dict) -> Case:
     plain = re.search(rf"{WAITING}|2401\.10241|2411\.05288", row["src"])
     return Case(model, machine, gigabits, host, devices, replicas, sharded, preset, tp, tp > 1 and not plain, pp, chunks,
                 schedule, per_rank, micro_batches, dtype, recompute, attention_of(row),
-                not re.search(WAITING, row["src"]), power_of(row), seconds,
+                not re.search(WAITING, row["src"]), gradient_bytes_of(row), power_of(row), seconds,
                 memory if memory in (None, float("inf")) else memory * 1e9)

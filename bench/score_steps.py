@@ -255,25 +255,57 @@ def pipeline_seconds(case: Case, step: Extended, simulator: Simulator) -> float:
         return m * (longest + 2 * send * case.chunks) + (sum(times) - longest) / case.chunks + 2 * (case.pp - 1) * send + once
     if case.schedule == "zb1p":
         return m * longest + (case.pp - 1) * longest * max(0.0, 1 - 2 * weights) + once
-    if case.schedule == "zb2p":
+    if case.schedule in ("zb2p", "zbv"):
         return m * longest + 2 * (case.pp - 1) * send + once
     return m * longest + sum(times) - longest + 2 * (m + case.pp - 1) * send + once
 
 
 def held_per_layer(case: Case) -> float:
-    """Bytes that a microbatch in flight holds for each layer (arXiv 2205.05198; attention's scores are not held)."""
+    """Bytes that a microbatch in flight holds for each layer (arXiv 2205.05198, section 4)."""
     model = case.model
     token = case.per_rank * model.sequence * model.hidden
     if case.recompute == "full":
         return 2 * token / (case.tp if case.sequence else 1)
+    if model.gpt:
+        whole, split = 10 * model.hidden, 24 * model.hidden
+    else:  # without dropouts' masks; two norms, their inputs, and what products read
+        whole = 8 * model.hidden
+        split = 2 * model.width * (2 * model.heads + 2 * model.kv) + 6 * model.ffn
     scores = scores_held(case) if case.recompute == "none" else 0
-    return token * (34 / case.tp if case.sequence or case.tp == 1 else 10 + 24 / case.tp) + scores
+    tokens = case.per_rank * model.sequence
+    return tokens * (whole / (case.tp if case.sequence else 1) + split / case.tp) + scores
 
 
 def scores_held(case: Case) -> float:
     """Bytes for a microbatch and layer: 0 where attention does not store scores."""
     model = case.model
     return (case.attention == "stored") * HELD_BYTES * case.per_rank * model.heads * model.sequence**2 / case.tp
+
+
+def states_of_stage(case: Case, parameters: float) -> float:
+    """Bytes of weights in 16 bits, gradients, and of master weights and two moments, in 32 bits, which ZeRO-1 splits
+    (arXiv 1910.02054, section 3.1). Fully sharded states have the weights of two layers gathered."""
+    if case.preset == "fsdp":
+        return 16 * parameters / case.sharded + 4 * case.model.layer_parameters / case.tp
+    return parameters * (2 + case.gradient_bytes + 12 / (case.sharded if case.preset == "zero1" else 1))
+
+
+def pipeline_memory(case: Case) -> float:
+    """Of the stage that needs the most; closed forms. A stage has as many microbatches in flight as there are stages
+    from it to the last, which has the logits in 16 and 32 bits, and their gradient in 32."""
+    model, stages = case.model, stages_of(case)
+    chunks = 1 + (case.pp - 1) / (case.pp * case.chunks) if case.schedule == "interleaved" else 1
+    live = 0.0
+    if case.recompute == "full":  # a layer that is computed again
+        live = held_per_layer(dataclasses.replace(case, recompute="none"))
+    most = 0.0
+    for i, layers in enumerate(stages):
+        in_flight = min((case.pp if case.schedule == "zb2p" else 0) + case.pp - i, case.micro_batches) * chunks
+        ends = model.vocabulary * model.hidden if i in (0, case.pp - 1) else 0
+        states = states_of_stage(case, (layers * model.layer_parameters + ends) / case.tp)
+        logits = 10 * case.per_rank * model.sequence * model.vocabulary / case.tp if i == case.pp - 1 else 0
+        most = max(most, states + in_flight * layers * held_per_layer(case) + live + logits)
+    return most
 
 
 def predict(case: Case, simulator: Simulator) -> Prediction:
@@ -284,11 +316,5 @@ def predict(case: Case, simulator: Simulator) -> Prediction:
         memory = step.at(1, layers, min(case.micro_batches, step.few[-1]))
         memory += scores_held(case) * (layers if case.recompute == "none" else 1)
     else:
-        seconds = pipeline_seconds(case, step, simulator)
-        layers = stages_of(case)[0]
-        in_flight = min(case.pp * (2 if case.schedule == "zb2p" else 1), case.micro_batches) - 1
-        # One stage has the embedding, another the head: a rank has half of what does not grow with the layers.
-        of_layers = step.at(1, layers, step.few[-1]) - step.at(1, 0, step.few[-1])
-        memory = of_layers + step.at(1, 0, step.few[-1]) / 2 + in_flight * layers * held_per_layer(case)
-        memory += scores_held(case) * (layers if case.recompute == "none" else 1)
+        seconds, memory = pipeline_seconds(case, step, simulator), pipeline_memory(case)
     return Prediction(seconds, memory, memory <= machine.get("memory", float("inf")), case.pp > 1)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 namespace tessera::cost {
 namespace {
@@ -33,6 +34,9 @@ double KernelTimes::rate(const KernelWork& work) const {
   if (const auto share = machine_.rates.find(first); share != machine_.rates.end()) return rate * share->second;
   const double extents[] = {work.rows, work.columns, work.depth};
   for (size_t i = 0; i < 3; ++i) rate *= extents[i] / (extents[i] + product.half[i]);
+  const auto multiple = static_cast<double>(product.multiple);
+  const auto uneven = [&](double extent) { return std::fmod(extent, multiple) != 0; };
+  if (std::any_of(std::begin(extents), std::end(extents), uneven)) rate *= product.otherwise;
   return rate;
 }
 

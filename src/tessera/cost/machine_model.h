@@ -22,6 +22,8 @@ struct MachineModel {
   struct Product {
     double flops = 0;            ///< per second, of all cores of a rank's device
     double half[3] = {0, 0, 0};  ///< rows, columns, depth
+    int64_t multiple = 1;        ///< of elements; products with an extent that is none reach only a share of the rate
+    double otherwise = 1;        ///< that share
     bool operator==(const Product&) const = default;
   };
   /// Bytes per second of kernels that read and write `up_to` bytes together.
