@@ -35,6 +35,7 @@ class Case:
     overlap: bool  # of data parallelism's communication and computation
     gradient_bytes: int  # of an accumulated gradient's element
     power: float  # of the rate of products: the system's share of the machine's power
+    bandwidth: float  # of the memory, as a share of the machine's
     seconds: float | None  # measured; None: not published
     memory: float | None  # bytes, measured; infinite: it did not fit
 
@@ -64,7 +65,7 @@ SIZES = {
     "GPT-6.2B": (30, 4096, 16384, 32, 32, 0),
     "LLAMA2-34B": (48, 8192, 22016, 64, 8, 32000),
 }
-# Heads by hidden size of the BLOOM search, whose tables do not print all of them (chronicles-prequel.md, "Best TFLOPs").
+# Heads by hidden size of the BLOOM search, whose tables do not print all (chronicles-prequel.md, "Best TFLOPs").
 BLOOM_HEADS = {14400: 96, 13824: 96}
 # The model of arXiv 2411.05288, table 1, by stages: layers, hidden, heads.
 BY_STAGES = {8: (32, 3072, 24), 16: (48, 4096, 32), 32: (64, 5120, 40)}
@@ -257,6 +258,12 @@ def power_of(row: dict) -> float:
     return int(match[1]) / 700 if match else 1.0
 
 
+def bandwidth_of(row: dict) -> float:
+    """An H100 with 96 GB of HBM2e has six stacks, of which the A100's five move 2.04 TB/s; with HBM3, it has 3.35 TB/s
+    (NVIDIA's datasheets)."""
+    return 2.04 / 5 * 6 / 3.35 if re.search(r"H100.*HBM2e", row["system"]) else 1.0
+
+
 def schedule_of(row: dict, pp: int) -> tuple[str, int]:
     """The schedule and the chunks of a stage."""
     chunks = whole(row, "vp", 1)
@@ -296,8 +303,9 @@ def case_of(row: dict) -> Case:
     memory = float("inf") if row["mem_gb"].strip().upper() == "OOM" else number(row, "mem_gb")
     if seconds is None and memory is None:
         raise LeftOut("no measurement")
-    plain = re.search(rf"{WAITING}|2401\.10241|2411\.05288", row["src"])
-    return Case(model, machine, gigabits, host, devices, replicas, sharded, preset, tp, tp > 1 and not plain, pp, chunks,
-                schedule, per_rank, micro_batches, dtype, recompute, attention_of(row),
-                not re.search(WAITING, row["src"]), gradient_bytes_of(row), power_of(row), seconds,
+    plain = "sequence parallel" not in row["note"] and re.search(rf"{WAITING}|2401\.10241|2411\.05288", row["src"])
+    return Case(model, machine, gigabits, host, devices, replicas, sharded, preset, tp, tp > 1 and not plain, pp,
+                chunks, schedule, per_rank, micro_batches, dtype, recompute, attention_of(row),
+                not re.search(WAITING, row["src"]), gradient_bytes_of(row), power_of(row), bandwidth_of(row),
+                seconds,
                 memory if memory in (None, float("inf")) else memory * 1e9)

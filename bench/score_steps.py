@@ -27,27 +27,29 @@ class Prediction:
     closed: bool  # with closed forms for a pipeline
 
 
-# Bytes that each score of 16 bits is read and written in the forward and the backward pass where attention stores scores:
-# forward, a product writes it, the softmax reads and writes it, so does the dropout, with a mask of a byte, and a product
-# reads it; backward, three products read it and one writes its gradient, the dropout reads a mask, reads and writes, and
-# the softmax reads two and writes one (the operators of arXiv 2205.05198, figure 2).
+# Bytes that each score of 16 bits is read and written in the forward and the backward pass where attention stores
+# scores: forward, a product writes it, the softmax reads and writes it, so does the dropout, with a mask of a byte, and
+# a product reads it; backward, three products read it and one writes its gradient, the dropout reads a mask, reads and
+# writes, and the softmax reads two and writes one (the operators of arXiv 2205.05198, figure 2).
 STORED_BYTES = 13, 19
 # Bytes held of each score: the softmax' results, the mask, and the dropout's results (arXiv 2205.05198, section 4.1).
 HELD_BYTES = 5
-# FLOP/s of products whose extents are no multiples of 8, of all machines: those of the A100 without tensor cores (NVIDIA
-# A100 datasheet: 19.5e12 in float32; NVIDIA, "Matrix multiplication background user's guide", on alignment).
+# FLOP/s of products whose extents are no multiples of 8, of all machines: those of the A100 without tensor cores
+# (NVIDIA A100 datasheet: 19.5e12 in float32; NVIDIA, "Matrix multiplication background user's guide", on alignment).
 UNALIGNED = 19.5e12
-# FLOP/s of the first FlashAttention on an A100: 25 to 40 % of the peak (arXiv 2307.08691, abstract), of which the middle.
+# FLOP/s of the first FlashAttention on an A100: the middle of 25 to 40 % of the peak (arXiv 2307.08691, abstract).
 FLASH1 = 0.325 * 312e12
 
 
-def stored_rates(machine: dict, width: int) -> dict:
+def stored_rates(machine: dict, width: int, again: bool) -> dict:
     """Rates of attention that stores its scores, as shares of the machine's products. Tessera counts 2 and 5 products
-    of half of the scores, those that a causal mask shows; such attention computes 2 and 4 of all."""
+    of half of the scores, those that a causal mask shows; such attention computes 2 and 4 of all. `again`: the backward
+    pass computes the scores again (selective recomputation of arXiv 2205.05198)."""
     product = machine["products"]["bfloat16"]
     rate = product["flops"] * width / (width + product["half"][2]) if width % 8 == 0 else UNALIGNED
     memory = machine["bandwidths"][-1]["bytes_per_second"]
     forward, backward = (2 * products * width / rate + size / memory for products, size in zip((2, 4), STORED_BYTES))
+    backward += forward if again else 0
     return {"Attention": 2 * width / forward / product["flops"],
             "AttentionGradient": 5 * width / backward / product["flops"]}
 
@@ -64,18 +66,23 @@ class Simulator:
 
     def machine(self, case: Case) -> dict:
         """The file of the case's machine, with the links of its cluster."""
-        width = case.model.width if case.attention == "stored" else 0
-        key = (case.machine, case.gigabits, case.host, case.power, case.attention, width)
+        stored, again = case.attention == "stored", case.recompute == "selective"
+        width = case.model.width if stored else 0
+        key = (case.machine, case.gigabits, case.host, case.power, case.bandwidth, case.attention, width, again)
         if key not in self.machines:
-            machine = json.loads(json.dumps(self.override or json.loads((SHARE / f"{case.machine}.json").read_text())))
+            machine = json.loads((SHARE / f"{case.machine}.json").read_text())
+            if self.override and self.override.get("name") == machine["name"]:
+                machine = json.loads(json.dumps(self.override))
             if case.host and machine.get("links"):
                 machine["links"][0]["size"] = case.host
             if case.gigabits and len(machine.get("links", [])) > 1:
                 machine["links"][1]["bandwidth"] *= case.gigabits / NOMINAL[case.machine]
             for product in machine["products"].values():
                 product["flops"] *= case.power
-            if case.attention == "stored":
-                machine["rates"] = stored_rates(machine, width)
+            for level in machine["bandwidths"]:
+                level["bytes_per_second"] *= case.bandwidth
+            if stored:
+                machine["rates"] = stored_rates(machine, width, again)
             elif case.attention == "flash1":
                 rate = FLASH1 / machine["products"]["bfloat16"]["flops"]
                 machine["rates"] = {"Attention": rate, "AttentionGradient": rate}
@@ -142,7 +149,7 @@ class Extended:
         # The program of fewer than four microbatches is another, without loops.
         count = case.micro_batches
         self.few = (count,) if count <= 4 and case.pp == 1 else (4, 5)
-        self.points = {(layers, m): simulator.run(case, layers, m, case.per_rank) for layers in LAYERS for m in self.few}
+        self.points = {(n, m): simulator.run(case, n, m, case.per_rank) for n in LAYERS for m in self.few}
 
     def _along(self, low: float, high: float, first: int, second: int, at: float) -> float:
         return low + (high - low) * (at - first) / (second - first)
@@ -173,18 +180,17 @@ def redistributed(case: Case, ends: float) -> list[int]:
         least, rest = divmod(case.model.layers - last, case.pp - 1)
         return [least + 1] * rest + [least] * (case.pp - 1 - rest) + [last]
 
-    def slowest(layers: list[int]) -> float:
-        return max(layers[0], layers[-1] + ends)
+    def slowest(layers: list[int]) -> tuple[float, int]:
+        return max(layers[0], layers[-1] + ends), -layers[-1]
 
     return min((stages(last) for last in range(case.model.layers // case.pp + 1)), key=slowest)
 
 
-def _backward_shares(model: Model) -> tuple[float, float]:
-    """Of a layer's time: its forward pass, and what its weights' gradients take."""
+def weights_share(model: Model) -> float:
+    """Of a layer's time: what its weights' gradients take."""
     products = 2 * model.layer_parameters
     attention = 4 * model.heads * model.width * model.sequence / 2
-    total = 3 * products + 3 * attention
-    return (products + attention) / total, products / total
+    return products / (3 * products + 3 * attention)
 
 
 def send_seconds(case: Case, machine: dict) -> float:
@@ -202,8 +208,8 @@ def send_seconds(case: Case, machine: dict) -> float:
 
 def hidden_seconds(case: Case, communication: float, computing: float) -> float:
     """Of communication over data parallelism, behind so many seconds of computation; closed forms. Fully sharded states
-    are gathered and reduced beside the neighbouring layers, all but the first and the last. Gradients are reduced beside
-    the backward pass of the last microbatch, two thirds of it; ZeRO-1 then gathers, which nothing hides."""
+    are gathered and reduced beside the neighbouring layers, all but the first and the last. Gradients are reduced
+    beside the backward pass of the last microbatch, two thirds of it; ZeRO-1 then gathers, which nothing hides."""
     if not case.overlap or communication <= 0:
         return 0.0
     if case.preset == "fsdp":
@@ -250,9 +256,10 @@ def pipeline_seconds(case: Case, step: Extended, simulator: Simulator) -> float:
     longest, send = max(times), send_seconds(case, machine)
     once = of_step(step)
     once -= hidden_seconds(case, once - of_step(alone), longest)
-    forward, weights = _backward_shares(case.model)
+    weights = weights_share(case.model)
     if case.schedule == "interleaved":
-        return m * (longest + 2 * send * case.chunks) + (sum(times) - longest) / case.chunks + 2 * (case.pp - 1) * send + once
+        fills = (sum(times) - longest) / case.chunks + 2 * (case.pp - 1) * send
+        return m * (longest + 2 * send * case.chunks) + fills + once
     if case.schedule == "zb1p":
         return m * longest + (case.pp - 1) * longest * max(0.0, 1 - 2 * weights) + once
     if case.schedule in ("zb2p", "zbv"):

@@ -98,7 +98,8 @@ def print_group(name: tuple[str, str, str], rows: list[Scored], verbose: bool) -
     summary = group_summary(rows)
     tau = "-" if summary["tau"] is None else f"{summary['tau']:.2f}"
     print(f"\n{title} · {system} · {source}")
-    print(f"  {len(rows)} rows ({summary['closed']} with stages); time {spread([r.error for r in rows if r.error is not None])}; "
+    time = spread([row.error for row in rows if row.error is not None])
+    print(f"  {len(rows)} rows ({summary['closed']} with stages); time {time}; "
           f"tau {tau}; regret {percent(summary.get('regret'))}")
     if summary["fits"][1]:
         print(f"  memory {spread(summary['memory'])}; fits or not: {summary['fits'][0]} of {summary['fits'][1]} right")
