@@ -26,11 +26,16 @@ class Case:
     sequence: bool  # parallelism between the products of tensor parallelism
     pp: int
     chunks: int  # of a stage
-    schedule: str  # 1f1b, interleaved, zb1p, zb2p or redis
+    schedule: str  # 1f1b, interleaved, zb1p, zb2p, zbv or redis
     per_rank: int  # samples of a microbatch
     micro_batches: int
     dtype: str
     recompute: str
+    attention: str  # "stored": with its scores in memory, as before FlashAttention; "flash1"; "": as the machine says
+    overlap: bool  # of data parallelism's communication and computation
+    gradient_bytes: int  # of an accumulated gradient's element
+    power: float  # of the rate of products: the system's share of the machine's power
+    bandwidth: float  # of the memory, as a share of the machine's
     seconds: float | None  # measured; None: not published
     memory: float | None  # bytes, measured; infinite: it did not fit
 
@@ -42,9 +47,10 @@ class Case:
 
 
 # What `system` says: the machine, Gbit/s of a host's links to others, ranks of a host, and the peak that a utilization
-# refers to. Jean Zay has four 100 Gbit/s adapters in a host (its user manual).
+# refers to. Jean Zay has four 100 Gbit/s adapters in a host (its user manual); 45 % of these are fitted on the group
+# "BLOOM search: GBS Variations" only.
 SYSTEMS = [
-    (r"A100.*\(JZ\)", "a100-80gb", 400, 8, 312e12),
+    (r"A100.*\(JZ\)", "a100-80gb", 180, 8, 312e12),
     (r"A100.*400Gbps", "a100-80gb", 400, 8, 312e12),
     (r"[Aa]100", "a100-80gb", 0, 0, 312e12),
     (r"H100-80G, 800Gbps", "h100-sxm", 800, 8, 989.4e12),
@@ -59,12 +65,22 @@ SIZES = {
     "GPT-6.2B": (30, 4096, 16384, 32, 32, 0),
     "LLAMA2-34B": (48, 8192, 22016, 64, 8, 32000),
 }
+# Heads by hidden size of the BLOOM search, whose tables do not print all (chronicles-prequel.md, "Best TFLOPs").
+BLOOM_HEADS = {14400: 96, 13824: 96}
 # The model of arXiv 2411.05288, table 1, by stages: layers, hidden, heads.
 BY_STAGES = {8: (32, 3072, 24), 16: (48, 4096, 32), 32: (64, 5120, 40)}
 
+# What sources say of their programs, which their rows do not: whether attention stores scores, and communication waits
+# for computation. Megatron-DeepSpeed of 2022 has kernels for the softmax alone, and reduces gradients at the end; in
+# arXiv 2401.10241 the weights' gradients take half of the forward pass' time, and memory is that of stored scores.
+# The first FlashAttention was the fastest until July 2023.
+FLASH1 = r"llm-foundry"
+STORED = r"bigscience|sailor|2401\.10241|2205\.05198|2104\.04473"
+WAITING = r"bigscience|sailor|2205\.05198|2104\.04473"
+
 SCHEDULES = {"": "1f1b", "1f1b": "1f1b", "1f1b-i": "interleaved", "1f1b-interleaved": "interleaved",
              "interleaved1f1b": "interleaved", "zb-1p": "zb1p", "zb-h1": "zb1p", "zbb": "zb1p", "zero-bubble": "zb1p",
-             "zb-2p": "zb2p", "zb-h2": "zb2p", "zb-v": "zb2p", "zbv": "zb2p"}
+             "zb-2p": "zb2p", "zb-h2": "zb2p", "zb-v": "zbv", "zbv": "zbv"}
 
 
 def whole(row: dict, key: str, otherwise: int | None = None) -> int:
@@ -115,6 +131,8 @@ def sizes_of(row: dict):
     if "2411.05288" in row["src"] and (stages := BY_STAGES.get(whole(row, "pp", 0))):
         layers, hidden, heads = stages
         known = (layers, hidden, 4 * hidden, heads, heads, 0)
+    if "bigscience" in row["src"] and printed[1] in BLOOM_HEADS:
+        known = (0, 0, 0, BLOOM_HEADS[printed[1]], 0, 0)
     return [p or k for p, k in zip(printed, known)]
 
 
@@ -222,6 +240,30 @@ def recompute_of(row: dict) -> str:
     return "full" if "full" in text else "selective" if "selective" in text else "none"
 
 
+def attention_of(row: dict) -> str:
+    return "stored" if re.search(STORED, row["src"]) else "flash1" if re.search(FLASH1, row["src"]) else ""
+
+
+def gradient_bytes_of(row: dict) -> int:
+    """Megatron-LM accumulates gradients in 32 bits; DeepSpeed in 16, the BLOOM search until 28 February."""
+    if not re.search("bigscience|sailor", row["src"]):
+        return 4
+    match = re.search(r"\b(\d\d-\d\d)\b", row["note"])
+    return 4 if match and match[1] >= "02-28" else 2
+
+
+def power_of(row: dict) -> float:
+    """An H100 takes 700 W. Rates of large products fall with the power that a system grants it."""
+    match = re.search(r"H100.*?(\d+)W", row["system"])
+    return int(match[1]) / 700 if match else 1.0
+
+
+def bandwidth_of(row: dict) -> float:
+    """An H100 with 96 GB of HBM2e has six stacks, of which the A100's five move 2.04 TB/s; with HBM3, it has 3.35 TB/s
+    (NVIDIA's datasheets)."""
+    return 2.04 / 5 * 6 / 3.35 if re.search(r"H100.*HBM2e", row["system"]) else 1.0
+
+
 def schedule_of(row: dict, pp: int) -> tuple[str, int]:
     """The schedule and the chunks of a stage."""
     chunks = whole(row, "vp", 1)
@@ -261,7 +303,9 @@ def case_of(row: dict) -> Case:
     memory = float("inf") if row["mem_gb"].strip().upper() == "OOM" else number(row, "mem_gb")
     if seconds is None and memory is None:
         raise LeftOut("no measurement")
-    plain = re.search(r"bigscience|sailor|2401\.10241|2411\.05288", row["src"])
-    return Case(model, machine, gigabits, host, devices, replicas, sharded, preset, tp, tp > 1 and not plain, pp, chunks,
-                schedule, per_rank, micro_batches, dtype, recompute, seconds,
+    plain = "sequence parallel" not in row["note"] and re.search(rf"{WAITING}|2401\.10241|2411\.05288", row["src"])
+    return Case(model, machine, gigabits, host, devices, replicas, sharded, preset, tp, tp > 1 and not plain, pp,
+                chunks, schedule, per_rank, micro_batches, dtype, recompute, attention_of(row),
+                not re.search(WAITING, row["src"]), gradient_bytes_of(row), power_of(row), bandwidth_of(row),
+                seconds,
                 memory if memory in (None, float("inf")) else memory * 1e9)

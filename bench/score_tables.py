@@ -19,8 +19,10 @@ hosts are scaled where a row's `system` says how fast they are.
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import csv
 import json
+import os
 import pathlib
 import statistics
 import sys
@@ -96,7 +98,8 @@ def print_group(name: tuple[str, str, str], rows: list[Scored], verbose: bool) -
     summary = group_summary(rows)
     tau = "-" if summary["tau"] is None else f"{summary['tau']:.2f}"
     print(f"\n{title} · {system} · {source}")
-    print(f"  {len(rows)} rows ({summary['closed']} with stages); time {spread([r.error for r in rows if r.error is not None])}; "
+    time = spread([row.error for row in rows if row.error is not None])
+    print(f"  {len(rows)} rows ({summary['closed']} with stages); time {time}; "
           f"tau {tau}; regret {percent(summary.get('regret'))}")
     if summary["fits"][1]:
         print(f"  memory {spread(summary['memory'])}; fits or not: {summary['fits'][0]} of {summary['fits'][1]} right")
@@ -128,21 +131,27 @@ def read_rows(path: str) -> list[dict]:
     return kept
 
 
-def score(rows: list[dict], simulator: Simulator) -> tuple[dict, dict]:
+def scored(row: dict, simulator: Simulator) -> Scored | str:
+    """The row with its prediction; or why it is left out."""
+    try:
+        case = case_of(row)
+        return Scored(row, case, predict(case, simulator))
+    except LeftOut as reason:
+        return str(reason)
+    except (ArithmeticError, LookupError, ValueError) as error:
+        return f"not understood ({type(error).__name__}: {error})"
+
+
+def score(rows: list[dict], simulator: Simulator, jobs: int) -> tuple[dict, dict]:
     """Groups of scored rows; and ids of rows left out, by reason."""
     groups: dict[tuple, list[Scored]] = {}
     left: dict[str, list[str]] = {}
-    for row in rows:
-        try:
-            case = case_of(row)
-            scored = Scored(row, case, predict(case, simulator))
-        except LeftOut as reason:
-            left.setdefault(str(reason), []).append(row["id"])
-            continue
-        except (ArithmeticError, LookupError, ValueError) as error:
-            left.setdefault(f"not understood ({type(error).__name__}: {error})", []).append(row["id"])
-            continue
-        groups.setdefault((row["src"].split("@")[0], row["set"], row["system"]), []).append(scored)
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for row, result in zip(rows, pool.map(lambda row: scored(row, simulator), rows)):
+            if isinstance(result, str):
+                left.setdefault(result, []).append(row["id"])
+            else:
+                groups.setdefault((row["src"].split("@")[0], row["set"], row["system"]), []).append(result)
     return groups, left
 
 
@@ -153,6 +162,8 @@ def main() -> int:
     parser.add_argument("--tessera", default="build/tessera", metavar="PATH", help="the command")
     parser.add_argument("--cache", metavar="FOLDER", help="keeps simulations of earlier calls; by default, in a "
                         "temporary folder")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="simulations at the same time; by "
+                        "default, as many as there are cores")
     parser.add_argument("--set", metavar="TEXT", help="only rows whose set or source contains this text")
     parser.add_argument("--json", metavar="FILE", help="write the summaries there, too")
     parser.add_argument("--verbose", action="store_true", help="print each row")
@@ -163,7 +174,7 @@ def main() -> int:
     machine = json.loads(pathlib.Path(options.machine).read_text(encoding="utf-8")) if options.machine else None
     with tempfile.TemporaryDirectory() as temporary:
         simulator = Simulator(options.tessera, machine, pathlib.Path(options.cache or temporary))
-        groups, left = score(rows, simulator)
+        groups, left = score(rows, simulator, options.jobs)
     summaries = {" · ".join(name): print_group(name, found, options.verbose) for name, found in groups.items()}
     used = sum(map(len, groups.values()))
     print(f"\n{used} of {len(rows)} rows scored, {simulator.runs} simulations")

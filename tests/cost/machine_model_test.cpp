@@ -13,7 +13,7 @@ namespace {
 using testing::HasSubstr;
 
 constexpr std::string_view kMachine = R"({"name": "m", "kernel": 1e-6, "memory": 8e10,
-  "products": {"float32": {"flops": 1e12, "half": [64, 32, 16]}},
+  "products": {"float32": {"flops": 1e12, "half": [64, 32, 16], "multiple": 8, "otherwise": 0.5}}, "rates": {"Attention": 0.25},
   "bandwidths": [{"up_to": 1e6, "bytes_per_second": 1e12}, {"bytes_per_second": 1e11}],
   "links": [{"name": "near", "size": 8, "alpha": 1e-6, "bandwidth": 1e11}, {"name": "far", "alpha": 1e-5, "bandwidth": 1e10}],
   "kernels": {"MatMul a": {"seconds": 1e-3, "flops": 1e9, "bytes": 100}},
@@ -33,6 +33,8 @@ TEST(MachineModel, ReadsWhatItWrites) {
   const MachineModel again = MachineModel::from_json(machine.to_json());
   EXPECT_EQ(machine.to_json(), again.to_json());
   EXPECT_EQ(again.links, machine.links);
+  EXPECT_EQ(again.rates, machine.rates);
+  EXPECT_EQ(again.products, machine.products);
   EXPECT_EQ(again.kernels, machine.kernels);
   EXPECT_EQ(again.collectives, machine.collectives);
 }
@@ -102,6 +104,10 @@ TEST(KernelTimes, FallsForNarrowProductsAndIsBoundedByMemory) {
   const KernelTimes times(machine);
   // At half of the rate along each extent.
   EXPECT_NEAR(times.analytic({"", DType::float32, 1e9, 0, 64, 32, 16}), 1e-6 + 8 * 1e-3, 1e-12);
+  // At half of that where an extent is no multiple of 8.
+  EXPECT_NEAR(times.analytic({"", DType::float32, 1e9, 0, 64, 32, 12}), 1e-6 + 2 * 4 * (28.0 / 12) * 1e-3, 1e-12);
+  // A share of the rate of large products, whatever its extents.
+  EXPECT_NEAR(times.analytic({"Attention+Add a", DType::float32, 1e9, 0, 64, 32, 16}), 1e-6 + 4 * 1e-3, 1e-12);
   EXPECT_NEAR(times.analytic({"", DType::float32, 0, 1e6, 0, 0, 0}), 1e-6 + 1e-6, 1e-12);
   EXPECT_NEAR(times.analytic({"", DType::float32, 0, 2e6, 0, 0, 0}), 1e-6 + 2e-5, 1e-12);
 }

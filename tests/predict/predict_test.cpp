@@ -76,6 +76,22 @@ double kernels_and_transfers(const Predicted& made) {
   return sum;
 }
 
+TEST(Predict, CausalAttentionSkipsTheScoresThatItsMaskHides) {
+  const auto seconds = [](int causal) {
+    const std::string text = fmt::format(R"(<opset_import: ["" : 23]>
+attend (float[batch, 4, 64, 32] q, float[batch, 4, 64, 32] k, float[batch, 4, 64, 32] v) => (float[batch, 4, 64, 32] y) {{
+  y = Attention <is_causal = {}> (q, k, v)
+}})",
+                                         causal);
+    MachineModel machine = round_machine();
+    machine.rates["Attention"] = 0.5;
+    return predicted(dry_run(text, "x=1", "none"), machine).timeline.seconds;
+  };
+  const double flops = 32.0 * 4 * 2 * 64 * 64 * (32 + 32);
+  EXPECT_NEAR(seconds(0), 1e-6 + flops / 0.5e9, 1e-9);
+  EXPECT_NEAR(seconds(1), 1e-6 + flops / 2 / 0.5e9, 1e-9);
+}
+
 TEST(Predict, OneRankTakesTheSumOfItsKernels) {
   const MachineModel machine = round_machine();
   const Predicted made = predicted(dry_run(kPair, "tp=1", "none"), machine);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 namespace tessera::cost {
 namespace {
@@ -35,8 +36,14 @@ double KernelTimes::rate(const KernelWork& work) const {
   if (found == machine_.products.end()) return 0;
   const MachineModel::Product& product = found->second;
   double rate = product.flops;
+  const std::string_view operators = operator_of(work.signature);  // those that follow in its kernel cost nothing
+  const std::string first(operators.substr(0, operators.find('+')));
+  if (const auto share = machine_.rates.find(first); share != machine_.rates.end()) return rate * share->second;
   const double extents[] = {work.rows, work.columns, work.depth};
   for (size_t i = 0; i < 3; ++i) rate *= extents[i] / (extents[i] + product.half[i]);
+  const auto multiple = static_cast<double>(product.multiple);
+  const auto uneven = [&](double extent) { return std::fmod(extent, multiple) != 0; };
+  if (std::any_of(std::begin(extents), std::end(extents), uneven)) rate *= product.otherwise;
   return rate;
 }
 

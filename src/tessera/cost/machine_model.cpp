@@ -100,6 +100,9 @@ MachineModel::Product read_product(const Json& json, const std::string& place) {
     product.half[extent++] = Reader::number_of(value, at, 0);
   });
   if (extent != 0 && extent != 3) fail(kStage, "{}: 'half' has three numbers: of rows, columns and depth", place);
+  product.multiple = reader.whole("multiple", 1, product.multiple);
+  product.otherwise = reader.number("otherwise", 1e-9, product.otherwise);
+  if (product.otherwise > 1) fail(kStage, "{}: 'otherwise' is {}; it is a share, at most 1", place, product.otherwise);
   reader.require_known();
   return product;
 }
@@ -179,6 +182,9 @@ MachineModel MachineModel::from_json(std::string_view text, std::string_view sou
     if (dtype == DType::undefined) fail(kStage, "{}: there is no element type '{}'", place, name);
     model.products[dtype] = read_product(value, place);
   });
+  reader.each_in_object("rates", [&](const std::string& name, const Json& value, const std::string& place) {
+    model.rates[name] = Reader::number_of(value, place, 1e-9);
+  });
   reader.each_in_list("bandwidths", [&](const Json& value, const std::string& place) {
     model.bandwidths.push_back(read_bandwidth(value, place));
     const size_t count = model.bandwidths.size();
@@ -217,8 +223,12 @@ std::string MachineModel::to_json() const {
   if (cores > 0) json["cores"] = cores;
   if (memory > 0) json["memory"] = memory;
   json["kernel"] = kernel;
-  for (const auto& [dtype, product] : products)
-    json["products"][std::string(name_of(dtype))] = {{"flops", product.flops}, {"half", product.half}};
+  for (const auto& [dtype, product] : products) {
+    Json& entry = json["products"][std::string(name_of(dtype))];
+    entry = {{"flops", product.flops}, {"half", product.half}};
+    if (product.multiple > 1) entry.update({{"multiple", product.multiple}, {"otherwise", product.otherwise}});
+  }
+  if (!rates.empty()) json["rates"] = rates;
   for (const Bandwidth& level : bandwidths) {
     Json entry = Json::object();
     if (std::isfinite(level.up_to)) entry["up_to"] = level.up_to;

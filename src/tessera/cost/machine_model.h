@@ -22,6 +22,8 @@ struct MachineModel {
   struct Product {
     double flops = 0;            ///< per second, of all cores of a rank's device
     double half[3] = {0, 0, 0};  ///< rows, columns, depth
+    int64_t multiple = 1;        ///< of elements; products with an extent that is none reach only a share of the rate
+    double otherwise = 1;        ///< that share
     bool operator==(const Product&) const = default;
   };
   /// Bytes per second of kernels that read and write at most `up_to` bytes in all.
@@ -70,8 +72,9 @@ struct MachineModel {
   double memory = 0;  ///< bytes of a rank's device, or of the machine if ranks share its cores; 0: unknown
   double kernel = 0;  ///< seconds that each kernel adds
   std::map<DType, Product> products;
-  std::vector<Bandwidth> bandwidths;  ///< ascending; the last one is for any size
-  std::vector<Link> links;            ///< the nearest first
+  std::map<std::string, double> rates;  ///< of other operators with products, as shares of `flops`, by operator
+  std::vector<Bandwidth> bandwidths;    ///< ascending; the last one is for any size
+  std::vector<Link> links;              ///< the nearest first
   Progress progress = Progress::background;
   double slows_computation = 1;           ///< factor on kernels' times while a collective is under way
   double slowed_by_computation = 1;       ///< factor on a collective's time while kernels run
