@@ -150,7 +150,7 @@ void print_forecast(const Console& console, const Forecast& forecast) {
 
 Json forecast_json(const Forecast& forecast) {
   const auto& [settings, prediction] = forecast;
-  Json classes = Json::array(), chain = Json::array();
+  Json classes = Json::array(), chain = Json::array(), collectives = Json::array();
   for (const PredictedRanks& each : prediction.classes)
     classes.push_back({{"rank", each.rank},
                        {"count", each.count},
@@ -163,6 +163,12 @@ Json forecast_json(const Forecast& forecast) {
                        {"sent_bytes", each.sent_bytes}});
   for (const ChainPart& part : prediction.chain)
     chain.push_back({{"op", part.op}, {"communication", part.communication}, {"count", part.count}, {"ms", part.ms}});
+  for (const PredictedCollective& each : prediction.collectives)
+    collectives.push_back({{"kind", each.kind},
+                           {"axes", each.axes},
+                           {"count", each.count},
+                           {"ms", each.ms},
+                           {"exposed_ms", each.exposed_ms}});
   return {{"machine", settings.machine.name},
           {"step_ms", prediction.step_ms},
           {"compute_ms", prediction.compute_ms},
@@ -175,7 +181,8 @@ Json forecast_json(const Forecast& forecast) {
           {"dependences_ms", prediction.dependences_ms},
           {"extrapolated", prediction.extrapolated},
           {"classes", classes},
-          {"chain", chain}};
+          {"chain", chain},
+          {"collectives", collectives}};
 }
 
 }  // namespace tessera::cli

@@ -104,6 +104,8 @@ RankProfile profile_of(const RankTimes& times, const std::map<size_t, Meeting>& 
       const double missing = microseconds(begin, complete.at(meetings.at(started.e)));
       event.waiting = std::clamp(missing, 0.0, event.duration);
       event.under_way = started.time;
+      event.moving_end = event.begin + event.duration;
+      event.moving_begin = std::min(microseconds(start, complete.at(meetings.at(started.e))), event.moving_end);
       under_way.erase(at);
     }
     result.exposed += event.communication ? event.duration - event.waiting : 0;
