@@ -65,6 +65,9 @@ struct Explanation {
   std::optional<int64_t> row;  ///< of the stack
   std::vector<Place> places;
   std::vector<ReshardSummary> reshards;  ///< of this tensor
+  /// Of Program::explanations(): the parameter, or other state, that the graph's nodes read last before they make the
+  /// tensor, so that it belongs to the same block of the model; itself if it is one, "" if none was read.
+  std::string parameter;
 };
 
 /// A parameter or other state of a program.
