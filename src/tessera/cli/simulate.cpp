@@ -1,4 +1,5 @@
 #include "tessera/cli/command.h"
+#include "tessera/cli/details.h"
 #include "tessera/cli/help.h"
 #include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
@@ -19,11 +20,13 @@ class Simulate : public Command {
     time_.declare(app);
     time_.declare_changes(app);
     app.add_option("--trace", trace_, "a file for a trace with a track for each class of ranks, which Perfetto shows");
+    details_.declare(app);
     app.add_flag("--no-overlap", no_overlap_, "wait for each communication where it starts");
     declare_paths(app, {{"--trace", PathUse::writes}});
   }
 
   int run(Console& console) override {
+    details_.check(console);
     const PredictSettings settings = [&] {
       PredictSettings asked = time_.settings(step_.plan.topology());
       asked.overlap = !no_overlap_;
@@ -36,17 +39,17 @@ class Simulate : public Command {
     const Forecast forecast = time_.predict(console, program, settings, false);
     const int64_t peak = program.figures(largest_rank(program)).peak_bytes;
     const std::optional<SlowLevel> slow = slow_level_of(step, settings.machine, program.mesh().size());
-    if (!trace_.empty()) {
-      Trace trace;
-      trace.add(forecast.prediction.profile, 0);
-      trace.write(trace_);
-    }
+    if (!trace_.empty()) Trace::predicted(forecast.prediction, settings.machine.name).write(trace_);
     if (console.json) {
       Json object = {{"model", step_.model},
                      {"mesh", mesh_json(program.mesh())},
                      {"peak_bytes", peak},
+                     {"collectives", collectives_json(program.summary())},
+                     {"notes", program.summary().notes},
+                     {"warnings", program.summary().warnings},
                      {"predicted", forecast_json(forecast)}};
       if (slow) object["slow_level"] = slow_level_json(*slow);
+      object.update(details_.of(program, {}, forecast));
       console.emit(object);
       return kGood;
     }
@@ -78,6 +81,7 @@ class Simulate : public Command {
   bool no_overlap_ = false;
   StepOptions step_;
   TimeOptions time_;
+  DetailOptions details_;
 };
 
 }  // namespace
