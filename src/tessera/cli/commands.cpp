@@ -48,6 +48,7 @@ const std::vector<CommandEntry>& commands() {
        make_plan,
        {"devices", "cluster", "machine", "train", "memory-limit", "objective", "search-time", "shapes", "dtype",
         "write-plan"}},
+      {"report", "Shows a run, a prediction or a plan as a page for browsers.", make_report, {}},
       {"explain",
        "Explains why a tensor has its layout, and what that costs.",
        make_explain,
