@@ -26,6 +26,7 @@
 ///     launch.h       ranks as processes                 default_inputs.h  initializers that are inputs
 ///     inspect.h      what a model has and costs         join.h            models that arrive split
 ///     time.h         predicted times                    planner.h         plans chosen by these
+///     report.h       pages that show these
 ///
 /// All functions throw tessera::Error: of kind `user` for what the caller can fix, of kind `running` for the rest.
 namespace tessera {

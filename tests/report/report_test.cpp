@@ -11,6 +11,7 @@
 #include "io/temporary_folder.h"
 #include "tessera/report/axis.h"
 #include "tessera/report/lanes.h"
+#include "tessera/report/page.h"
 
 namespace tessera::report {
 namespace {
@@ -155,6 +156,12 @@ TEST(Lanes, NameTheLongestOperations) {
   EXPECT_DOUBLE_EQ(least_named(timeline, 100, 10), 3) << "three bins";
   EXPECT_GT(least_named(timeline, 100, 2), 11);
   EXPECT_LE(least_named(timeline, 100, 2), 12);
+}
+
+TEST(Names, MayWrapBetweenTheirParts) {
+  EXPECT_EQ(wrappable("h.0.fc+<b>"), "h.<wbr>0.<wbr>fc+<wbr>&lt;b&gt;");
+  EXPECT_EQ(wrappable("end."), "end.");
+  EXPECT_EQ(wrappable(""), "");
 }
 
 TEST(Axis, HasRoundNumbers) {

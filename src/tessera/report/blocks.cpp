@@ -95,23 +95,13 @@ std::string why_html(const Json& tensor) {
   return html;
 }
 
-// May wrap after a point.
-std::string name_html(const std::string& name) {
-  std::string html;
-  for (const char c : name) {
-    html += escaped({&c, 1});
-    if (c == '.' || c == '/') html += "<wbr>";
-  }
-  return "<div class=name>" + html + "</div>";
-}
-
 std::string tensors_html(const std::vector<const Json*>& tensors) {
   std::vector<std::vector<Cell>> rows;
   const bool have_bytes =
       std::any_of(tensors.begin(), tensors.end(), [](const Json* each) { return each->contains("bytes"); });
   for (const Json* each : tensors) {
     const double count = number_at(*each, "count", 1);
-    std::vector<Cell> row = {html_cell(name_html(text_at(*each, "tensor"))),
+    std::vector<Cell> row = {html_cell("<div class=name>" + wrappable(text_at(*each, "tensor")) + "</div>"),
                              number_cell(count > 1 ? "× " + number_text(count, 0) : ""), text_at(*each, "dtype"),
                              html_cell(layouts_html(*each))};
     if (have_bytes) row.push_back(number_cell(amount_text(number_at(*each, "bytes"))));

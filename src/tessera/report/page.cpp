@@ -39,6 +39,17 @@ std::string escaped(std::string_view text) {
   return made;
 }
 
+std::string wrappable(std::string_view text) {
+  std::string html;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find_first_of("./+", begin), text.size() - 1) + 1;
+    html += escaped(text.substr(begin, end - begin));
+    if (end < text.size()) html += "<wbr>";
+    begin = end;
+  }
+  return html;
+}
+
 std::string number_text(double value, int digits) {
   std::string text = fmt::format("{:.{}f}", value, digits);
   const size_t first = text[0] == '-' ? 1 : 0;
@@ -101,7 +112,9 @@ std::string rows_html(const std::vector<std::string>& header, const std::vector<
     for (size_t c = 0; c < header.size(); ++c)
       if (const Cell& cell = rows[r][c]; columns[c].is_shown)
         html += fmt::format("<td{}>{}</td>", cell.is_number ? " class=n" : "",
-                            cell.html.empty() ? escaped(cell.text) : cell.html);
+                            !cell.html.empty() ? cell.html
+                            : cell.is_number   ? escaped(cell.text)
+                                               : wrappable(cell.text));
     html += "</tr>\n";
   }
   return html + "</tbody></table></div>\n";

@@ -16,6 +16,9 @@ std::vector<PageFile> page_files();
 /// Text for elements and attributes: & < > " ' as references; control characters, which HTML forbids, as U+FFFD.
 std::string escaped(std::string_view text);
 
+/// The same, with places at which a long name may wrap: after . / and +
+std::string wrappable(std::string_view text);
+
 /// "1,234.5": a number with so many digits after the point.
 std::string number_text(double value, int digits);
 /// Milliseconds, with as many digits as a column of up to `largest` needs: "12.34"
