@@ -78,6 +78,9 @@ struct Explanation {
   std::vector<ReshardSummary> reshards;   ///< of this tensor
   bool in_seconds = false;                ///< prices, since choices were made by a machine's times
   std::vector<Alternative> alternatives;  ///< the chosen one first, then by price; none for what no node makes
+  /// Of Program::explanations(): the parameter, or other state, that the graph's nodes read last before they make the
+  /// tensor, so that it belongs to the same block of the model; itself if it is one, "" if none was read.
+  std::string parameter;
 };
 
 /// A parameter or other state of a program.

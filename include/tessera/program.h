@@ -42,6 +42,9 @@ class Program {
   /// CompileOptions::keep. can_explain() tells beforehand.
   bool can_explain(const std::string& tensor) const;
   Explanation explain(const std::string& tensor) const;
+  /// The same of all tensors that carry data, constants left out, in the order in which nodes make or read them. None
+  /// for a written program, which does not record why its layouts were chosen.
+  std::vector<Explanation> explanations() const;
   /// Bytes that `rank` needs at its peak, weights included, at those sizes. For a mesh of any size.
   int64_t peak_bytes(int64_t rank, const SymbolSizes& sizes) const { return figures(rank, sizes).peak_bytes; }
   /// All figures of a rank; sizes that are not given are those that cost estimates assumed.

@@ -27,6 +27,7 @@
 ///     inspect.h      what a model has and costs         join.h            models that arrive split
 ///     time.h         predicted times                    planner.h         plans chosen by these
 ///     goodput.h      what failures cost a long run
+///     report.h       pages that show these
 ///
 /// All functions throw tessera::Error: of kind `user` for what the caller can fix, of kind `running` for the rest.
 namespace tessera {

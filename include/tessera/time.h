@@ -63,6 +63,15 @@ struct ChainPart {
   double ms = 0;
 };
 
+/// The collectives of a kind over some axes in a step, as means over all ranks.
+struct PredictedCollective {
+  std::string kind;  ///< "all_reduce"
+  std::vector<std::string> axes;
+  double count = 0;
+  double ms = 0;          ///< of the transfers, if nothing disturbs them
+  double exposed_ms = 0;  ///< in which ranks wait for the transfers, all members having arrived
+};
+
 struct Prediction {
   double step_ms = 0;
   /// Means over all ranks.
@@ -75,7 +84,8 @@ struct Prediction {
   double extrapolated = 0;  ///< the share of operators' time that was computed, since the machine lacks measurements
   std::vector<PredictedRanks> classes;
   std::vector<ChainPart> chain;  ///< by decreasing time
-  Profile profile;               ///< with one rank of each class
+  std::vector<PredictedCollective> collectives;
+  Profile profile;  ///< with one rank of each class
 };
 
 /// Called with what is measured next.

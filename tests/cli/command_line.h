@@ -25,7 +25,7 @@ using testing_io::contents;
 /// The commands.
 inline const std::vector<std::string> kCommands = {
     "inspect", "run",     "generate", "train",      "shard",    "annotate",  "infer",  "check", "verify",
-    "bench",   "explain", "info",     "bench comm", "simulate", "calibrate", "whatif", "plan"};
+    "bench",   "explain", "info",     "bench comm", "simulate", "calibrate", "whatif", "plan",  "report"};
 
 /// Runs the binary as a person would, on a small model.
 class CommandLine : public testing::Test {

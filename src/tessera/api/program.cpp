@@ -146,6 +146,10 @@ Explanation Program::explain(const std::string& tensor) const {
   return compiler::explain(*impl().compiled, tensor);
 }
 
+std::vector<Explanation> Program::explanations() const {
+  return impl().compiled ? compiler::explain_all(*impl().compiled) : std::vector<Explanation>{};
+}
+
 void Program::write(const std::filesystem::path& folder, const WriteOptions& options) const {
   if (!impl().compiled)
     fail("write", "'{}': a program that was read is already written; copy its folder", folder.string());

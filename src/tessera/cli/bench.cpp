@@ -5,6 +5,7 @@
 
 #include "tessera/cli/bench_comm.h"
 #include "tessera/cli/command.h"
+#include "tessera/cli/details.h"
 #include "tessera/cli/help.h"
 #include "tessera/cli/latency.h"
 #include "tessera/cli/load_program.h"
@@ -237,12 +238,14 @@ class Bench : public Command {
     app.add_option("--profile", trace_,
                    "a file for a trace of the last runs, which Perfetto and Chrome's trace viewer show");
     time_.declare(app);
+    details_.declare(app);
     run_.declare(app);
     declare_paths(app, {{"model", PathUse::reads, files_of_model}, {"--profile", PathUse::writes}});
   }
 
   int run(Console& console) override {
     if (comm_.asked()) return comm_.run(console);
+    details_.check(console);
     if (model_.empty())
       throw Error(
           ErrorKind::user, "bench",
@@ -293,8 +296,9 @@ class Bench : public Command {
     constexpr int kProfiled = 20;
     const int profiled = std::min(iterations_, kProfiled);
     Costs costs;
-    Trace trace;
-    double at = 0;
+    Trace trace("measured"), last_runs("measured");
+    constexpr int kDetailed = 3;  // runs of last_runs, for --details
+    double at = 0, at_last = 0;
     SymbolSizes sizes;
     for (int i = 0; i < profiled; ++i) {
       const Tensors& inputs = given.next();
@@ -306,6 +310,9 @@ class Bench : public Command {
       costs.add(profile, 1.0 / profiled);
       if (!trace_.empty()) trace.add(profile, at);
       at += profile.duration;
+      if (!details_.asked || i + kDetailed < profiled) continue;
+      last_runs.add(profile, at_last);
+      at_last += profile.duration;
     }
     progress.end();
     const std::optional<Forecast> forecast = time_.predict_run(
@@ -320,7 +327,8 @@ class Bench : public Command {
     }
     const Latency latency(times);
     if (console.json)
-      emit(console, program, session, latency, costs, peaks, floor, prepared, forecast);
+      emit(console, program, session, latency, costs, peaks, floor, prepared, forecast,
+           details_.of(program, sizes_of(program.inputs(), loaded.inputs), forecast, &last_runs));
     else
       print(console, program, session, latency, costs, peaks, floor, prepared, forecast);
     return kGood;
@@ -410,7 +418,7 @@ class Bench : public Command {
 
   void emit(const Console& console, const Program& program, const Session& session, const Latency& latency,
             const Costs& costs, const std::vector<int64_t>& peaks, const Floor& floor, const Preparation& prepared,
-            const std::optional<Forecast>& forecast) const {
+            const std::optional<Forecast>& forecast, const Json& details) const {
     Json ranks = Json::array();
     for (size_t r = 0; r < costs.ranks.size(); ++r)
       ranks.push_back({{"rank", r},
@@ -471,6 +479,7 @@ class Bench : public Command {
     }
     if (!inputs_.from_file()) object["seed"] = inputs_.seed;
     if (!trace_.empty()) object["profile"] = trace_;
+    object.update(details);
     console.emit(object);
   }
 
@@ -481,6 +490,7 @@ class Bench : public Command {
   PlanOptions plan_;
   InputOptions inputs_;
   TimeOptions time_;
+  DetailOptions details_;
   RunOptions run_;
 };
 

@@ -52,6 +52,7 @@ const std::vector<CommandEntry>& commands() {
        "Asks of a recorded run what would change its time: operators, links, ranks, buckets, overlap, types.",
        make_whatif,
        {"scale", "drop", "insert", "overlap", "ranks", "bucket-bytes", "dtype", "machine"}},
+      {"report", "Shows a run, a prediction or a plan as a page for browsers.", make_report, {}},
       {"explain",
        "Explains why a tensor has its layout, and what that costs.",
        make_explain,

@@ -58,13 +58,39 @@ int Console::report(int code, const std::string& message) const {
   return code;
 }
 
+namespace {
+
+// Names in a model need not be UTF-8.
+std::string dumped(const Json& value, int indent) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+// The members of --details are long and for programs: an element takes a line.
+std::string text_of(Json& object) {
+  std::string details;
+  for (const char* key : {"memory", "layouts", "traceEvents"}) {
+    if (!object.contains(key)) continue;
+    const Json& list = object[key];
+    std::string elements;
+    for (const auto& [name, each] : list.items())
+      elements += (elements.empty() ? "\n    " : ",\n    ") + (list.is_object() ? dumped(name, -1) + ": " : "") +
+                  dumped(each, -1);
+    details += std::string(",\n  \"") + key + "\": " + (list.is_object() ? "{" : "[") + elements + "\n  " +
+               (list.is_object() ? "}" : "]");
+  }
+  for (const char* key : {"memory", "layouts", "traceEvents"}) object.erase(key);
+  std::string text = dumped(object, 2);
+  if (!details.empty()) text.insert(text.size() - 2, details);  // before the line that ends it
+  return text;
+}
+
+}  // namespace
+
 void Console::emit(const Json& object) const {
   if (!speaks()) return;
   Json shown = object;
   put_options(shown);
-  // Names in a model need not be UTF-8.
-  std::string text = shown.dump(2, ' ', false, Json::error_handler_t::replace);
-  std::printf("%s\n", text.c_str());
+  std::printf("%s\n", text_of(shown).c_str());
 }
 
 size_t width_of(const std::string& text) {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "tessera/cli/command.h"
+#include "tessera/cli/details.h"
 #include "tessera/cli/help.h"
 #include "tessera/cli/latency.h"
 #include "tessera/cli/load_program.h"
@@ -114,6 +115,7 @@ class Run : public Command {
                    "a .npz file to write, with all states that change, after the last run");
     dump_.declare(app);
     time_.declare(app);
+    details_.declare(app);
     run_.declare(app);
     declare_paths(app, {{"model", PathUse::reads, files_of_model},
                         {"--outputs", PathUse::writes},
@@ -124,6 +126,7 @@ class Run : public Command {
   int run(Console& console) override {
     if (dump_.list(console)) return kGood;
     dump_.check();
+    details_.check(console);
     if (std::optional<int> ended = run_.begin(console, "run --repeat " + std::to_string(repeat_))) return *ended;
     inputs_.memory_limit = run_.memory.bytes();
     if (inputs_.steps > 0 && repeat_ > 1)
@@ -141,7 +144,7 @@ class Run : public Command {
                                        nullptr, std::move(models));
     require_outputs(console);
     Progress progress(console, "loading weights");
-    Session session(loaded.program, run_.session(console));
+    Session session(loaded.program, session_options(console));
     return run_program(session, loaded.program, {loaded.program.inputs(), loaded.inputs}, console, progress);
   }
 
@@ -154,6 +157,12 @@ class Run : public Command {
     Tensors outputs;     ///< of all steps, stacked, or of the last run
     double seconds = 0;  ///< of the fastest run
   };
+
+  SessionOptions session_options(const Console& console) const {
+    SessionOptions options = run_.session(console);
+    options.profile = details_.asked;
+    return options;
+  }
 
   void require_outputs(const Console& console) const {
     for (const std::string* path : {&outputs_, &saved_states_})
@@ -180,7 +189,7 @@ class Run : public Command {
     CompileOptions options;
     options.observe = dump_.observer(console);
     time_.choose(console, plan_.topology(), mesh, options);
-    Session session(model, mesh, plan, options, run_.session(console));
+    Session session(model, mesh, plan, options, session_options(console));
     progress.end();
     if (!inputs_.from_file()) fed.arrays = inputs_.random(model, plan.shapes, console);
     progress.next("loading weights");
@@ -230,12 +239,14 @@ class Run : public Command {
                  peak_text(peaks, run_.ranks_of_process(console, program.mesh()), session.process_bytes()));
     Plan sizes;
     plan_.add_sizes(sizes, program.inputs(), inputs);
-    dump_.machine(console, program, sizes.shapes, run_.session(console));
+    dump_.machine(console, program, sizes.shapes, session_options(console));
     if (!loaded_states_.empty()) session.set_states(states);
     progress.next("running");
     const Ran ran = run_steps(session, fed);
     const Tensors after = saved_states_.empty() ? Tensors{} : session.states();
     progress.end();
+    Trace measured("measured");
+    if (details_.asked) measured.add(session.profile(), 0);
     const std::optional<Forecast> forecast = time_.predict_run(console, program, session.threads_per_rank(),
                                                                plan_.topology(), sizes.shapes, !run_.no_overlap);
     if (!console.speaks()) return kGood;  // outputs are where rank 0 is
@@ -244,7 +255,8 @@ class Run : public Command {
     if (!saved_states_.empty()) write_tensors(saved_states_, after);
     progress.end();
     if (console.json)
-      emit(console, program, session, peaks, ran.outputs, ran.seconds, forecast);
+      emit(console, program, session, peaks, ran.outputs, ran.seconds, forecast,
+           details_.of(program, sizes.shapes, forecast, &measured));
     else
       print(console, program, ran.outputs, ran.seconds, forecast);
     return kGood;
@@ -335,7 +347,8 @@ class Run : public Command {
   }
 
   void emit(const Console& console, const Program& program, const Session& session, const std::vector<int64_t>& peaks,
-            const Tensors& outputs, double seconds, const std::optional<Forecast>& forecast) const {
+            const Tensors& outputs, double seconds, const std::optional<Forecast>& forecast,
+            const Json& details) const {
     const ProgramSummary& summary = program.summary();
     Json ranks = Json::array();
     for (size_t r = 0; r < peaks.size(); ++r) ranks.push_back({{"rank", r}, {"peak_bytes", peaks[r]}});
@@ -362,6 +375,7 @@ class Run : public Command {
     if (!saved_states_.empty()) object["written_states"] = saved_states_;
     if (forecast) object["predicted"] = forecast_json(*forecast);
     dump_.add_to(object);
+    object.update(details);
     console.emit(object);
   }
 
@@ -372,6 +386,7 @@ class Run : public Command {
   InputOptions inputs_;
   DumpOptions dump_;
   TimeOptions time_;
+  DetailOptions details_;
   RunOptions run_;
 };
 

@@ -1,4 +1,5 @@
 #include "tessera/cli/command.h"
+#include "tessera/cli/details.h"
 #include "tessera/cli/help.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
@@ -32,12 +33,14 @@ class Shard : public Command {
     dump_.declare(app);
     declare_device(app, device_);
     time_.declare(app);
+    details_.declare(app);
     declare_paths(app, {{"model", PathUse::reads, files_of_model}, {"--output", PathUse::replaces}});
   }
 
   int run(Console& console) override {
     if (dump_.list(console)) return kGood;
     dump_.check();
+    details_.check(console);
     if (folder_.empty() && !dry_)
       throw Error(ErrorKind::user, "shard",
                   "no output is named; name a folder with -o, or give --dry-run to see the plan");
@@ -81,6 +84,7 @@ class Shard : public Command {
     if (console.json) {
       Json object = json_of(program, figures);
       if (forecast) object["predicted"] = forecast_json(*forecast);
+      object.update(details_.of(program, {}, forecast));
       console.emit(object);
     } else if (dry_ || !console.quiet) {
       print(console, program, figures);
@@ -181,6 +185,7 @@ class Shard : public Command {
   MemoryOption memory_;
   DumpOptions dump_;
   TimeOptions time_;
+  DetailOptions details_;
   std::string device_ = "cpu";  // of the machine program
 };
 

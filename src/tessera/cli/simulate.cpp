@@ -1,4 +1,5 @@
 #include "tessera/cli/command.h"
+#include "tessera/cli/details.h"
 #include "tessera/cli/failure_options.h"
 #include "tessera/cli/help.h"
 #include "tessera/cli/path_options.h"
@@ -20,12 +21,14 @@ class Simulate : public Command {
     time_.declare(app);
     time_.declare_changes(app);
     app.add_option("--trace", trace_, "a file for a trace with a track for each class of ranks, which Perfetto shows");
+    details_.declare(app);
     app.add_flag("--no-overlap", no_overlap_, "wait for each communication where it starts");
     failures_.declare(app);
     declare_paths(app, {{"--trace", PathUse::writes}});
   }
 
   int run(Console& console) override {
+    details_.check(console);
     const PredictSettings settings = [&] {
       PredictSettings asked = time_.settings(step_.plan.topology());
       asked.overlap = !no_overlap_;
@@ -41,18 +44,18 @@ class Simulate : public Command {
     const std::optional<SlowLevel> slow = slow_level_of(step, settings.machine, program.mesh().size());
     const std::optional<RunForecast> run =
         failures ? std::optional(failures->forecast(program, forecast.prediction.step_ms * 1e-3)) : std::nullopt;
-    if (!trace_.empty()) {
-      Trace trace;
-      trace.add(forecast.prediction.profile, 0);
-      trace.write(trace_);
-    }
+    if (!trace_.empty()) Trace::predicted(forecast.prediction, settings.machine.name).write(trace_);
     if (console.json) {
       Json object = {{"model", step_.model},
                      {"mesh", mesh_json(program.mesh())},
                      {"peak_bytes", peak},
+                     {"collectives", collectives_json(program.summary())},
+                     {"notes", program.summary().notes},
+                     {"warnings", program.summary().warnings},
                      {"predicted", forecast_json(forecast)}};
       if (run) object["run"] = run_json(*run);
       if (slow) object["slow_level"] = slow_level_json(*slow);
+      object.update(details_.of(program, {}, forecast));
       console.emit(object);
       return kGood;
     }
@@ -86,6 +89,7 @@ class Simulate : public Command {
   StepOptions step_;
   TimeOptions time_;
   FailureOptions failures_;
+  DetailOptions details_;
 };
 
 }  // namespace

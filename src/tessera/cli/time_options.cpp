@@ -177,7 +177,7 @@ Json forecast_json(const Forecast& forecast) {
 }
 
 Json prediction_json(const Prediction& prediction) {
-  Json classes = Json::array(), chain = Json::array();
+  Json classes = Json::array(), chain = Json::array(), collectives = Json::array();
   for (const PredictedRanks& each : prediction.classes)
     classes.push_back({{"rank", each.rank},
                        {"count", each.count},
@@ -190,6 +190,12 @@ Json prediction_json(const Prediction& prediction) {
                        {"sent_bytes", each.sent_bytes}});
   for (const ChainPart& part : prediction.chain)
     chain.push_back({{"op", part.op}, {"communication", part.communication}, {"count", part.count}, {"ms", part.ms}});
+  for (const PredictedCollective& each : prediction.collectives)
+    collectives.push_back({{"kind", each.kind},
+                           {"axes", each.axes},
+                           {"count", each.count},
+                           {"ms", each.ms},
+                           {"exposed_ms", each.exposed_ms}});
   return {{"step_ms", prediction.step_ms},
           {"compute_ms", prediction.compute_ms},
           {"exposed_ms", prediction.exposed_ms},
@@ -201,7 +207,8 @@ Json prediction_json(const Prediction& prediction) {
           {"dependences_ms", prediction.dependences_ms},
           {"extrapolated", prediction.extrapolated},
           {"classes", classes},
-          {"chain", chain}};
+          {"chain", chain},
+          {"collectives", collectives}};
 }
 
 }  // namespace tessera::cli

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/cli/command.h"
+#include "tessera/cli/details.h"
 #include "tessera/cli/memory_plan.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
@@ -35,6 +36,7 @@ class Train : public Command {
     app.remove_option(app.get_option("--state"));  // the step makes its states itself
     dump_.declare(app);
     time_.declare(app);
+    details_.declare(app);
     run_.declare(app);
     declare_paths(app, {{"model", PathUse::reads, files_of_model}});
   }
@@ -43,6 +45,7 @@ class Train : public Command {
     if (dump_.list(console)) return kGood;
     options_.read_config();
     dump_.check();
+    details_.check(console);
     if (!options_.dry_run)
       if (std::optional<int> ended = begin(console)) return *ended;
     require_outputs(console);
@@ -226,7 +229,7 @@ class Train : public Command {
   // The memory of the rank that needs most, and what ranks communicate.
   int show_plan(Console& console, const Model& model, const Training& training, const TrainingStep& step,
                 const Plan& plan) {
-    TrainingReport report(console, options_);
+    TrainingReport report(console, options_, false);
     const TrainingPrograms programs = compiled(console, model, training, step, plan, report);
     const Program& program = programs.program;
     const int64_t ranks = run_.ranks_of_process(console, program.mesh());
@@ -253,6 +256,7 @@ class Train : public Command {
     }
     Json object = plan_json(model_, step, program, memory);
     if (forecast) object["predicted"] = forecast_json(*forecast);
+    object.update(details_.of(program, {}, forecast));
     dump_.add_to(object);
     console.emit(object);
     return kGood;
@@ -261,7 +265,7 @@ class Train : public Command {
   int train(Console& console, const Model& model, const Training& training, const TrainingStep& step, const Plan& plan,
             Batches data) {
     const StopSignal stop(StopSignal::Of::this_process);
-    TrainingReport report(console, options_);
+    TrainingReport report(console, options_, details_.asked);
     TrainingPrograms programs = compiled(console, model, training, step, plan, report);
     const Program program = programs.program;
     const int64_t evaluation_bytes = programs.evaluation_bytes, process_beside = programs.process_beside;
@@ -295,6 +299,7 @@ class Train : public Command {
     if (console.speaks() && console.json) {
       console.known = plan_json(model_, step, program, memory);
       report.add_to(console.known);
+      console.known.update(details_.of(program, {}, forecast, &report.trace()));
       dump_.add_to(console.known);
     }
     if (forecast && console.speaks()) tell_forecast(console, *forecast, report.median_seconds());
@@ -326,7 +331,7 @@ class Train : public Command {
   TrainerOptions trainer_options(const Console& console, TrainingReport& report) {
     TrainerOptions options;
     options.session = run_.session(console);
-    options.session.profile = !options_.profile.empty();
+    options.session.profile = !options_.profile.empty() || details_.asked;
     options.session.checkpoints = checkpoints_ != nullptr;
     options.checkpoints = std::move(checkpoints_);
     options.evaluated = std::move(evaluated_);
@@ -390,6 +395,7 @@ class Train : public Command {
   PlanOptions plan_;
   DumpOptions dump_;
   TimeOptions time_;
+  DetailOptions details_;
   RunOptions run_;
 };
 

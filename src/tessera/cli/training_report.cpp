@@ -10,7 +10,7 @@ namespace tessera::cli {
 
 void ProfiledSteps::add(const Console& console, const Session& session, bool is_last) {
   constexpr int kBefore = 3, kTraced = 5;
-  if (path_.empty() || done_) return;
+  if ((path_.empty() && !kept_) || done_) return;
   ++seen_;
   if (seen_ > kBefore || is_last) {
     const Profile profile = session.profile();
@@ -19,7 +19,7 @@ void ProfiledSteps::add(const Console& console, const Session& session, bool is_
   }
   if (seen_ < kBefore + kTraced && !is_last) return;
   done_ = true;
-  if (!console.speaks()) return;
+  if (!console.speaks() || path_.empty()) return;
   trace_.write(path_);
   console.note("wrote " + path_);
 }

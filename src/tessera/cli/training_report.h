@@ -14,19 +14,22 @@
 
 namespace tessera::cli {
 
-/// A trace of a few early steps, for --profile.
+/// A trace of a few early steps, for --profile and --details.
 class ProfiledSteps {
  public:
-  explicit ProfiledSteps(std::string path) : path_(std::move(path)) {}
+  /// `path`: of a file to write; empty: none. Nothing is traced then unless `kept`.
+  ProfiledSteps(std::string path, bool kept) : path_(std::move(path)), kept_(kept) {}
 
   /// See Trace.
   void record(const std::string& program, const Json& command) { trace_.record(program, command); }
   /// After each step; every rank calls it.
   void add(const Console& console, const Session& session, bool is_last);
+  const Trace& trace() const { return trace_; }
 
  private:
   std::string path_;
-  Trace trace_;
+  bool kept_;
+  Trace trace_{"measured"};
   double at_ = 0;
   int seen_ = 0;
   bool done_ = false;
@@ -35,8 +38,9 @@ class ProfiledSteps {
 /// What a training run shows: on the terminal, in files, and in the answer. All ranks make the same calls.
 class TrainingReport : public TrainingObserver {
  public:
-  TrainingReport(const Console& console, const TrainOptions& options)
-      : console_(console), options_(options), profiled_(options.profile) {}
+  /// `traced`: trace() is needed even if no file is.
+  TrainingReport(const Console& console, const TrainOptions& options, bool traced)
+      : console_(console), options_(options), profiled_(options.profile, traced) {}
 
   /// Opens the files. Called before the first step, and after resume(). Both outlive the report.
   void begin(Trainer& trainer, const MemoryClasses& memory, int64_t steps);
@@ -44,6 +48,8 @@ class TrainingReport : public TrainingObserver {
   void record(const std::string& program, const Json& command) { profiled_.record(program, command); }
   /// Adds the figures of the run to an answer.
   void add_to(Json& object) const;
+  /// Of the steps that are profiled.
+  const Trace& trace() const { return profiled_.trace(); }
   /// Of a step; 0: there were none.
   double median_seconds() const;
 

@@ -1,6 +1,7 @@
 #include "tessera/compiler/explain.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/summary.h"
@@ -11,6 +12,22 @@
 namespace tessera::compiler {
 namespace {
 
+// An operand or a result of a node of the layout.
+struct Occurrence {
+  size_t node = 0, index = 0;
+  bool is_result = false;
+};
+
+// Calls `add` for each occurrence of a value, nodes in their order, results before operands.
+template <typename Add>
+void each_occurrence(const spmd::Layout& layout, const Add& add) {
+  for (size_t n = 0; n < layout.nodes.size(); ++n) {
+    const Node& node = *layout.nodes[n].node;
+    for (size_t t = 0; t < node.outputs.size(); ++t) add(node.outputs[t], Occurrence{n, t, true});
+    for (size_t t = 0; t < node.inputs.size(); ++t) add(node.inputs[t], Occurrence{n, t, false});
+  }
+}
+
 class Explainer {
  public:
   Explainer(const Compiled& compiled, const Value* value)
@@ -19,19 +36,16 @@ class Explainer {
         value_(value),
         costs_(mesh_, compiled.program->hints, compiled.prices.get()) {}
 
-  Explanation run() {
+  Explanation run(const std::vector<Occurrence>& occurrences) {
     result_.tensor = info_of(*value_);
-    const auto& layout = *compiled_.layout;
     if (!value_->producer) stored();
-    for (size_t n = 0; n < layout.nodes.size(); ++n) {
-      const spmd::NodeLayout& node = layout.nodes[n];
-      const spmd::NodeDecision& decision = compiled_.decisions.nodes[n];
-      for (size_t t = 0; t < node.node->outputs.size(); ++t)
-        if (node.node->outputs[t] == value_)
-          add("produced by " + node.node->label(), decision.results[t], node.result_slots[t]);
-      for (size_t t = 0; t < node.node->inputs.size(); ++t)
-        if (node.node->inputs[t] == value_)
-          add("used by " + node.node->label(), decision.operands[t], node.operand_slots[t]);
+    for (const Occurrence& at : occurrences) {
+      const spmd::NodeLayout& node = compiled_.layout->nodes[at.node];
+      const spmd::NodeDecision& decision = compiled_.decisions.nodes[at.node];
+      if (at.is_result)
+        add("produced by " + node.node->label(), decision.results[at.index], node.result_slots[at.index]);
+      else
+        add("used by " + node.node->label(), decision.operands[at.index], node.operand_slots[at.index]);
     }
     auto output = compiled_.decisions.outputs.find(value_);
     if (output != compiled_.decisions.outputs.end()) add("output", output->second, -1);
@@ -122,10 +136,41 @@ Explanation explain(const Compiled& compiled, const std::string& tensor) {
   if (value->kind == ValueKind::expression || !value->has_shape())
     fail("explain", "'{}' is used in shape computation only and has no layout; name a tensor that carries data",
          tensor);
-  Explanation explanation = Explainer(compiled, value).run();
+  std::vector<Occurrence> occurrences;
+  each_occurrence(*compiled.layout, [&](const Value* each, const Occurrence& at) {
+    if (each == value) occurrences.push_back(at);
+  });
+  Explanation explanation = Explainer(compiled, value).run(occurrences);
   if (value->name != tensor)
     explanation.row = std::find(value->rows.begin(), value->rows.end(), tensor) - value->rows.begin();
   return explanation;
+}
+
+std::vector<Explanation> explain_all(const Compiled& compiled) {
+  std::vector<const Value*> order;
+  std::unordered_map<const Value*, std::vector<Occurrence>> occurrences;
+  std::unordered_map<const Value*, const Value*> parameter_of;
+  const Value* parameter = nullptr;  // or another state, which a node read last
+  std::optional<size_t> last;        // node
+  each_occurrence(*compiled.layout, [&](const Value* value, const Occurrence& at) {
+    if (at.node != last)
+      for (const Value* input : compiled.layout->nodes[at.node].node->inputs)
+        if (input && input->kind == ValueKind::state) parameter = input;
+    last = at.node;
+    if (!value || value->kind == ValueKind::expression || value->kind == ValueKind::constant || !value->has_shape())
+      return;
+    const auto [found, fresh] = occurrences.try_emplace(value);
+    found->second.push_back(at);
+    if (!fresh) return;
+    order.push_back(value);
+    parameter_of[value] = value->kind == ValueKind::state ? value : parameter;
+  });
+  std::vector<Explanation> all;
+  for (const Value* value : order) {
+    Explanation& made = all.emplace_back(Explainer(compiled, value).run(occurrences[value]));
+    if (const Value* near = parameter_of[value]) made.parameter = near->name;
+  }
+  return all;
 }
 
 }  // namespace tessera::compiler

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "tessera/compiler/compile.h"
 #include "tessera/explain.h"
@@ -11,5 +12,7 @@ namespace tessera::compiler {
 bool can_explain(const Compiled& compiled, const std::string& tensor);
 /// Throws a user error if it has neither.
 Explanation explain(const Compiled& compiled, const std::string& tensor);
+/// All tensors that carry data, constants left out, in the order in which nodes make or read them.
+std::vector<Explanation> explain_all(const Compiled& compiled);
 
 }  // namespace tessera::compiler

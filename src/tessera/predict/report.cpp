@@ -14,24 +14,31 @@ using sim::Timeline;
 
 constexpr double kMillis = 1e3, kMicros = 1e6;
 
-ProfileEvent event_of(const PredictedClass& each, const Event& event) {
-  const bind::StepInfo& info = (*each.infos)[static_cast<size_t>(event.action)];
-  ProfileEvent shown{info.name,
-                     info.op,
-                     info.communication,
-                     info.axes,
-                     event.begin * kMicros,
-                     (event.end - event.begin) * kMicros,
-                     0,
-                     0,
-                     event.moving * kMicros,
-                     event.action};
-  if (info.communication)
-    shown.waiting = std::clamp(event.moving - event.begin, 0.0, event.end - event.begin) * kMicros;
+const bind::StepInfo& info_of(const PredictedClass& each, const Event& event) {
+  return (*each.infos)[static_cast<size_t>(event.action)];
+}
+
+const bind::Enqueued& enqueued(const PredictedClass& each, const Event& event) {
+  return each.actions[static_cast<size_t>(event.action)];
+}
+
+// As profiles have them. A wait lasts since the rank had nothing else to do: `free`, in seconds. Where a queue of its
+// own moves the data, `start` is the event of that queue; null: there is none.
+ProfileEvent event_of(const PredictedClass& each, const Event& event, double free, const Event* start) {
+  const bind::StepInfo& info = info_of(each, event);
+  const double begin = info.communication ? std::min(event.begin, free) : event.begin;
+  ProfileEvent shown{info.name, info.op, info.communication, info.axes, begin * kMicros, (event.end - begin) * kMicros,
+                     0,         0};
+  shown.action = event.action;
+  if (!info.communication) return shown;
+  const double moving = start ? start->moving : event.moving;
+  shown.waiting = std::clamp(moving - begin, 0.0, event.end - begin) * kMicros;
+  shown.moving_begin = moving * kMicros;
+  shown.moving_end = (start ? start->end : event.end) * kMicros;
   return shown;
 }
 
-// As in measured profiles, a communication is shown as its wait.
+// In waits on the queue that computes; starts are left out.
 RankProfile profile_of(const PredictedClass& each, const ClassTimes& times) {
   RankProfile profile;
   profile.compute = times.compute * kMicros;
@@ -39,15 +46,48 @@ RankProfile profile_of(const PredictedClass& each, const ClassTimes& times) {
   profile.exposed = times.exposed * kMicros;
   profile.idle = times.idle * kMicros;
   if (!times.events.empty()) profile.end = times.events.back().end * kMicros;
-  for (const Event& event : times.events)
-    if (each.actions[static_cast<size_t>(event.action)].action.phase != bind::Phase::start)
-      profile.events.push_back(event_of(each, event));
-  std::stable_sort(profile.events.begin(), profile.events.end(),
-                   [](const ProfileEvent& a, const ProfileEvent& b) { return a.begin < b.begin; });
+  std::map<int, const Event*> transfers;  // of the queue that communicates, by their starts' actions
+  double free = times.events.empty() ? 0 : times.events.front().begin;
+  for (const Event& event : times.events) {
+    const bool starts = enqueued(each, event).action.phase == bind::Phase::start;
+    if (starts && enqueued(each, event).queue == bind::QueueKind::communication) transfers[event.action] = &event;
+    if (starts) continue;
+    const auto found = transfers.find(info_of(each, event).started);
+    profile.events.push_back(event_of(each, event, free, found == transfers.end() ? nullptr : found->second));
+    free = event.end;
+  }
   return profile;
 }
 
-// Follows the causes back from the event that ended last.
+// Means over ranks. A communication takes the time that it would undisturbed.
+std::vector<PredictedCollective> collectives_of(const Predicted& predicted, const std::vector<RankProfile>& profiles) {
+  std::map<std::pair<std::string, std::vector<std::string>>, PredictedCollective> all;
+  double ranks = 0;
+  for (const PredictedClass& each : predicted.classes) ranks += static_cast<double>(each.count);
+  for (size_t c = 0; c < predicted.classes.size(); ++c) {
+    const PredictedClass& each = predicted.classes[c];
+    const double share = static_cast<double>(each.count) / ranks;
+    for (const Event& event : predicted.timeline.classes[c].events) {
+      const bind::StepInfo& info = info_of(each, event);
+      if (enqueued(each, event).action.phase != bind::Phase::wait || info.members == 1) continue;
+      PredictedCollective& found = all[{info.op, info.axes}];
+      found.count += share;
+      found.ms += each.steps[static_cast<size_t>(enqueued(each, event).action.task)].seconds * kMillis * share;
+    }
+    for (const ProfileEvent& event : profiles[c].events)
+      if (const auto found = all.find({event.op, event.axes}); event.communication && found != all.end())
+        found->second.exposed_ms += (event.duration - event.waiting) * 1e-3 * share;
+  }
+  std::vector<PredictedCollective> list;
+  for (auto& [key, found] : all) {
+    found.kind = traits_of(*collective_of_op(key.first)).name;
+    found.axes = key.second;
+    list.push_back(std::move(found));
+  }
+  return list;
+}
+
+// Back from the event that ended last, along what each waited for.
 std::vector<ChainPart> chain_of(const Predicted& predicted) {
   const auto& classes = predicted.timeline.classes;
   int c = -1, e = -1;
@@ -120,6 +160,7 @@ Prediction report(const sim::Predicted& predicted) {
   }
   for (double* mean : {&made.compute_ms, &made.exposed_ms, &made.idle_ms}) *mean /= std::max(ranks, 1.0);
   made.chain = chain_of(predicted);
+  made.collectives = collectives_of(predicted, made.profile.ranks);
   return made;
 }
 

@@ -105,9 +105,10 @@ RankProfile profile_of(const RankTimes& times, const std::map<size_t, Meeting>& 
       event.duration = microseconds(begin, end);
       const TimePoint met = complete.at(meetings.at(started.e));
       const double missing = microseconds(begin, met);
-      event.complete = microseconds(start, met);
       event.waiting = std::clamp(missing, 0.0, event.duration);
       event.under_way = started.time;
+      event.moving_end = event.begin + event.duration;
+      event.moving_begin = std::min(microseconds(start, met), event.moving_end);
       under_way.erase(at);
     }
     result.exposed += event.communication ? event.duration - event.waiting : 0;
