@@ -41,6 +41,7 @@ constexpr std::array kSettings = {
     Setting{"labels"},
     Setting{"loss"},
     Setting{"lower"},
+    Setting{"machine", "--machine FILE or --cluster NAME"},
     Setting{"memory_limit"},
     Setting{"mesh"},
     Setting{"micro_batches"},
