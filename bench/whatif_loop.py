@@ -112,11 +112,11 @@ def rows_of(arguments, folder):
     soft = model_of(os.path.join(folder, "soft.onnx"), softmax=3)
     bench = ["--iterations", str(arguments.iterations), "--threads", "1"]
     tp = ["bench", plain, "--mesh", "tp=2", *bench]
-    train = ["train", plain, "--loss", "mse", "--data", os.path.join(folder, "data.npz"), "--mesh", "dp=2", "--steps", "9",
+    train = ["train", plain, "--loss", "mse", "--data", os.path.join(folder, "data.npz"), "--mesh", "dp=2",
              "--threads", "1"]
     machine = ["--machine", arguments.machine]
-    numpy.savez(os.path.join(folder, "data.npz"), x=numpy.ones((9 * ROWS, WIDTH), numpy.float32),
-                labels=numpy.ones((9 * ROWS, WIDTH), numpy.float32))
+    numpy.savez(os.path.join(folder, "data.npz"), x=numpy.ones((9, ROWS, WIDTH), numpy.float32),
+                labels=numpy.ones((9, ROWS, WIDTH), numpy.float32))
     yield ("an operator more after each mix, threads", here, tp, here, ["bench", longer, "--mesh", "tp=2", *bench],
            lambda trace: ["--insert", f"mix.*={2 * median_of_operator(trace, 'mix.0.0')}"])
     yield ("three operators fewer in each layer, threads", here, ["bench", soft, "--mesh", "tp=2", *bench], here, tp,

@@ -21,7 +21,7 @@ class WhatIfCommand : public CommandLine {
   }
 
   std::string training_trace(const std::string& options) {
-    EXPECT_EQ(tessera("train " + model_ + " --loss mse --data " + data_ + " --batch 64 --steps 6 --quiet " + options +
+    EXPECT_EQ(tessera("train " + model_ + " --loss mse --data " + data_ + " --quiet " + options +
                       " --profile " + at("training.json"))
                   .code,
               0);
@@ -33,7 +33,7 @@ class WhatIfCommand : public CommandLine {
   std::string data_;
 
   void SetUp() override {
-    write_npz(folder_ / "data.npz", {{"x", test::ramp({512, 8})}, {"labels", test::ramp({512, 8})}});
+    write_npz(folder_ / "data.npz", {{"x", test::ramp({6, 64, 8})}, {"labels", test::ramp({6, 64, 8})}});
     data_ = at("data.npz");
   }
 };

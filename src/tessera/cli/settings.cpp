@@ -44,7 +44,7 @@ constexpr std::array kSettings = {
     Setting{"labels"},
     Setting{"loss"},
     Setting{"lower"},
-    Setting{"machine"},
+    Setting{"machine", "--machine FILE or --cluster NAME"},
     Setting{"memory_limit"},
     Setting{"memory_plan"},
     Setting{"mesh"},

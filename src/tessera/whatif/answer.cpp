@@ -66,8 +66,8 @@ void require_recorded(const std::vector<sim::ClassWork>& classes, const MachineM
     }
   if (missing > 0)
     fail("whatif",
-         "{} has no times for {} operators of the changed program, of which {} is the first; give --machine FILE or "
-         "--cluster NAME to compute them",
+         "{} has no times for {} operators of the changed program, of which {} is the first; give `machine` to "
+         "compute them",
          source, missing, first);
 }
 

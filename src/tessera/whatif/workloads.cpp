@@ -1,6 +1,7 @@
 #include "tessera/whatif/workloads.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "tessera/base/error.h"
@@ -117,6 +118,20 @@ std::vector<Insertion> starts_of(const Recording& recording, const RecordedRun& 
   return insertions;
 }
 
+// Bytes that a rank reads and writes in a second while it takes its inputs and stores its outputs.
+double copied_per_second(const RecordedTrace& trace) {
+  const RecordedRun& run = trace.runs[trace.median_run()];
+  double bytes = 0, seconds = 0;
+  for (size_t r = 0; r < run.ranks.size(); ++r) {
+    const bind::MachineProgram& machine = *trace.recording.ranks[r].machine;
+    for (const auto* copies : {&machine.inputs, &machine.outputs})
+      for (const bind::HostCopy& copy : *copies) bytes += 2.0 * static_cast<double>(copy.bytes);
+    const sim::ClassProgram program = program_of(trace.recording, run, r);
+    seconds += program.before + program.after;
+  }
+  return bytes > 0 && seconds > 0 ? bytes / seconds : std::numeric_limits<double>::infinity();
+}
+
 }  // namespace
 
 sim::Workload replayed(const Recording& recording, const RecordedRun& run, bool alone) {
@@ -149,7 +164,7 @@ MachineModel bare_machine(const RecordedTrace& trace) {
   machine.source = trace.source;
   machine.device = trace.recording.device;
   machine.cores = trace.recording.is_asynchronous() ? 0 : trace.recording.cores;
-  machine.bandwidths = {{}};
+  machine.bandwidths = {{std::numeric_limits<double>::infinity(), copied_per_second(trace)}};
   machine.progress =
       trace.recording.moves_in_background() ? MachineModel::Progress::background : MachineModel::Progress::at_wait;
   return machine;
