@@ -428,7 +428,7 @@ TEST(MemoryLimit, is_one_for_sessions_that_share_states) {
   EXPECT_THAT(test::error_of([&] {
                 Session(evaluation, {.memory_limit = static_cast<size_t>(both) + 1, .share_states = &training});
               }),
-              testing::HasSubstr("one limit for both"));
+              testing::HasSubstr("the limit is for both"));
 }
 
 TEST(KeptPlans, stay_within_their_budget) {
