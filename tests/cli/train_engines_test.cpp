@@ -14,6 +14,7 @@
 
 #include "launchers.h"
 #include "processes_with.h"
+#include "sample.h"
 #include "started.h"
 #include "tessera/io/npz.h"
 
@@ -50,6 +51,11 @@ class TrainOnEngine : public testing::TestWithParam<test::Launcher> {
   Ran launch(const std::string& words, const std::string& variables = "", int ranks = 2) const {
     return run_command(launched(words, variables, ranks), folder_);
   }
+  /// In a sample, engines take turns: by two turns that follow each other, an engine takes two meshes.
+  std::vector<std::string> sampled(const std::vector<std::string>& meshes, size_t turn) const {
+    return test::one_in(meshes.size(), meshes, turn + engine());
+  }
+  size_t engine() const { return is(test::kSpawn) ? 0 : is(test::kMpirun) ? 1 : 2; }
   Ran on_threads(const std::string& words) const { return run_command(command(words), folder_); }
   void write_text() const {
     std::ofstream text(at("text.txt"));
@@ -94,7 +100,7 @@ bool appears(const std::filesystem::path& path) {
 
 // Between two ranks all engines give the same bits (docs/engines.md).
 TEST_P(TrainOnEngine, gives_the_losses_and_parameters_of_threads) {
-  for (const std::string mesh : {"dp=2", "fsdp=2"}) {
+  for (const std::string& mesh : sampled({"dp=2", "fsdp=2"}, 0)) {
     SCOPED_TRACE(mesh);
     const std::string words = data_ + "--steps 5 --threads 1 --mesh " + mesh + " ";
     ASSERT_EQ(on_threads(words + "--metrics threads.jsonl --save-final threads.npz").code, 0);
@@ -113,10 +119,13 @@ TEST_P(TrainOnEngine, gives_the_losses_and_parameters_of_threads) {
 
 // Sums of more than two addends have the same order in a bucket as alone, whoever adds.
 TEST_P(TrainOnEngine, gives_the_same_bits_in_buckets_of_any_size) {
+  size_t turn = engine();
   for (const std::string mesh : {"dp=3", "fsdp=3", "dp=3 --preset zero2"}) {
     SCOPED_TRACE(mesh);
     std::string alone;
-    for (const std::string bytes : {"0", "48K", "2M"}) {
+    std::vector<std::string> sizes = {"0"};
+    for (const std::string& bytes : test::one_in<std::string>(2, {"48K", "2M"}, turn++)) sizes.push_back(bytes);
+    for (const std::string& bytes : sizes) {
       const std::string words = data_ + "--steps 3 --threads 1 --mesh " + mesh + " --bucket-bytes " + bytes;
       const Ran ran = launch(words + " --save-final after.npz", "", 3);
       ASSERT_EQ(ran.code, 0) << ran.err;
@@ -129,7 +138,7 @@ TEST_P(TrainOnEngine, gives_the_same_bits_in_buckets_of_any_size) {
 
 // A step and its evaluation store a state alike, though each alone would not on these meshes.
 TEST_P(TrainOnEngine, evaluates_as_on_threads) {
-  for (const std::string mesh : {"fsdp=2,tp=2", "dp=2,tp=2 --preset zero1+megatron+sequence"}) {
+  for (const std::string& mesh : sampled({"fsdp=2,tp=2", "dp=2,tp=2 --preset zero1+megatron+sequence"}, 0)) {
     SCOPED_TRACE(mesh);
     const std::string words = data_ + "--eval-data " + TESSERA_TEST_DATA + "/models/training/gpt/data.npz " +
                               "--eval-steps 1 --eval-every 1 --steps 2 --threads 1 --json --mesh " + mesh;
@@ -144,7 +153,7 @@ TEST_P(TrainOnEngine, evaluates_as_on_threads) {
 }
 
 TEST_P(TrainOnEngine, goes_on_from_its_checkpoints) {
-  for (const std::string mesh : {"dp=2", "fsdp=2"}) {
+  for (const std::string& mesh : sampled({"dp=2", "fsdp=2"}, 1)) {
     SCOPED_TRACE(mesh);
     const std::string words = data_ + "--threads 1 --mesh " + mesh + " ", run = "run." + mesh;
     ASSERT_EQ(on_threads(words + "--steps 6 --save-final whole.npz").code, 0);

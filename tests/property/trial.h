@@ -43,6 +43,7 @@ class Trials {
   const Subject& subject_;
   std::set<const Node*> finer_;  // the nodes that have finer rules
   runtime::Executor::Tensors expected_;
+  std::set<std::string> compared_;  // programs, as text: many annotations propagate to one
   int right_ = 0, in_rings_ = 0, refused_ = 0, failures_ = 0;
 };
 
