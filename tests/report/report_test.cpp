@@ -207,17 +207,22 @@ TEST_F(ReportPage, ShowsHowBlocksAreSplitAndWhy) {
 }
 
 TEST_F(ReportPage, ComparesPlans) {
-  const std::string html = page({Json::parse(R"({"model": "m", "devices": 8, "machine": "H100-SXM", "objective": "time",
+  Json planned = Json::parse(R"({"model": "m", "devices": 8, "machine": "H100-SXM", "objective": "time",
     "best": [{"text": "dp=8", "step_ms": 10, "compute_ms": 9, "exposed_ms": 1, "idle_ms": 0, "peak_bytes": 1024},
              {"text": "tp=8", "step_ms": 12, "compute_ms": 8, "exposed_ms": 4, "idle_ms": 0, "peak_bytes": 512,
               "decided": "3 ms more exposed", "wins": ["if nvlink were 1.40 times as fast"]}],
     "bound_ms": 5, "distance": 2, "candidates": 40, "evaluated": 12, "unfit": 2, "too_slow": 20,
-    "not_searched": ["pipelines"]})")});
+    "not_searched": ["pipelines"]})");
+  const std::string html = page({planned});
   EXPECT_THAT(html,
               AllOf(HasSubstr("Plans for 8 devices of H100-SXM, the fastest first"),
                     HasSubstr("3 ms more exposed; the better one if nvlink were 1.40 times as fast"),
                     HasSubstr("40 candidates: 10 simulated, 2 compiled, but too large, 20 whose bound is no better."),
                     HasSubstr("Not searched: pipelines.")));
+  EXPECT_THAT(html,
+              HasSubstr("No plan beats 5.000 ms, the products at the peak rate of all devices; the best takes 2.00"));
+  planned["distance"] = 1e298;
+  EXPECT_THAT(page({planned}), Not(HasSubstr("No plan beats"))) << "a bound that says nothing";
 }
 
 constexpr const char* kHostile = "<script>alert('x')</script>\"&\x01";
