@@ -40,7 +40,7 @@ TEST_F(ReportCommand, ShowsASimulationWithItsDetails) {
 
 TEST_F(ReportCommand, ShowsRunsAsMeasured) {
   for (const std::string& command : {"bench " + model_ + " --mesh tp=2 --iterations 4 --shapes batch=8",
-                                    "run " + model_ + " --mesh tp=2 --shapes batch=8"}) {
+                                     "run " + model_ + " --mesh tp=2 --shapes batch=8"}) {
     const std::string html = page(printed("run.json", command + " --details"));
     EXPECT_THAT(html, AllOf(HasSubstr("<h3>measured</h3>"), HasSubstr("<span>rank 1</span>"),
                             HasSubstr("At its peak, in operation"), HasSubstr("class=\"dim split\"")));
@@ -56,8 +56,11 @@ TEST_F(ReportCommand, ShowsADryRunAndAPlan) {
 }
 
 TEST_F(ReportCommand, TakesTraces) {
-  tessera("simulate " + model_ + " --mesh tp=2 --cluster h100-sxm --trace " + path("trace.json"));
-  EXPECT_THAT(page(path("trace.json")), HasSubstr("<span>2 like rank 0</span>"));
+  const std::string command = "simulate " + model_ + " --cluster h100-sxm --trace " + path("trace.json");
+  tessera(command + " --mesh tp=2");
+  EXPECT_THAT(page(path("trace.json")), AllOf(HasSubstr("<span>rank 0</span>"), HasSubstr("<span>rank 1</span>")));
+  tessera(command + " --mesh dp=512,tp=8 --shapes batch=4096");
+  EXPECT_THAT(page(path("trace.json")), HasSubstr("<span>512 like rank 0</span>"));
 }
 
 TEST_F(ReportCommand, RefusesWhatItCannotReadOrWrite) {

@@ -12,6 +12,7 @@
 #include "tessera/report/axis.h"
 #include "tessera/report/lanes.h"
 #include "tessera/report/page.h"
+#include "tessera/report/sections.h"
 
 namespace tessera::report {
 namespace {
@@ -206,17 +207,22 @@ TEST_F(ReportPage, ShowsHowBlocksAreSplitAndWhy) {
 }
 
 TEST_F(ReportPage, ComparesPlans) {
-  const std::string html = page({Json::parse(R"({"model": "m", "devices": 8, "machine": "H100-SXM", "objective": "time",
+  Json planned = Json::parse(R"({"model": "m", "devices": 8, "machine": "H100-SXM", "objective": "time",
     "best": [{"text": "dp=8", "step_ms": 10, "compute_ms": 9, "exposed_ms": 1, "idle_ms": 0, "peak_bytes": 1024},
              {"text": "tp=8", "step_ms": 12, "compute_ms": 8, "exposed_ms": 4, "idle_ms": 0, "peak_bytes": 512,
               "decided": "3 ms more exposed", "wins": ["if nvlink were 1.40 times as fast"]}],
     "bound_ms": 5, "distance": 2, "candidates": 40, "evaluated": 12, "unfit": 2, "too_slow": 20,
-    "not_searched": ["pipelines"]})")});
+    "not_searched": ["pipelines"]})");
+  const std::string html = page({planned});
   EXPECT_THAT(html,
               AllOf(HasSubstr("Plans for 8 devices of H100-SXM, the fastest first"),
                     HasSubstr("3 ms more exposed; the better one if nvlink were 1.40 times as fast"),
                     HasSubstr("40 candidates: 10 simulated, 2 compiled, but too large, 20 whose bound is no better."),
                     HasSubstr("Not searched: pipelines.")));
+  EXPECT_THAT(html,
+              HasSubstr("No plan beats 5.000 ms, the products at the peak rate of all devices; the best takes 2.00"));
+  planned["distance"] = 1e298;
+  EXPECT_THAT(page({planned}), Not(HasSubstr("No plan beats"))) << "a bound that says nothing";
 }
 
 constexpr const char* kHostile = "<script>alert('x')</script>\"&\x01";
@@ -259,19 +265,28 @@ TEST_F(ReportPage, IsOneFileThatLoadsNothing) {
   EXPECT_THAT(unbalanced(html), ElementsAre());
 }
 
-// 64 ranks and 3 steps, whose operators alternate at the resolution of the picture, which is the worst case.
-TEST_F(ReportPage, StaysBelowFiveMegabytes) {
+// 64 ranks and 3 steps, whose operators alternate at the resolution of the picture, which is the worst case. Other
+// sections do not grow with ranks or steps.
+TEST(TimelineSection, StaysBelowFourMegabytes) {
   constexpr int kRanks = 64, kSteps = 3, kOperators = 400;
-  Json trace = Json::array();
-  for (int rank = 0; rank < kRanks; ++rank)
-    for (int i = 0; i < kSteps * kOperators; ++i)
-      trace.push_back(event(i % 2 ? "communication" : "compute", rank, i * 10.0, 9.0 + (rank + i) % 3 * 0.4,
-                            "model.transformer.h." + std::to_string(i % 12) + ".attn.c_attn.weight"));
-  for (int step = 0; step < kSteps; ++step)
-    trace.push_back({{"name", "run"}, {"cat", "run"}, {"ph", "i"}, {"pid", 0}, {"ts", step * 4000.0}});
-  const std::string html = page({{{"traceEvents", trace}}, simulated()});
+  Inputs inputs;
+  Timeline& timeline = inputs.timelines.emplace_back();
+  timeline.texts = {"model.transformer.h.11.attn.c_attn.weight"};
+  timeline.runs = {0, 4000, 8000};
+  timeline.end = kSteps * kOperators * 10;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    Track& track = timeline.tracks.emplace_back();
+    track.name = fmt::format("rank {}", rank);
+    for (int i = 0; i < kSteps * kOperators; ++i) {
+      const double begin = i * 10.0, end = begin + 9 + (rank + i) % 3 * 0.4;
+      track.operations.push_back(
+          {.when = {begin, end}, .moving = {begin, i % 4 == 1 ? end : begin}, .communication = i % 2 == 1});
+    }
+  }
+  const std::string html = timeline_section(inputs, [](std::string_view text) { return std::string(text); });
   EXPECT_THAT(html, AllOf(HasSubstr("in 3 runs, which lines separate"), HasSubstr("<span>rank 63</span>")));
-  EXPECT_LT(html.size(), 5'000'000U);
+  EXPECT_LT(html.size(), 4'000'000U);
+  EXPECT_GT(html.size(), 1'000'000U) << "it is no worst case any more";
 }
 
 TEST_F(ReportPage, RefusesWhatItCannotShow) {

@@ -19,7 +19,8 @@ std::string counts_html(const Json& object) {
     if (const double count = number_at(object, key); count > 0)
       html += fmt::format(", {} {}", number_text(count, 0), words);
   html += ".";
-  if (const double distance = number_at(object, "distance"); distance > 0)
+  constexpr double kMostTimes = 1000;  // a bound that is farther away says nothing
+  if (const double distance = number_at(object, "distance"); distance > 0 && distance < kMostTimes)
     html += fmt::format(
         " No plan beats {} ms, the products at the peak rate of all devices; the best takes {} times as long.",
         ms_text(number_at(object, "bound_ms"), number_at(object, "bound_ms")), number_text(distance, 2));
