@@ -260,7 +260,7 @@ def power_of(row: dict) -> float:
 
 
 def capacity_of(row: dict) -> float:
-    """"A100-80GB", "H100-80G", "GH-96"."""
+    """Of systems such as "A100-80GB", "H100-80G" and "GH-96"."""
     match = re.search(r"\b(?:GH-(\d+)|[A-Z]+\d+-(\d+)GB?)\b", row["system"])
     return int(match[1] or match[2]) * 1e9 if match else 0.0
 
