@@ -35,6 +35,7 @@ class Case:
     overlap: bool  # of data parallelism's communication and computation
     gradient_bytes: int  # of an accumulated gradient's element
     power: float  # of the rate of products: the system's share of the machine's power
+    capacity: float  # bytes of a device; 0: as the machine's file says
     bandwidth: float  # of the memory, as a share of the machine's
     seconds: float | None  # measured; None: not published
     memory: float | None  # bytes, measured; infinite: it did not fit
@@ -258,6 +259,12 @@ def power_of(row: dict) -> float:
     return int(match[1]) / 700 if match else 1.0
 
 
+def capacity_of(row: dict) -> float:
+    """Of systems such as "A100-80GB", "H100-80G" and "GH-96"."""
+    match = re.search(r"\b(?:GH-(\d+)|[A-Z]+\d+-(\d+)GB?)\b", row["system"])
+    return int(match[1] or match[2]) * 1e9 if match else 0.0
+
+
 def bandwidth_of(row: dict) -> float:
     """An H100 with 96 GB of HBM2e has six stacks, of which the A100's five move 2.04 TB/s; with HBM3, it has 3.35 TB/s
     (NVIDIA's datasheets)."""
@@ -306,6 +313,5 @@ def case_of(row: dict) -> Case:
     plain = "sequence parallel" not in row["note"] and re.search(rf"{WAITING}|2401\.10241|2411\.05288", row["src"])
     return Case(model, machine, gigabits, host, devices, replicas, sharded, preset, tp, tp > 1 and not plain, pp,
                 chunks, schedule, per_rank, micro_batches, dtype, recompute, attention_of(row),
-                not re.search(WAITING, row["src"]), gradient_bytes_of(row), power_of(row), bandwidth_of(row),
-                seconds,
-                memory if memory in (None, float("inf")) else memory * 1e9)
+                not re.search(WAITING, row["src"]), gradient_bytes_of(row), power_of(row), capacity_of(row),
+                bandwidth_of(row), seconds, memory if memory in (None, float("inf")) else memory * 1e9)

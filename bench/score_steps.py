@@ -324,4 +324,5 @@ def predict(case: Case, simulator: Simulator) -> Prediction:
         memory += scores_held(case) * (layers if case.recompute == "none" else 1)
     else:
         seconds, memory = pipeline_seconds(case, step, simulator), pipeline_memory(case)
-    return Prediction(seconds, memory, memory <= machine.get("memory", float("inf")), case.pp > 1)
+    capacity = case.capacity or machine.get("memory", float("inf"))
+    return Prediction(seconds, memory, memory <= capacity, case.pp > 1)

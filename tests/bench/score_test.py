@@ -82,6 +82,11 @@ class Rows(unittest.TestCase):
         self.assertAlmostEqual(case(system="H100-96GB HBM2e 500W").power, 5 / 7)
         self.assertLess(case(system="H100-96GB HBM2e 500W").bandwidth, 0.75)
 
+    def test_a_system_says_what_memory_it_has(self):
+        for system, bytes_ in [("H100-96GB HBM2e 500W", 96e9), ("16x(4) GH-96", 96e9), ("H100 SXM", 0),
+                               ("A100-80G, 400Gbps", 80e9), ("2x v5e-256", 0)]:
+            self.assertEqual(case(system=system).capacity, bytes_, system)
+
 
 class Steps(unittest.TestCase):
     def setUp(self):

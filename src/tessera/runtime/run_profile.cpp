@@ -85,11 +85,8 @@ RankProfile profile_of(const RankTimes& times, const std::map<size_t, Meeting>& 
                        step.communication,
                        step.axes,
                        microseconds(start, begin_of(times, e)),
-                       microseconds(begin_of(times, e), end),
-                       0,
-                       0,
-                       0,
-                       static_cast<int64_t>(times.done[e].step)};
+                       microseconds(begin_of(times, e), end)};
+    event.action = static_cast<int64_t>(times.done[e].step);
     if (!step.communication) {
       if (!under_way.empty()) result.overlapped += event.duration;
       for (auto& [other, started] : under_way) started.time += event.duration;
