@@ -73,5 +73,36 @@ TEST(MemoryPlan, NeverOverlapsLivesAndIsNeverWorseThanNoReuse) {
   }
 }
 
+// Short lives among many actions, and a few long ones: the first buffer by size is at 0, each other one at the lowest
+// offset that those before it leave.
+TEST(MemoryPlan, PlacesEachBufferAtTheLowestOffsetThatIsFree) {
+  for (uint32_t seed = 0; seed < 30; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 engine(seed);
+    const auto number = [&](int low, int high) { return std::uniform_int_distribution(low, high)(engine); };
+    std::vector<Lifetime> lives(200);
+    for (Lifetime& life : lives) {
+      life.bytes = 64 * static_cast<size_t>(number(1, 20));
+      life.first = number(-1, 2000);
+      life.last = life.first + number(0, number(0, 4) ? 20 : 1500);
+    }
+    std::stable_sort(lives.begin(), lives.end(),
+                     [](const Lifetime& a, const Lifetime& b) { return a.bytes > b.bytes; });
+    const std::vector<size_t> offsets = plan_memory(lives).offsets;
+    for (size_t i = 0; i < lives.size(); ++i) {
+      const auto is_free = [&](size_t offset) {
+        for (size_t j = 0; j < i; ++j)
+          if (lives[i].first <= lives[j].last && lives[j].first <= lives[i].last &&
+              offset < offsets[j] + lives[j].bytes && offsets[j] < offset + lives[i].bytes)
+            return false;
+        return true;
+      };
+      size_t lowest = 0;
+      while (!is_free(lowest)) lowest += 64;
+      ASSERT_EQ(offsets[i], lowest) << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera::bind

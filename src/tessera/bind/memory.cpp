@@ -1,6 +1,8 @@
 #include "tessera/bind/memory.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -8,6 +10,52 @@
 #include "tessera/base/checked.h"
 
 namespace tessera::bind {
+namespace {
+
+/// The buffers that have a place, by ascending offset: all of them, and those that live during each of some equal spans
+/// of actions. Most buffers live within one span, so few others can be in their way.
+class Placed {
+ public:
+  explicit Placed(const std::vector<Lifetime>& lifetimes) {
+    int64_t last = 0;
+    for (const Lifetime& life : lifetimes) {
+      first_ = std::min<int64_t>({first_, life.first, life.last});
+      last = std::max<int64_t>({last, life.first, life.last});
+    }
+    width_ = (last - first_) / kSpans + 1;
+  }
+
+  /// All that live at the same time as some action of `life`, and maybe others.
+  const std::vector<size_t>& beside(const Lifetime& life) const {
+    const auto [first, last] = spans_of(life);
+    return first == last ? in_span_[first] : all_;
+  }
+
+  void add(size_t index, const Lifetime& life, const std::vector<size_t>& offsets) {
+    const auto insert = [&](std::vector<size_t>& list) {
+      list.insert(std::upper_bound(list.begin(), list.end(), offsets[index],
+                                   [&](size_t offset, size_t other) { return offset < offsets[other]; }),
+                  index);
+    };
+    insert(all_);
+    const auto [first, last] = spans_of(life);
+    for (size_t span = first; span <= last; ++span) insert(in_span_[span]);
+  }
+
+ private:
+  static constexpr int64_t kSpans = 64;
+
+  std::pair<size_t, size_t> spans_of(const Lifetime& life) const {
+    const auto [first, last] = std::minmax(life.first, life.last);
+    return {static_cast<size_t>((first - first_) / width_), static_cast<size_t>((last - first_) / width_)};
+  }
+
+  int64_t first_ = 0, width_ = 1;
+  std::vector<size_t> all_;
+  std::array<std::vector<size_t>, kSpans> in_span_;
+};
+
+}  // namespace
 
 MemoryPlan plan_memory(const std::vector<Lifetime>& lifetimes) {
   constexpr size_t kAlignment = 64;
@@ -18,11 +66,11 @@ MemoryPlan plan_memory(const std::vector<Lifetime>& lifetimes) {
                    [&](size_t a, size_t b) { return lifetimes[a].bytes > lifetimes[b].bytes; });
   MemoryPlan plan;
   plan.offsets.assign(lifetimes.size(), 0);
-  std::vector<size_t> placed;  // by ascending offset
+  Placed placed(lifetimes);
   for (size_t index : order) {
     const Lifetime& life = lifetimes[index];
     size_t bytes = aligned(life.bytes), offset = 0;
-    for (size_t other : placed) {
+    for (size_t other : placed.beside(life)) {
       const Lifetime& taken = lifetimes[other];
       if (taken.last < life.first || life.last < taken.first) continue;
       if (offset + bytes <= plan.offsets[other]) break;
@@ -30,9 +78,7 @@ MemoryPlan plan_memory(const std::vector<Lifetime>& lifetimes) {
     }
     plan.offsets[index] = offset;
     plan.bytes = std::max(plan.bytes, checked_add(offset, bytes, "a rank's buffers"));
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), offset,
-                                   [&](size_t value, size_t other) { return value < plan.offsets[other]; }),
-                  index);
+    placed.add(index, life, plan.offsets);
   }
   return plan;
 }

@@ -70,12 +70,13 @@ bool reads_elements(const Node& node, size_t operand) {
 }
 
 Moves moves_of(const Node& node) {
+  const OpDef* op = find_op(node.op_type, node.domain);
+  if (!op || op->moves == Moves::nothing) return Moves::nothing;
   // Layout steps of elements of less than a byte are not shared past a node: they may not fill bytes behind it.
   for (const auto* values : {&node.inputs, &node.outputs})
     for (const Value* value : *values)
       if (value && bits_of(value->dtype()) % 8 != 0) return Moves::nothing;
-  const OpDef* op = find_op(node.op_type, node.domain);
-  return op ? op->moves : Moves::nothing;
+  return op->moves;
 }
 
 bool is_layout_step(const Node& node) {
