@@ -114,8 +114,10 @@ struct Recorded {
 };
 
 /// `knows_links`: the trace has the topology.
-inline Recorded recorded(const Way& way, const std::string& mesh, const std::string& presets, bool knows_links = true) {
+inline Recorded recorded(const Way& way, const std::string& mesh, const std::string& presets, bool knows_links = true,
+                         double latency = 1e-4) {
   Recorded made{round_machine(way.progress, way.device), dry_run(mesh, presets, true, way.device), {}, {}};
+  made.machine.links[0].alpha = latency;
   made.simulated = predicted(made.run, made.machine, way.engine);
   const Topology topology = knows_links ? made.machine.topology(made.run.programs->mesh()) : Topology();
   made.trace.source = "trace.json";
