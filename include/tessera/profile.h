@@ -22,8 +22,8 @@ struct ProfileEvent {
   /// If operators ran while the communication was under way: their time. This event is then the wait for the
   /// communication's end; its start is an event of its own, where this is 0.
   double under_way = 0;
-  /// Of a communication: while its transfer was under way, both 0 for a start. In a measured run, from the last member's
-  /// start to the end of the wait: it may have ended earlier.
+  /// Of a communication: while its transfer was under way, both 0 for a start. In a measured run, from the last
+  /// member's start to the end of the wait: it may have ended earlier.
   double moving_begin = 0, moving_end = 0;
   int64_t action = -1;  ///< its number in the rank's machine program
 };

@@ -21,8 +21,8 @@ class WhatIfCommand : public CommandLine {
   }
 
   std::string training_trace(const std::string& options) {
-    EXPECT_EQ(tessera("train " + model_ + " --loss mse --data " + data_ + " --quiet " + options +
-                      " --profile " + at("training.json"))
+    EXPECT_EQ(tessera("train " + model_ + " --loss mse --data " + data_ + " --quiet " + options + " --profile " +
+                      at("training.json"))
                   .code,
               0);
     return at("training.json");

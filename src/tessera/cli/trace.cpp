@@ -30,8 +30,7 @@ void Trace::add(const Profile& profile, double begin) {
       if (event.communication) arguments["axes"] = event.axes;
       if (event.communication) arguments["waiting_us"] = event.waiting;
       if (event.under_way > 0) arguments["under_way_us"] = event.under_way;
-      if (event.moving_end > 0)
-        arguments["moving_us"] = {begin + event.moving_begin, begin + event.moving_end};
+      if (event.moving_end > 0) arguments["moving_us"] = {begin + event.moving_begin, begin + event.moving_end};
       events_.push_back({{"name", event.name},
                          {"cat", event.communication ? "communication" : "compute"},
                          {"ph", "X"},

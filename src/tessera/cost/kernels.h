@@ -32,8 +32,8 @@ struct KernelTime {
 /// and bytes.
 ///
 /// The analytic time is the roofline's (Williams, Waterman and Patterson 2009) with falling rates for small extents:
-/// kernel + max(flops / rate(rows, columns, depth), bytes / bandwidth(bytes)). The machine may give an operator a share of
-/// the rate of large products instead.
+/// kernel + max(flops / rate(rows, columns, depth), bytes / bandwidth(bytes)). The machine may give an operator a share
+/// of the rate of large products instead.
 class KernelTimes {
  public:
   explicit KernelTimes(const MachineModel& machine);

@@ -12,8 +12,7 @@ namespace {
 [[noreturn]] void refuse(const spmd::ExtentEquality& equality, const Symbols& symbols,
                          const std::set<std::string>& ones) {
   std::string fix = "they must be equal";
-  if (equality.node.starts_with(flow::kDomain))
-    fix += "; the model itself runs in parts then, on ranks of one process";
+  if (equality.node.starts_with(flow::kDomain)) fix += "; the model itself runs in parts then, on ranks of one process";
   if (equality.broadcasts && !ones.empty()) {
     std::string sizes;
     for (const std::string& name : ones)

@@ -77,8 +77,8 @@ class Replay {
   }
 
   // Runs the kernels in order, and `meet` where they wait for a collective; `times`, by step, gets the seconds since
-  // the kernel before it. A kernel that rejects what it reads (an index computed from a communication, say) has no time,
-  // and does not run again.
+  // the kernel before it. A kernel that rejects what it reads (an index computed from a communication, say) has no
+  // time, and does not run again.
   void run(Times& times, const std::function<void()>& meet) {
     Clock::time_point last = Clock::now();
     for (Ready& ready : ready_) {

@@ -51,8 +51,7 @@ void read_events(const Json& events, RecordedTrace& trace, const std::vector<dou
     require_action(trace, event, rank, read.action);
     read.begin = seconds_of(event, "ts") - begins.at(run);
     read.end = read.begin + seconds_of(event, "dur");
-    if (args.contains("moving_us"))
-      read.complete = args.at("moving_us").at(0).get<double>() * kMicro - begins.at(run);
+    if (args.contains("moving_us")) read.complete = args.at("moving_us").at(0).get<double>() * kMicro - begins.at(run);
     trace.runs.at(run).ranks.at(rank).events.push_back(read);
   }
   for (RecordedRun& run : trace.runs)
