@@ -30,10 +30,16 @@ struct StepTime {
 struct PredictedClass {
   int rank = 0;  ///< the first
   int64_t count = 1;
-  std::shared_ptr<const std::vector<bind::StepInfo>> infos;  ///< of actions
+  /// Of actions. Without messages, classes share them (RankClasses::bound_like): the leaders of groups are the first
+  /// class's.
+  std::shared_ptr<const std::vector<bind::StepInfo>> infos;
   std::vector<bind::Enqueued> actions;
+  std::shared_ptr<const std::vector<std::vector<int>>> needs;  ///< of steps (bind::MachineProgram)
   std::vector<StepTime> steps;
-  bind::Cost cost;  ///< of all steps, each once
+  std::vector<bind::Cost> costs;  ///< of steps, each once
+  std::vector<double> repeats;    ///< of steps: iterations of the loops around them
+  bind::Cost cost;                ///< the costs' sum
+  double copied = 0;              ///< seconds in which inputs come and outputs go
 };
 
 /// A kind of collective over some axes, as the program has it.
