@@ -80,8 +80,8 @@ std::optional<PredictSettings> TimeOptions::settings_if_asked(const Topology& to
   return asked() ? std::optional(settings(topology)) : std::nullopt;
 }
 
-Forecast TimeOptions::predict(const Console& console, const Program& program, PredictSettings settings,
-                              bool measures) const {
+Forecast TimeOptions::predict(const Console& console, const Program& program, PredictSettings settings, bool measures,
+                              std::vector<TraceFile>* traces) const {
   settings.connection = console.connection;
   bool is_here = !machine.empty() && is_this_machine(settings.machine);
   if (!machine.empty() && !is_here)
@@ -98,7 +98,7 @@ Forecast TimeOptions::predict(const Console& console, const Program& program, Pr
       if (console.speaks()) write_file(machine, settings.machine.to_json());
   }
   const Progress progress(console, "simulating");
-  Prediction prediction = tessera::predict(program, settings);
+  Prediction prediction = traces ? tessera::predict(program, settings, *traces) : tessera::predict(program, settings);
   return {std::move(settings), std::move(prediction)};
 }
 

@@ -34,7 +34,9 @@ struct TimeOptions {
 
   /// The prediction. With `measures`, if --machine names a file of this machine, what it lacks is measured first, and
   /// added to the file; where ranks are processes, all of them make this call, on machines that are all like that.
-  Forecast predict(const Console& console, const Program& program, PredictSettings settings, bool measures) const;
+  /// `traces`, if not null, gets Chakra's (tessera::predict).
+  Forecast predict(const Console& console, const Program& program, PredictSettings settings, bool measures,
+                   std::vector<TraceFile>* traces = nullptr) const;
   /// Of a program that `session` has run with inputs of these sizes. Nullopt if no machine is named.
   std::optional<Forecast> predict_run(const Console& console, const Program& program, const Session& session,
                                       const Topology& topology, const SymbolSizes& sizes, bool overlap) const;
