@@ -106,6 +106,33 @@ function(tessera_library name)
   set_property(GLOBAL APPEND PROPERTY TESSERA_LIBRARIES tessera_${name})
 endfunction()
 
+# tessera_proto(TARGET NAMES...): the classes of proto/tessera/NAME.proto, as <tessera/NAME.pb.h>: a library of its own, so
+# that warnings and headers stay there. Their package, and the name by which a program knows the file, are Tessera's own:
+# protobuf ends a program that has two of one name, and others may link ONNX's or Chakra's. Neither name is written
+# anywhere.
+function(tessera_proto target)
+  set(generated ${CMAKE_CURRENT_BINARY_DIR}/proto)
+  file(MAKE_DIRECTORY ${generated})
+  list(TRANSFORM ARGN REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/proto/tessera/\\1.proto" OUTPUT_VARIABLE definitions)
+  set(sources)
+  foreach(name IN LISTS ARGN)
+    set(base ${generated}/tessera/${name}.pb)
+    add_custom_command(
+      OUTPUT ${base}.cc ${base}.h
+      COMMAND protobuf::protoc --proto_path=${PROJECT_SOURCE_DIR}/proto --cpp_out=${generated} tessera/${name}.proto
+      DEPENDS ${definitions}
+      VERBATIM)
+    list(APPEND sources ${base}.cc ${base}.h)
+  endforeach()
+  add_library(${target} STATIC ${sources})
+  target_compile_options(${target} PRIVATE -w)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)  # generated files use each other's names
+  # Without it the generated code complains on stderr about texts that are not UTF-8; such models are read as they are.
+  target_compile_definitions(${target} PRIVATE NDEBUG)
+  target_include_directories(${target} SYSTEM PUBLIC ${generated})
+  target_link_libraries(${target} PUBLIC protobuf::libprotobuf)
+endfunction()
+
 # For what takes a small part of a command's time, as options and the files of programs: -Og compiles in 0.6 of -O2's
 # time. Of an inline function, the linker keeps the copy that comes first, which is that of the lower libraries.
 function(tessera_compile_quickly target)

@@ -31,6 +31,7 @@ struct PredictSettings {
   SymbolSizes sizes;         ///< missing ones are those that choices by cost assumed
   int threads_per_rank = 0;  ///< 0: the machine's cores divided among the ranks, if they share them
   bool overlap = true;
+  bool fold = true;                          ///< one rank stands for all that do the same; false: each is simulated
   std::map<int64_t, double> slow;            ///< by rank: a factor on the times of its kernels
   std::map<std::string, double> link_scale;  ///< by level of links: a factor on its bandwidth
 
@@ -105,6 +106,18 @@ bool measure_missing(const Program& program, PredictSettings& settings, const Me
 
 /// Throws user errors that name the machine file and what it lacks.
 Prediction predict(const Program& program, const PredictSettings& settings);
+
+/// An execution trace, or what belongs to it.
+struct TraceFile {
+  std::string suffix;  ///< of its name: ".0.et"
+  std::string bytes;
+};
+
+/// The same, and what was simulated in the form of MLCommons' Chakra, version 0.0.4, for simulators of networks such as
+/// ASTRA-sim: for each class of ranks `traces` gets a file ".RANK.et", where RANK is the first of the class; for all,
+/// ".groups.json" (the groups that nodes name: ASTRA-sim's configuration of communicator groups) and ".classes.json"
+/// (for each file's rank, the ranks that it stands for). Durations are those of the prediction, in microseconds.
+Prediction predict(const Program& program, const PredictSettings& settings, std::vector<TraceFile>& traces);
 
 }  // namespace v1
 }  // namespace tessera

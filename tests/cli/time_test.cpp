@@ -117,6 +117,21 @@ TEST_F(Time, SaysWhatFailuresCost) {
   EXPECT_THAT(mistake("simulate " + model_ + " --mesh dp=4 --cluster a100-80gb --mtbf 3h"), HasSubstr("--train"));
 }
 
+TEST_F(Time, WritesExecutionTracesOfClassesOrRanks) {
+  const std::string prefix = (folder_ / "et").string();
+  const std::string command = "simulate " + model_ + " --mesh dp=4,tp=2 --cluster h100-sxm --shapes batch=64 --chakra ";
+  const json classes = parsed(command + prefix)["predicted"]["classes"];
+  EXPECT_LT(classes.size(), 8U);
+  for (const json& each : classes)
+    EXPECT_FALSE(contents(prefix + "." + std::to_string(each["rank"].get<int>()) + ".et").empty());
+  EXPECT_EQ(json::parse(contents(prefix + ".classes.json")).size(), classes.size());
+  const std::string all = (folder_ / "all").string();
+  EXPECT_EQ(parsed(command + all + " --every-rank")["predicted"]["classes"].size(), 8U);
+  for (int rank = 0; rank < 8; ++rank) EXPECT_FALSE(contents(all + "." + std::to_string(rank) + ".et").empty());
+  EXPECT_FALSE(json::parse(contents(all + ".groups.json")).empty());
+  EXPECT_THAT(mistake(command + (folder_ / "nowhere" / "et").string()), HasSubstr("nowhere"));
+}
+
 TEST_F(Time, WritesATraceOfItsClasses) {
   const std::string trace = (folder_ / "trace.json").string();
   tessera("simulate " + model_ + " --mesh tp=2 --cluster h100-sxm --trace " + trace);

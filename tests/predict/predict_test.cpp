@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <random>
+#include <set>
 
 #include "error_of.h"
 #include "tessera/compiler/programs.h"
@@ -125,6 +125,14 @@ TEST(Predict, ASlowRankMakesAllWait) {
   EXPECT_NEAR(made.timeline.seconds, even + 2 * kernels, 1e-12);
   EXPECT_NEAR(made.timeline.classes[1].idle, 2 * kernels, 1e-12);
   EXPECT_NEAR(made.timeline.classes[2].idle, 0, 1e-12);
+}
+
+// Only rank 0 stores the output, so three kinds of ranks meet unlike ranks; two of these do the same.
+TEST(Predict, ClassesThatDifferInWhomTheyMeetAreBoundOnce) {
+  const Predicted made = predicted(dry_run(kPair, "dp=2,copies=2,tp=2", "dp+megatron"), round_machine());
+  std::set<int> bound(made.ranks.bound_like.begin(), made.ranks.bound_like.end());
+  EXPECT_LT(bound.size(), made.ranks.first.size());
+  for (const PredictedClass& each : made.classes) EXPECT_EQ(each.cost.flops, made.classes[0].cost.flops);
 }
 
 TEST(Predict, ALoopCountsItsIterations) {

@@ -5,6 +5,7 @@
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
 #include "tessera/predict/calibrate.h"
+#include "tessera/predict/chakra.h"
 #include "tessera/predict/machines.h"
 #include "tessera/predict/report.h"
 #include "tessera/sim/predict.h"
@@ -56,6 +57,7 @@ struct Simulated {
     options.topology = settings.links(mesh);
     predict::scale_links(options.topology, machine, settings.link_scale);
     options.machine = &machine;
+    options.fold = settings.fold;
     if (settings.connection) {
       options.engine = settings.connection->launch().engine;
       run.options.machine_ranks = settings.connection->launch().local_size;
@@ -89,6 +91,13 @@ bool measure_missing(const Program& program, PredictSettings& settings, const Me
 Prediction predict(const Program& program, const PredictSettings& settings) {
   const Simulated simulated(program, settings);
   return predict::report(sim::predict(simulated.run, simulated.options));
+}
+
+Prediction predict(const Program& program, const PredictSettings& settings, std::vector<TraceFile>& traces) {
+  const Simulated simulated(program, settings);
+  const sim::Predicted predicted = sim::predict(simulated.run, simulated.options);
+  traces = predict::chakra_traces(predicted, program.mesh());
+  return predict::report(predicted);
 }
 
 }  // namespace v1

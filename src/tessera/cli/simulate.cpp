@@ -9,6 +9,7 @@
 #include "tessera/cli/step_options.h"
 #include "tessera/cli/time_options.h"
 #include "tessera/cli/trace.h"
+#include "tessera/files.h"
 #include "tessera/trainer.h"
 
 namespace tessera::cli {
@@ -22,9 +23,17 @@ class Simulate : public Command {
     time_.declare_changes(app);
     app.add_option("--trace", trace_, "a file for a trace with a track for each class of ranks, which Perfetto shows");
     details_.declare(app);
+    app.add_option("--chakra", chakra_,
+                   "writes Chakra's execution traces, as ASTRA-sim reads them: PREFIX.RANK.et for each class of ranks, "
+                   "their groups, and which ranks are in a class")
+        ->type_name("PREFIX");
+    app.add_flag("--every-rank", every_rank_, "simulate each rank, not one for all that do the same");
     app.add_flag("--no-overlap", no_overlap_, "wait for each communication where it starts");
     failures_.declare(app);
-    declare_paths(app, {{"--trace", PathUse::writes}});
+    const auto written = [](const std::string& prefix) {
+      return std::vector<std::string>{prefix + ".groups.json", prefix + ".classes.json"};
+    };
+    declare_paths(app, {{"--trace", PathUse::writes}, {"--chakra", PathUse::writes, written}});
   }
 
   int run(Console& console) override {
@@ -32,14 +41,17 @@ class Simulate : public Command {
     const PredictSettings settings = [&] {
       PredictSettings asked = time_.settings(step_.plan.topology());
       asked.overlap = !no_overlap_;
+      asked.fold = !every_rank_;
       return asked;
     }();
     const std::optional<AskedFailures> failures = failures_.asked();
-    if (!trace_.empty()) require_writable(trace_);
+    require_outputs();
     const AskedStep step = step_.asked(console);
     const Program program = compiled(console, step, settings);
-    if (!trace_.empty()) require_writable(trace_);  // the model's files are known now
-    const Forecast forecast = time_.predict(console, program, settings, false);
+    require_outputs();  // the model's files are known now
+    std::vector<TraceFile> traces;
+    const Forecast forecast = time_.predict(console, program, settings, false, chakra_.empty() ? nullptr : &traces);
+    for (const TraceFile& file : traces) write_file(chakra_ + file.suffix, file.bytes);
     const int64_t peak = program.figures(largest_rank(program)).peak_bytes;
     const std::optional<SlowLevel> slow = slow_level_of(step, settings.machine, program.mesh().size());
     const std::optional<RunForecast> run =
@@ -70,6 +82,11 @@ class Simulate : public Command {
   }
 
  private:
+  void require_outputs() const {
+    if (!trace_.empty()) require_writable(trace_);
+    if (!chakra_.empty()) require_writable(chakra_ + ".groups.json");
+  }
+
   static std::string memory_text(const MachineModel& machine, int64_t peak) {
     if (machine.memory <= 0 || static_cast<double>(peak) <= machine.memory) return "";
     return ", which is more than the " + bytes_text(machine.memory) + " of " + machine.name;
@@ -84,8 +101,8 @@ class Simulate : public Command {
     return step.compiled(mesh, options);
   }
 
-  std::string trace_;
-  bool no_overlap_ = false;
+  std::string trace_, chakra_;
+  bool no_overlap_ = false, every_rank_ = false;
   StepOptions step_;
   TimeOptions time_;
   FailureOptions failures_;

@@ -102,8 +102,8 @@ bool TimeOptions::measure(const Console& console, const Program& program, Predic
   return any;
 }
 
-Forecast TimeOptions::predict(const Console& console, const Program& program, PredictSettings settings,
-                              bool measures) const {
+Forecast TimeOptions::predict(const Console& console, const Program& program, PredictSettings settings, bool measures,
+                              std::vector<TraceFile>* traces) const {
   settings.connection = console.connection;
   bool here = is_here(settings);
   if (!machine.empty() && !here)
@@ -116,7 +116,7 @@ Forecast TimeOptions::predict(const Console& console, const Program& program, Pr
   }
   if (measures && here) measure(console, program, settings);
   const Progress progress(console, "simulating");
-  Prediction prediction = tessera::predict(program, settings);
+  Prediction prediction = traces ? tessera::predict(program, settings, *traces) : tessera::predict(program, settings);
   return {std::move(settings), std::move(prediction)};
 }
 

@@ -44,7 +44,9 @@ struct TimeOptions {
 
   /// The prediction. With `measures`, if --machine names a file of this machine, what it lacks is measured first, and
   /// added to the file. If ranks are processes, all of them make this call; then it must be a file of all machines.
-  Forecast predict(const Console& console, const Program& program, PredictSettings settings, bool measures) const;
+  /// `traces`, if not null, gets Chakra's (tessera::predict).
+  Forecast predict(const Console& console, const Program& program, PredictSettings settings, bool measures,
+                   std::vector<TraceFile>* traces = nullptr) const;
   /// Whether --machine names a file of this machine.
   bool is_here(const PredictSettings& settings) const;
   /// Measures what the file lacks for the program, adds it to both, and returns whether there was anything.

@@ -1,6 +1,7 @@
 #include "tessera/sim/predict.h"
 
 #include <algorithm>
+#include <map>
 
 #include "tessera/base/error.h"
 #include "tessera/cost/kernels.h"
@@ -10,6 +11,25 @@
 
 namespace tessera::sim {
 namespace {
+
+// What a simulation needs of a machine program. Kernels and memory are left out, since hundreds of classes have plans.
+bind::MachineProgram without_kernels(const bind::MachineProgram& machine) {
+  bind::MachineProgram kept;
+  for (const auto& step : machine.steps) {
+    auto copy = std::make_shared<bind::Step>();
+    copy->info = step->info;
+    copy->cost = step->cost;
+    kept.steps.push_back(std::move(copy));
+  }
+  kept.inputs = machine.inputs;
+  kept.outputs = machine.outputs;
+  kept.needs = machine.needs;
+  kept.actions = machine.actions;
+  kept.infos = machine.infos;
+  kept.controls = machine.controls;
+  kept.branches = machine.branches;
+  return kept;
+}
 
 void note_collective(std::vector<UsedCollective>& all, const bind::Step& step, const Transfer& transfer) {
   if (step.info.members == 1) return;
@@ -47,8 +67,8 @@ struct Pricing {
     simulated.after = copied_seconds(machine.outputs, times) * slow;
     std::vector<StepTime> steps;
     for (size_t s = 0; s < machine.steps.size(); ++s) {
-      cost::KernelWork kernel = work.works[s];
-      const double runs = work.works[s].runs;
+      cost::KernelWork kernel = (*work.works)[s];
+      const double runs = (*work.works)[s].runs;
       StepTime time;
       Transfer transfer;
       if (machine.steps[s]->info.communication) {
@@ -65,6 +85,7 @@ struct Pricing {
       }
       steps.push_back(time);
       simulated.seconds.push_back(time.seconds);
+      simulated.repeats.push_back(runs);
       simulated.transfers.push_back(std::move(transfer));
     }
     return steps;
@@ -75,14 +96,18 @@ struct Pricing {
 
 std::vector<ClassWork> planned(const runtime::DryRun& run, const RankClasses& ranks, const std::string& device) {
   std::vector<ClassWork> all;
-  for (int rank : ranks.first) {
-    const auto plan = std::make_shared<runtime::SizedRank>(
-        run.programs, rank, run.symbols,
+  for (size_t c = 0; c < ranks.first.size(); ++c) {
+    if (const auto like = static_cast<size_t>(ranks.bound_like[c]); like < c) {
+      all.push_back(all[like]);
+      continue;
+    }
+    const runtime::SizedRank sized(
+        run.programs, ranks.first[c], run.symbols,
         runtime::SizedRank::Options{runtime::threads_of_rank(*run.programs, run.options),
                                     device,
                                     {run.options.keep_all, run.options.overlap, run.options.prefetch}});
-    // The plan owns the machine program.
-    all.push_back({std::shared_ptr<const bind::MachineProgram>(plan, &plan->plan.machine()), plan->plan.works()});
+    all.push_back({std::make_shared<const bind::MachineProgram>(without_kernels(sized.plan.machine())),
+                   std::make_shared<const std::vector<bind::StepWork>>(sized.plan.works())});
   }
   return all;
 }
@@ -118,8 +143,17 @@ Predicted simulated(Workload workload, const Mesh& mesh, const PredictOptions& o
   made.extrapolated = workload.extrapolated;
   for (size_t c = 0; c < workload.programs.size(); ++c) {
     const ClassProgram& program = workload.programs[c];
-    made.classes.push_back({program.rank, program.count, program.machine->infos, *program.machine->actions,
-                            std::move(workload.steps[c]), program.machine->total()});
+    PredictedClass& each = made.classes.emplace_back();
+    each.rank = program.rank;
+    each.count = program.count;
+    each.infos = program.machine->infos;
+    each.actions = *program.machine->actions;
+    each.needs = program.machine->needs;
+    each.steps = std::move(workload.steps[c]);
+    for (const auto& step : program.machine->steps) each.costs.push_back(step->cost);
+    each.repeats = program.repeats;
+    each.cost = program.machine->total();
+    each.copied = program.before + program.after;
   }
   const Setting setting{mesh,
                         options.topology,

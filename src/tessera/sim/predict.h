@@ -30,10 +30,16 @@ struct StepTime {
 struct PredictedClass {
   int rank = 0;  ///< the first rank of the class
   int64_t count = 1;
-  std::shared_ptr<const std::vector<bind::StepInfo>> infos;  ///< by action
+  /// By action. Without messages, classes share them (RankClasses::bound_like): the leaders of groups are the first
+  /// class's.
+  std::shared_ptr<const std::vector<bind::StepInfo>> infos;
   std::vector<bind::Enqueued> actions;
+  std::shared_ptr<const std::vector<std::vector<int>>> needs;  ///< of steps (bind::MachineProgram)
   std::vector<StepTime> steps;
-  bind::Cost cost;  ///< of all steps; the body of a loop counts once
+  std::vector<bind::Cost> costs;  ///< by step; the body of a loop counts once
+  std::vector<double> repeats;    ///< by step: iterations of the loops around it
+  bind::Cost cost;                ///< the costs' sum
+  double copied = 0;              ///< seconds for copying inputs and outputs
 };
 
 /// A kind of collective over some axes that the program runs.
@@ -56,7 +62,7 @@ struct Predicted {
 /// What a class of ranks runs, before its steps have times.
 struct ClassWork {
   std::shared_ptr<const bind::MachineProgram> machine;
-  std::vector<bind::StepWork> works;  ///< by step
+  std::shared_ptr<const std::vector<bind::StepWork>> works;  ///< by step
 };
 
 /// How the ranks of a run share machines.
@@ -82,7 +88,7 @@ std::string condition_of(const RunConditions& conditions, int64_t ranks, int cor
 Workload priced(const Mesh& mesh, const RankClasses& ranks, const std::vector<ClassWork>& classes,
                 const RunConditions& conditions, const PredictOptions& options);
 
-/// The plans of one rank of each class.
+/// The plans of one rank of each class; classes with equal machine programs share one. Kernels are left out.
 std::vector<ClassWork> planned(const runtime::DryRun& run, const RankClasses& ranks, const std::string& device);
 
 /// Simulates what has times.

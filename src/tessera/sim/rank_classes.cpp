@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
-#include <tuple>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/dialect/schema.h"
@@ -58,35 +58,38 @@ class Refinement {
     for (const std::vector<std::string>& axes : meetings_.groups) add_groups(axes);
   }
 
-  // Ranks have equal first colors if they run the same program, on equal extents, store the same outputs and are
-  // equally slow.
-  Colors first(const runtime::RankPrograms& programs, const std::map<int, double>& slow) const {
+  // By what a machine program depends on but for the peers of messages: the program, extents that differ from rank to
+  // rank, outputs that the rank stores, and the collectives whose root it is.
+  Colors bound(const runtime::RankPrograms& programs) const {
     const std::vector<Expr> extents = extents_of(programs);
-    Numbers<std::tuple<int, std::vector<double>, double>> numbers;
-    Colors colors;
+    std::vector<std::vector<double>> values(static_cast<size_t>(ranks()));
     for (int rank = 0; rank < ranks(); ++rank) {
-      std::vector<double> values;
+      std::vector<double>& own = values[static_cast<size_t>(rank)];
       const std::vector<int64_t> coordinates = mesh_.coordinates(rank);
       const spmd::Program& program = programs.of(rank);
+      own.push_back(programs.program_of.empty() ? 0 : programs.program_of[static_cast<size_t>(rank)]);
       for (const spmd::Port& output : program.outputs)
-        if (output.value) values.push_back(spmd::writes_part(program, output.value, coordinates));
-      for (const Expr& extent : extents) values.push_back(spmd::hinted(bind_rank(extent, mesh_, coordinates), sizes_));
-      const auto factor = slow.find(rank);
-      colors.push_back(numbers.of({programs.program_of.empty() ? 0 : programs.program_of[static_cast<size_t>(rank)],
-                                   values, factor == slow.end() ? 1 : factor->second}));
+        if (output.value) own.push_back(spmd::writes_part(program, output.value, coordinates));
+      for (const Expr& extent : extents) own.push_back(spmd::hinted(bind_rank(extent, mesh_, coordinates), sizes_));
     }
+    for (const auto& [axes, root] : meetings_.roots)
+      for (const std::vector<int>& group : groups_.at(axes))
+        for (size_t m = 0; m < group.size(); ++m)
+          values[static_cast<size_t>(group[m])].push_back(m == static_cast<size_t>(root));
+    Numbers<std::vector<double>> numbers;
+    Colors colors;
+    for (const std::vector<double>& each : values) colors.push_back(numbers.of(each));
     return colors;
   }
+
+  // Whether a machine program names single ranks.
+  bool has_peers() const { return !meetings_.permutations.empty() || !meetings_.peers.empty(); }
 
   // Ranks of one color keep a common color if those that they communicate with have equal colors.
   Colors refined(const Colors& colors) const {
     std::vector<std::vector<int>> seen(colors.size());
     for (size_t r = 0; r < colors.size(); ++r) seen[r].push_back(colors[r]);
     for (const auto& [axes, groups] : groups_) add_groups_seen(groups, colors, seen);
-    for (const auto& [axes, root] : meetings_.roots)
-      for (const std::vector<int>& group : groups_.at(axes))
-        for (size_t m = 0; m < group.size(); ++m)
-          seen[static_cast<size_t>(group[m])].push_back(m == static_cast<size_t>(root));
     for (const auto& [axes, targets] : meetings_.permutations)
       for (const std::vector<int>& group : groups_.at(axes)) add_permutation(group, targets, colors, seen);
     for (const auto& [text, peer] : meetings_.peers)
@@ -165,7 +168,12 @@ class Refinement {
 RankClasses classes_of(const runtime::RankPrograms& programs, const Symbols& sizes, const std::map<int, double>& slow) {
   const Refinement refinement(programs, sizes);
   RankClasses classes;
-  classes.of = refinement.first(programs, slow);
+  const Colors bound = refinement.bound(programs);
+  Numbers<std::pair<int, double>> numbers;
+  for (size_t rank = 0; rank < bound.size(); ++rank) {
+    const auto factor = slow.find(static_cast<int>(rank));
+    classes.of.push_back(numbers.of({bound[rank], factor == slow.end() ? 1 : factor->second}));
+  }
   const auto count = [](const Colors& colors) { return *std::max_element(colors.begin(), colors.end()) + 1; };
   while (true) {
     Colors refined = refinement.refined(classes.of);
@@ -180,6 +188,12 @@ RankClasses classes_of(const runtime::RankPrograms& programs, const Symbols& siz
     if (first < 0) first = static_cast<int>(rank);
     ++classes.count[static_cast<size_t>(classes.of[rank])];
   }
+  std::map<int, int> class_of_bound;
+  for (size_t c = 0; c < classes.first.size(); ++c) {
+    const int color = bound[static_cast<size_t>(classes.first[c])];
+    const auto own = static_cast<int>(c);
+    classes.bound_like.push_back(refinement.has_peers() ? own : class_of_bound.emplace(color, own).first->second);
+  }
   return classes;
 }
 
@@ -189,6 +203,7 @@ RankClasses single_ranks(int64_t ranks) {
   std::iota(classes.of.begin(), classes.of.end(), 0);
   classes.first = classes.of;
   classes.count.assign(classes.of.size(), 1);
+  classes.bound_like = classes.of;
   return classes;
 }
 

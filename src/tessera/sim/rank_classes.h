@@ -12,6 +12,9 @@ struct RankClasses {
   std::vector<int> of;         ///< by rank
   std::vector<int> first;      ///< by class: its lowest rank
   std::vector<int64_t> count;  ///< by class: its ranks
+  /// By class: the first class whose ranks have the same machine program. Such classes differ in how slow they are, and
+  /// in what ranks their groups have. Only itself if the program has messages, since its actions name their peers.
+  std::vector<int> bound_like;
 };
 
 /// The coarsest partition of a mesh's ranks in which the ranks of a class run the same program on equal extents, are

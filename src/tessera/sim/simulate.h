@@ -34,6 +34,7 @@ struct Transfer {
 struct ClassProgram {
   std::shared_ptr<const bind::MachineProgram> machine;
   std::vector<double> seconds;      ///< by step: the time of its kernel
+  std::vector<double> repeats;      ///< by step: iterations of the loops around it
   std::vector<Transfer> transfers;  ///< by step: of its communication, in all iterations of the loops around it
   double before = 0;                ///< seconds for copying inputs, before the first action
   double after = 0;                 ///< seconds for copying outputs, after the last action

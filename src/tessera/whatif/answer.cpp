@@ -56,10 +56,10 @@ void require_recorded(const std::vector<sim::ClassWork>& classes, const MachineM
   int64_t missing = 0;
   std::string first;
   for (const sim::ClassWork& each : classes)
-    for (size_t s = 0; s < each.works.size(); ++s) {
+    for (size_t s = 0; s < each.works->size(); ++s) {
       const bind::StepInfo& info = each.machine->steps[s]->info;
       const bool known = info.communication ? info.members == 1 || has_collective(machine, info, from.engine, ranks)
-                                            : machine.kernels.contains(each.works[s].signature + suffix);
+                                            : machine.kernels.contains((*each.works)[s].signature + suffix);
       if (known) continue;
       ++missing;
       if (first.empty()) first = fmt::format("{} '{}'", info.op, info.name);

@@ -42,7 +42,7 @@ Json program_json(const sim::ClassWork& rank) {
   const bind::MachineProgram& machine = *rank.machine;
   Json steps = Json::array(), actions = Json::array();
   for (size_t s = 0; s < machine.steps.size(); ++s)
-    steps.push_back(step_json(*machine.steps[s], rank.works[s], (*machine.needs)[s]));
+    steps.push_back(step_json(*machine.steps[s], (*rank.works)[s], (*machine.needs)[s]));
   for (const bind::Enqueued& it : *machine.actions)
     actions.push_back({it.action.task, static_cast<int>(it.action.phase), static_cast<int>(it.queue), it.after});
   size_t inputs = 0, outputs = 0;
@@ -85,10 +85,10 @@ int place_in(size_t count, const Json& json, int least = 0) {
 sim::ClassWork read_program(const Json& json) {
   const Json &steps = json.at("steps"), &actions = json.at("actions");
   auto machine = std::make_shared<bind::MachineProgram>();
-  sim::ClassWork rank;
+  auto works = std::make_shared<std::vector<bind::StepWork>>();
   auto needs = std::make_shared<std::vector<std::vector<int>>>();
   for (const Json& each : steps) {
-    read_step(each, *machine->steps.emplace_back(std::make_shared<bind::Step>()), rank.works.emplace_back());
+    read_step(each, *machine->steps.emplace_back(std::make_shared<bind::Step>()), works->emplace_back());
     std::vector<int>& needed = needs->emplace_back();
     for (const Json& need : each.at("needs")) needed.push_back(place_in(needs->size() - 1, need));
   }
@@ -115,8 +115,7 @@ sim::ClassWork read_program(const Json& json) {
   machine->outputs.resize(1);
   json.at("inputs").get_to(machine->inputs.front().bytes);
   json.at("outputs").get_to(machine->outputs.front().bytes);
-  rank.machine = std::move(machine);
-  return rank;
+  return {std::move(machine), std::move(works)};
 }
 
 void read_ranks(const Json& json, Recording& recording) {

@@ -187,7 +187,7 @@ void learn(MachineModel& machine, const RecordedTrace& trace, const sim::RunCond
       const sim::ClassWork& work = recording.ranks[r];
       for (const RecordedEvent& event : run.ranks[r].events)
         if (const bind::Action& action = action_of(work, event); action.phase == Phase::run) {
-          const bind::StepWork& step = work.works[static_cast<size_t>(action.task)];
+          const bind::StepWork& step = (*work.works)[static_cast<size_t>(action.task)];
           const std::string signature = step.signature + suffix;
           kernels[signature].push_back((event.end - event.begin) * share);
           machine.kernels[signature] = {0, 0, step.flops, step.bytes};
