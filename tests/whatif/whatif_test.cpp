@@ -104,7 +104,7 @@ TEST(WhatIf, WithoutATopologyTheEngineIsTheLink) {
 TEST(WhatIf, WhatIsDroppedTakesNoTimeAndWaitsForNobody) {
   on_each([](const Recorded& made, const Way& way) {
     WhatIfChanges changes;
-    changes.drop = {"Softmax", "s1"};
+    changes.drop = {"Softmax"};
     const double truth = simulated_with(made, way, [](sim::ClassProgram& program, size_t step) {
       if (op_of(program, step) == "Softmax") program.seconds[step] = 0;
     });
@@ -139,7 +139,11 @@ TEST(WhatIf, OverlapOffIsTheProgramThatDoesNotOverlap) {
     const double truth = predicted(run, made.machine, way.engine).timeline.seconds * 1e3;
     WhatIfChanges changes;
     changes.overlap = Overlap::off;
-    EXPECT_NEAR(whatif::answer(made.trace, changes).step_ms, truth, 0.02 * truth);
+    const WhatIf answer = whatif::answer(made.trace, changes);
+    // What was not seen to end may take as long as until its wait.
+    const double most = answer.hidden == 0 ? 1.02 : 1.15;
+    EXPECT_GE(answer.step_ms, 0.98 * truth);
+    EXPECT_LE(answer.step_ms, most * truth);
   });
 }
 
@@ -158,7 +162,7 @@ TEST(WhatIf, ChangesCombine) {
   WhatIfChanges changes;
   changes.scale_operators = {{"MatMul", 0}};
   changes.drop = {"AllReduce", "Softmax"};
-  changes.insert = {{"Gelu*", 1}, {"Gelu*", 2}};
+  changes.insert = {{"*Gelu", 1}, {"*Gelu", 2}};
   const WhatIf answer = whatif::answer(made.trace, changes);
   EXPECT_LT(answer.after.exposed_ms, 1e-9);
   EXPECT_GT(answer.after.compute_ms, 3);
