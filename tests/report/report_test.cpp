@@ -46,7 +46,7 @@ class ReportPage : public testing::Test {
 
 // What simulate prints, with round numbers.
 Json simulated() {
-  return Json::parse(testing_io::contents(std::filesystem::path(TESSERA_TEST_DATA) / "simulated.json"));
+  return Json::parse(testing_io::contents(std::filesystem::path(TESSERA_TEST_DATA) / "report" / "simulated.json"));
 }
 
 /// The elements that are opened and not closed, or closed and not opened.

@@ -194,7 +194,7 @@ Json to_json(const Recording& recording) {
 
 Recording from_json(const Json& json, const std::string& source) {
   if (json.value("version", 0) != kVersion)
-    fail("whatif", "{} was recorded by another version of tessera; record it again with --profile", source);
+    fail("whatif", "{} was recorded by another version of tessera; record it again with `profile`", source);
   try {
     Recording recording;
     recording.mesh = Mesh::parse(json.at("mesh").get<std::string>());
@@ -210,10 +210,10 @@ Recording from_json(const Json& json, const std::string& source) {
     read_ranks(json, recording);
     return recording;
   } catch (const Json::exception& error) {
-    fail("whatif", "{}: what it says of the program is damaged ({}); record it again with --profile", source,
+    fail("whatif", "{}: what it says of the program is damaged ({}); record it again with `profile`", source,
          error.what());
   } catch (const std::out_of_range& error) {
-    fail("whatif", "{}: what it says of the program is damaged ({}); record it again with --profile", source,
+    fail("whatif", "{}: what it says of the program is damaged ({}); record it again with `profile`", source,
          error.what());
   }
 }

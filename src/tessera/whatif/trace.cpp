@@ -11,7 +11,7 @@ namespace tessera::whatif {
 namespace {
 
 constexpr double kMicro = 1e-6;
-constexpr std::string_view kAgain = "record it again with bench --profile or train --profile";
+constexpr std::string_view kAgain = "record it again with `profile` of bench or train";
 
 Json parsed(std::string_view text, const std::string& source) {
   try {
@@ -20,7 +20,7 @@ Json parsed(std::string_view text, const std::string& source) {
     if (error.byte >= text.size() && !text.empty() && text.front() == '{')
       fail("whatif", "{} ends in the middle, after {} bytes: it was cut; {}", source, text.size(), kAgain);
     fail("whatif",
-         "{} is no trace: at byte {} it is not JSON; name a file that bench --profile or train --profile wrote", source,
+         "{} is no trace: at byte {} it is not JSON; name a file that `profile` of bench or train wrote", source,
          error.byte);
   }
 }
@@ -95,11 +95,11 @@ RecordedTrace read_trace(const std::filesystem::path& path) {
   const auto file = MappedFile::open(path.string(), "whatif");
   const Json json = parsed(file->view(), trace.source);
   if (!json.is_object() || !json.contains("traceEvents"))
-    fail("whatif", "{} is no trace: it has no 'traceEvents'; name a file that bench --profile or train --profile wrote",
+    fail("whatif", "{} is no trace: it has no 'traceEvents'; name a file that `profile` of bench or train wrote",
          trace.source);
   if (!json.contains("tessera") || !json["tessera"].is_object())
     fail("whatif",
-         "{} is a trace, but does not say which program ran: another tool wrote it, or simulate --trace, or an older "
+         "{} is a trace, but does not say which program ran: another tool wrote it, or `trace` of simulate, or an older "
          "tessera; {}",
          trace.source, kAgain);
   trace.recording = from_json(json["tessera"].value("program", Json::object()), trace.source);
