@@ -150,8 +150,14 @@ Predicted simulated(Workload workload, const Mesh& mesh, const PredictOptions& o
     each.actions = *program.machine->actions;
     each.needs = program.machine->needs;
     each.steps = std::move(workload.steps[c]);
-    for (const auto& step : program.machine->steps) each.costs.push_back(step->cost);
+    each.steps.resize(program.machine->steps.size());  // those of a recorded run have times only
     each.repeats = program.repeats;
+    each.repeats.resize(each.steps.size(), 1);
+    for (size_t s = 0; s < each.steps.size(); ++s) {
+      const bind::Step& step = *program.machine->steps[s];
+      each.steps[s].seconds = step.info.communication ? program.transfers[s].seconds : program.seconds[s];
+      each.costs.push_back(step.cost);
+    }
     each.cost = program.machine->total();
     each.copied = program.before + program.after;
   }
