@@ -5,7 +5,9 @@
 #include <map>
 
 #include "tessera/base/error.h"
+#include "tessera/cost/links.h"
 #include "tessera/ir/collective.h"
+#include "tessera/mesh/group.h"
 #include "tessera/sim/transfer.h"
 #include "tessera/whatif/programs.h"
 #include "tessera/whatif/statistics.h"
@@ -66,7 +68,16 @@ Kind kind_of(const bind::Step& step) {
   return {step.info.op, step.info.axes};
 }
 
-// Those that were not seen to end take what their kind takes elsewhere.
+// On the links that the trace describes; infinite if it describes none of these.
+double modelled_seconds(const Recording& recording, const bind::Step& step) {
+  static const MachineModel unmeasured;
+  static const std::vector<int> no_classes;
+  if (cost::levels_of(parse_axes(step.info.axes, recording.mesh), recording.mesh, recording.topology).empty())
+    return std::numeric_limits<double>::infinity();
+  return sim::transfer_of(step, {recording.mesh, recording.topology, unmeasured, no_classes, recording.engine}).seconds;
+}
+
+// Those that were not seen to end take what their kind takes elsewhere, and at most what their links say.
 void estimate_hidden(const Recording& recording, std::vector<Moved>& all) {
   std::map<Kind, std::vector<std::pair<double, double>>> seen;
   for (const Moved& moved : all)
@@ -75,8 +86,10 @@ void estimate_hidden(const Recording& recording, std::vector<Moved>& all) {
   std::map<Kind, Line> lines;
   for (const auto& [kind, points] : seen) lines[kind] = line_through(points);
   for (Moved& moved : all) {
+    if (!moved.hidden) continue;
     const bind::Step& step = step_of(recording, moved);
-    if (const auto line = lines.find(kind_of(step)); moved.hidden && line != lines.end())
+    moved.seconds = std::min(moved.seconds, modelled_seconds(recording, step));
+    if (const auto line = lines.find(kind_of(step)); line != lines.end())
       moved.seconds = std::min(moved.seconds, line->second.at(sim::moved_bytes(step)));
   }
 }
