@@ -4,21 +4,21 @@
 
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
-#include "tessera/predict/calibrate.h"
-#include "tessera/predict/chakra.h"
-#include "tessera/predict/machines.h"
-#include "tessera/predict/report.h"
+#include "tessera/forecast/calibrate.h"
+#include "tessera/forecast/chakra.h"
+#include "tessera/forecast/machines.h"
+#include "tessera/forecast/report.h"
 #include "tessera/sim/predict.h"
 
 namespace tessera {
 inline namespace v1 {
 
 std::vector<std::string> known_machines() {
-  return predict::known_machines();
+  return forecast::known_machines();
 }
 
 MachineModel load_machine(const std::string& name_or_path) {
-  return predict::load_machine(name_or_path);
+  return forecast::load_machine(name_or_path);
 }
 
 Topology PredictSettings::links(const Mesh& mesh) const {
@@ -55,7 +55,7 @@ struct Simulated {
     else if (machine.cores > 0)
       run.options.threads_per_rank = static_cast<int>(std::max<int64_t>(1, machine.cores / mesh.size()));
     options.topology = settings.links(mesh);
-    predict::scale_links(options.topology, machine, settings.link_scale);
+    forecast::scale_links(options.topology, machine, settings.link_scale);
     options.machine = &machine;
     options.fold = settings.fold;
     if (settings.connection) {
@@ -70,12 +70,12 @@ struct Simulated {
 }  // namespace
 
 MachineModel calibrate_machine(bool quick, const MeasurementObserver& begins) {
-  return predict::calibrate(
+  return forecast::calibrate(
       quick, begins ? begins : [](const std::string&) {});
 }
 
 bool is_this_machine(const MachineModel& machine) {
-  return predict::is_this_machine(machine);
+  return forecast::is_this_machine(machine);
 }
 
 bool measure_missing(const Program& program, PredictSettings& settings, const MeasurementObserver& begins) {
@@ -83,21 +83,21 @@ bool measure_missing(const Program& program, PredictSettings& settings, const Me
     fail("machine", "{} describes another machine ({}, {} cores), so nothing can be measured for it here",
          settings.machine.source, settings.machine.processor, settings.machine.cores);
   const Simulated simulated(program, settings);
-  return predict::measure_missing(
+  return forecast::measure_missing(
       simulated.run, simulated.options, settings.connection, settings.machine,
       begins ? begins : [](const std::string&) {});
 }
 
 Prediction predict(const Program& program, const PredictSettings& settings) {
   const Simulated simulated(program, settings);
-  return predict::report(sim::predict(simulated.run, simulated.options));
+  return forecast::report(sim::predict(simulated.run, simulated.options));
 }
 
 Prediction predict(const Program& program, const PredictSettings& settings, std::vector<TraceFile>& traces) {
   const Simulated simulated(program, settings);
   const sim::Predicted predicted = sim::predict(simulated.run, simulated.options);
-  traces = predict::chakra_traces(predicted, program.mesh());
-  return predict::report(predicted);
+  traces = forecast::chakra_traces(predicted, program.mesh());
+  return forecast::report(predicted);
 }
 
 }  // namespace v1

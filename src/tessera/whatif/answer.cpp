@@ -4,7 +4,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ir/collective.h"
-#include "tessera/predict/report.h"
+#include "tessera/forecast/report.h"
 #include "tessera/whatif/changes.h"
 #include "tessera/whatif/statistics.h"
 #include "tessera/whatif/workloads.h"
@@ -95,8 +95,8 @@ WhatIf answer(const RecordedTrace& trace, const WhatIfChanges& changes) {
     errors.push_back(before.timeline.seconds / trace.runs[n].seconds - 1);
     ratios.push_back(seconds_of(after, changes) / before.timeline.seconds);
     if (n != trace.median_run()) continue;
-    made.before = predict::report(before);
-    made.after = predict::report(after);
+    made.before = forecast::report(before);
+    made.after = forecast::report(after);
   }
   made.replay_error = median(errors);
   made.step_ms = made.measured_ms * median(ratios);
@@ -133,8 +133,8 @@ WhatIf answer(const RecordedTrace& trace, const WhatIfChanges& changes, const ru
   WhatIf made = about(trace);
   made.replay_error = before.timeline.seconds * 1e3 / made.measured_ms - 1;
   made.step_ms = made.measured_ms * seconds_of(after, changes) / before.timeline.seconds;
-  made.before = predict::report(before);
-  made.after = predict::report(after);
+  made.before = forecast::report(before);
+  made.after = forecast::report(after);
   return made;
 }
 

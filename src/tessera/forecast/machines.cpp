@@ -1,4 +1,4 @@
-#include "tessera/predict/machines.h"
+#include "tessera/forecast/machines.h"
 
 #include <fmt/ranges.h>
 
@@ -8,7 +8,7 @@
 #include "tessera/cost/shipped_machines.h"
 #include "tessera/io/mapped_file.h"
 
-namespace tessera::predict {
+namespace tessera::forecast {
 
 std::vector<std::string> known_machines() {
   std::vector<std::string> names;
@@ -48,4 +48,4 @@ void scale_links(Topology& topology, MachineModel& machine, const std::map<std::
   }
 }
 
-}  // namespace tessera::predict
+}  // namespace tessera::forecast

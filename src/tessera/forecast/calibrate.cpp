@@ -1,4 +1,4 @@
-#include "tessera/predict/calibrate.h"
+#include "tessera/forecast/calibrate.h"
 
 #include <fmt/format.h>
 #include <omp.h>
@@ -17,7 +17,7 @@
 #include "tessera/kernels/versions.h"
 #include "tessera/sim/measure.h"
 
-namespace tessera::predict {
+namespace tessera::forecast {
 namespace {
 
 std::string processor_name() {
@@ -304,4 +304,4 @@ bool measure_missing(const runtime::DryRun& run, const sim::PredictOptions& opti
   return true;
 }
 
-}  // namespace tessera::predict
+}  // namespace tessera::forecast

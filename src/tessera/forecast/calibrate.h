@@ -8,7 +8,7 @@
 #include "tessera/sim/predict.h"
 
 /// Measures this machine, for predictions.
-namespace tessera::predict {
+namespace tessera::forecast {
 
 /// Called with what is measured next.
 using Begins = std::function<void(const std::string& what)>;
@@ -30,4 +30,4 @@ MachineModel calibrate(bool quick, const Begins& begins);
 bool measure_missing(const runtime::DryRun& run, const sim::PredictOptions& options,
                      const std::shared_ptr<Connection>& connection, MachineModel& machine, const Begins& begins);
 
-}  // namespace tessera::predict
+}  // namespace tessera::forecast

@@ -3,9 +3,9 @@
 #include "tessera/sim/predict.h"
 #include "tessera/time.h"
 
-namespace tessera::predict {
+namespace tessera::forecast {
 
 /// The public form of a prediction.
 Prediction report(const sim::Predicted& predicted);
 
-}  // namespace tessera::predict
+}  // namespace tessera::forecast

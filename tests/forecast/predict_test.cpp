@@ -10,7 +10,7 @@
 #include "tessera/compiler/programs.h"
 #include "tessera/cost/collectives.h"
 #include "tessera/ir/text.h"
-#include "tessera/predict/report.h"
+#include "tessera/forecast/report.h"
 #include "tessera/sim/measure.h"
 #include "tessera/time.h"
 
@@ -231,7 +231,7 @@ TEST(Predict, NamesWhatAClusterLacks) {
 }
 
 TEST(Predict, ReportsTheChainByOperator) {
-  const Prediction report = predict::report(predicted(dry_run(kPair, "tp=2", "megatron"), round_machine()));
+  const Prediction report = forecast::report(predicted(dry_run(kPair, "tp=2", "megatron"), round_machine()));
   double sum = 0;
   for (const ChainPart& part : report.chain) sum += part.ms;
   EXPECT_NEAR(sum, report.step_ms, 1e-9);

@@ -7,7 +7,7 @@
 #include "tessera/time.h"
 
 /// Execution traces in the form of MLCommons' Chakra, for simulators of networks such as ASTRA-sim.
-namespace tessera::predict {
+namespace tessera::forecast {
 
 /// Of each class ".RANK.et", named by its first rank: a node for each kernel and communication of the machine program.
 /// It depends on the nodes whose results it needs (data_deps), and on those that its queue runs before (ctrl_deps);
@@ -16,4 +16,4 @@ namespace tessera::predict {
 /// ".classes.json": for each file, the ranks that it stands for.
 std::vector<TraceFile> chakra_traces(const sim::Predicted& predicted, const Mesh& mesh);
 
-}  // namespace tessera::predict
+}  // namespace tessera::forecast

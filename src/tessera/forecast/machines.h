@@ -6,7 +6,7 @@
 
 #include "tessera/cost/machine_model.h"
 
-namespace tessera::predict {
+namespace tessera::forecast {
 
 /// The names of the machines that come with Tessera.
 std::vector<std::string> known_machines();
@@ -18,4 +18,4 @@ MachineModel load_machine(const std::string& name_or_path);
 /// collectives. Throws a user error for a name that is neither.
 void scale_links(Topology& topology, MachineModel& machine, const std::map<std::string, double>& factors);
 
-}  // namespace tessera::predict
+}  // namespace tessera::forecast

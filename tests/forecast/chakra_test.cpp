@@ -1,4 +1,4 @@
-#include "tessera/predict/chakra.h"
+#include "tessera/forecast/chakra.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@
 #include "tessera/ir/collective.h"
 #include "tessera/ir/text.h"
 
-namespace tessera::predict {
+namespace tessera::forecast {
 namespace {
 
 using nlohmann::json;
@@ -205,4 +205,4 @@ TEST(Chakra, EverySendHasItsReceive) {
 }
 
 }  // namespace
-}  // namespace tessera::predict
+}  // namespace tessera::forecast

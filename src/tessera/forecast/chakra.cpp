@@ -1,4 +1,4 @@
-#include "tessera/predict/chakra.h"
+#include "tessera/forecast/chakra.h"
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
@@ -14,7 +14,7 @@
 #include "tessera/ir/collective.h"
 #include "tessera/mesh/group.h"
 
-namespace tessera::predict {
+namespace tessera::forecast {
 namespace {
 
 using bind::Phase;
@@ -298,4 +298,4 @@ std::vector<TraceFile> chakra_traces(const Predicted& predicted, const Mesh& mes
   return files;
 }
 
-}  // namespace tessera::predict
+}  // namespace tessera::forecast

@@ -1,9 +1,9 @@
-#include "tessera/predict/report.h"
+#include "tessera/forecast/report.h"
 
 #include <algorithm>
 #include <map>
 
-namespace tessera::predict {
+namespace tessera::forecast {
 namespace {
 
 using sim::ClassTimes;
@@ -164,4 +164,4 @@ Prediction report(const sim::Predicted& predicted) {
   return made;
 }
 
-}  // namespace tessera::predict
+}  // namespace tessera::forecast
