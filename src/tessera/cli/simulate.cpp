@@ -30,8 +30,9 @@ class Simulate : public Command {
     app.add_flag("--every-rank", every_rank_, "simulate each rank, not one for all that do the same");
     app.add_flag("--no-overlap", no_overlap_, "wait for each communication where it starts");
     failures_.declare(app);
+    // A prefix that is another option's file is a mistake, too.
     const auto written = [](const std::string& prefix) {
-      return std::vector<std::string>{prefix + ".groups.json", prefix + ".classes.json"};
+      return std::vector<std::string>{prefix, prefix + ".groups.json", prefix + ".classes.json"};
     };
     declare_paths(app, {{"--trace", PathUse::writes}, {"--chakra", PathUse::writes, written}});
   }
