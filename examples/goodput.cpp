@@ -1,4 +1,5 @@
-// What failures cost a long training run: goodput STEP_SECONDS HOURS_BETWEEN_FAILURES RESTART_SECONDS CHECKPOINT_SECONDS
+// What failures cost a long training run: goodput STEP_SECONDS HOURS_BETWEEN_FAILURES RESTART_SECONDS
+// CHECKPOINT_SECONDS
 #include "tessera/goodput.h"
 
 #include <cstdio>

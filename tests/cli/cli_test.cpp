@@ -372,8 +372,7 @@ TEST_F(CommandLine, written_program_gives_the_model_s_answer_on_its_own_mesh) {
   for (const char* option : {" --mesh tp=4", " --shapes batch=2", " --dump=partition"})
     EXPECT_THAT(mistake("run " + out + option + x), HasSubstr("is a written program")) << option;
   for (const char* command : {"inspect ", "verify --mesh tp=2 ", "shard --mesh tp=2 --dry-run "})
-    EXPECT_THAT(mistake(command + out), HasSubstr("is a written program, for tessera run, check or bench"))
-        << command;
+    EXPECT_THAT(mistake(command + out), HasSubstr("is a written program, for tessera run, check or bench")) << command;
   std::filesystem::remove(folder_ / "out/weights/0.bin");
   EXPECT_THAT(mistake("run " + out + x), HasSubstr("weights/0.bin' is missing"));
 }

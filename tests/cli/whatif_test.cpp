@@ -142,8 +142,9 @@ TEST_F(WhatIfCommand, OtherFilesAreRefused) {
     write_file(folder_ / "other.json", other);
     return mistake("whatif " + at("other.json"));
   };
-  EXPECT_THAT(refused(text.substr(0, text.size() / 2)), AllOf(HasSubstr("other.json ends in the middle, after"),
-                                                              HasSubstr("record it again with --profile of bench or train")));
+  EXPECT_THAT(refused(text.substr(0, text.size() / 2)),
+              AllOf(HasSubstr("other.json ends in the middle, after"),
+                    HasSubstr("record it again with --profile of bench or train")));
   EXPECT_THAT(refused(text.substr(0, text.size() - 1)), HasSubstr("ends in the middle"));
   EXPECT_THAT(refused("a text"), HasSubstr("other.json is no trace"));
   EXPECT_THAT(refused(""), HasSubstr("is no trace"));

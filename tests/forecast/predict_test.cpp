@@ -9,8 +9,8 @@
 #include "error_of.h"
 #include "tessera/compiler/programs.h"
 #include "tessera/cost/collectives.h"
-#include "tessera/ir/text.h"
 #include "tessera/forecast/report.h"
+#include "tessera/ir/text.h"
 #include "tessera/sim/measure.h"
 #include "tessera/time.h"
 

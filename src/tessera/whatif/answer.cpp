@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
-#include "tessera/ir/collective.h"
 #include "tessera/forecast/report.h"
+#include "tessera/ir/collective.h"
 #include "tessera/whatif/changes.h"
 #include "tessera/whatif/statistics.h"
 #include "tessera/whatif/workloads.h"

@@ -19,9 +19,8 @@ Json parsed(std::string_view text, const std::string& source) {
   } catch (const Json::parse_error& error) {
     if (error.byte >= text.size() && !text.empty() && text.front() == '{')
       fail("whatif", "{} ends in the middle, after {} bytes: it was cut; {}", source, text.size(), kAgain);
-    fail("whatif",
-         "{} is no trace: at byte {} it is not JSON; name a file that `profile` of bench or train wrote", source,
-         error.byte);
+    fail("whatif", "{} is no trace: at byte {} it is not JSON; name a file that `profile` of bench or train wrote",
+         source, error.byte);
   }
 }
 
@@ -98,10 +97,11 @@ RecordedTrace read_trace(const std::filesystem::path& path) {
     fail("whatif", "{} is no trace: it has no 'traceEvents'; name a file that `profile` of bench or train wrote",
          trace.source);
   if (!json.contains("tessera") || !json["tessera"].is_object())
-    fail("whatif",
-         "{} is a trace, but does not say which program ran: another tool wrote it, or `trace` of simulate, or an older "
-         "tessera; {}",
-         trace.source, kAgain);
+    fail(
+        "whatif",
+        "{} is a trace, but does not say which program ran: another tool wrote it, or `trace` of simulate, or an older "
+        "tessera; {}",
+        trace.source, kAgain);
   trace.recording = from_json(json["tessera"].value("program", Json::object()), trace.source);
   trace.command = json["tessera"].value("command", Json::object());
   try {
