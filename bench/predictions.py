@@ -119,7 +119,7 @@ def gloo_rows(arguments, machine):
                 continue
             own = machine + "." + rate  # links differ
             shutil.copy(machine, own) if not os.path.exists(own) else None
-            command = [arguments.tessera, "bench", path, "--shapes", sizes, "--mesh", "tp=2", "--machine", own, "--json",
+            command = [arguments.tessera, "bench", path, "--shapes", sizes, "--mesh", "tp=2", "--threads", "1", "--machine", own, "--json",
                        "--iterations", str(max(3, arguments.iterations // 3)), "--warmup", "1", "--engine", "gloo"]
             with namespaces(rate) as names:
                 for attempt in range(2):
