@@ -31,13 +31,14 @@ def run(command):
     return json.loads(done.stdout)
 
 
-def measured_ms(arguments, model, sizes, text, plan):
+def measured_ms(arguments, machine, model, sizes, text, plan):
     if sizes:
-        found = run([arguments.tessera, "bench", model, "--shapes", sizes, "--plan", plan, "--iterations", "7", "--json"])
+        found = run([arguments.tessera, "bench", model, "--shapes", sizes, "--plan", plan, "--machine", machine, "--iterations", "7",
+                     "--json"])
         return found["latency_ms"]["median"]
     found = run([arguments.tessera, "train", model, "--data", text, "--batch", str(BATCH), "--sequence", str(SEQUENCE), "--steps",
-                 str(STEPS), "--init", "*=normal:0.02", *TRAINING[2:], "--plan", plan, "--json"])
-    return found["measured"]["step_ms"] if "measured" in found else found["median_step_ms"]
+                 str(STEPS), "--init", "*=normal:0.02", *TRAINING[2:], "--plan", plan, "--machine", machine, "--json"])
+    return found["measured"]["step_ms"]
 
 
 def case_row(arguments, case, machine, folder):
@@ -61,7 +62,7 @@ def case_row(arguments, case, machine, folder):
     for turn in range(arguments.rounds):
         for i in range(len(plans)):
             at = (i + turn) % len(plans) if turn % 2 == 0 else len(plans) - 1 - i
-            times[at].append(measured_ms(arguments, model, sizes, text, plans[at]))
+            times[at].append(measured_ms(arguments, machine, model, sizes, text, plans[at]))
     medians = [statistics.median(each) for each in times]
     fastest = min(range(len(plans)), key=lambda i: medians[i])
     return {"case": name, "plans": len(plans), "chosen": found["best"][0]["text"], "chosen_ms": medians[0],
