@@ -53,8 +53,10 @@ struct PlannerSettings {
   int64_t devices = 1;
   double memory_limit = 0;  ///< bytes that a rank may need at its peak; 0: what the machine has
   PlanObjective objective = PlanObjective::time;
-  double seconds = 0;  ///< after which the best plan so far is taken; 0: all candidates are searched
-  size_t best = 5;     ///< plans in the report
+  /// After which the best plan so far is taken. A candidate that would take more than a quarter of the time left is not
+  /// begun. 0: all candidates are searched.
+  double seconds = 0;
+  size_t best = 5;                                  ///< plans in the report
   std::optional<Training> training = std::nullopt;  ///< of the step to plan; nullopt: the model alone
   /// What all plans have in common: shapes, dtype, annotations. A dimension that it gives is fixed: mesh, presets,
   /// keep_gathered, micro_batches, recompute, bucket_bytes.

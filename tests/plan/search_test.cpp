@@ -60,6 +60,17 @@ TEST(Search, ends_early_with_the_best_so_far) {
   EXPECT_THAT(found.left, ElementsAre(1));
 }
 
+// The most promising candidate takes too long, and so do all in the end.
+TEST(Search, begins_nothing_for_which_there_is_no_time) {
+  Listed listed({{1, 0}, {1, 0}, {1, 0}}, {{3, 1, {}}, {5, 1, {}}, {4, 1, {}}}, {1, 2, 3});
+  SearchLimits limits;
+  limits.has_time = [&](size_t candidate) { return candidate > 0 && listed.order.empty(); };
+  const Searched found = search(3, listed, limits);
+  EXPECT_THAT(listed.order, ElementsAre(1));
+  EXPECT_EQ(found.fit.front().candidate, 1U);
+  EXPECT_THAT(found.left, ElementsAre(0, 2));
+}
+
 TEST(Search, prefers_less_memory_if_that_is_the_objective) {
   Listed listed({{0, 0}, {0, 0}, {0, 0}, {0, 6}}, {{1, 7, {}}, {2, 5, {}}, {1.5, 5, {}}, {9, 9, {}}}, {0, 1, 2, 3});
   const Searched found = search(4, listed, {Objective::bytes, 0});

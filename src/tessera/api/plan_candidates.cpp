@@ -119,7 +119,11 @@ PlanCandidates::PlanCandidates(const PlannedModel& model, const PlannerSettings&
       settings_(settings),
       limit_(limit),
       choices_(plan::choices(space)),
-      estimator_(std::move(estimator)) {}
+      estimator_(std::move(estimator)) {
+  for (const plan::Choice& choice : choices_)
+    if (fewest_micro_batches_ == 0 || choice.micro_batches < fewest_micro_batches_)
+      fewest_micro_batches_ = choice.micro_batches;
+}
 
 plan::Bounds PlanCandidates::bounds(size_t candidate) {
   const plan::Choice& choice = choices_[candidate];
@@ -142,6 +146,11 @@ plan::Outcome PlanCandidates::evaluate(size_t candidate) {
     settings_.observe({evaluated_, static_cast<int64_t>(choices_.size()), choice.str(),
                        kept_.empty() ? 0 : kept_.front().prediction.step_ms});
   ++evaluated_;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto note_time = [&] {
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+    seconds_per_micro_batch_ = std::max(seconds_per_micro_batch_, passed.count() / choice.micro_batches);
+  };
   try {
     Program program = model_.compiled(choice.over(settings_.fixed), choice.mesh);
     plan::Measured measured{choice, 0, 0, 0, static_cast<double>(peak_of(program)), {}};
@@ -156,6 +165,7 @@ plan::Outcome PlanCandidates::evaluate(size_t candidate) {
       keep({candidate, outcome, std::move(program), std::move(prediction)});
     }
     estimator_.learn(std::move(measured));
+    note_time();
     return outcome;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::user) throw;
@@ -191,11 +201,20 @@ void PlanCandidates::predict_again() {
   sort_kept();
 }
 
-size_t PlanCandidates::smallest() const {
+size_t PlanCandidates::smallest(double seconds) const {
+  const auto key = [&](size_t candidate) {
+    return std::pair(seconds_of(candidate) > seconds, estimator_.of(choices_[candidate]).bytes);
+  };
   size_t best = 0;
   for (size_t i = 1; i < choices_.size(); ++i)
-    if (estimator_.of(choices_[i]).bytes < estimator_.of(choices_[best]).bytes) best = i;
+    if (key(i) < key(best)) best = i;
   return best;
+}
+
+double PlanCandidates::seconds_of(size_t candidate) const {
+  if (evaluated_ == 0 && seconds_per_micro_batch_ == 0)
+    return choices_[candidate].micro_batches == fewest_micro_batches_ ? 0 : std::numeric_limits<double>::infinity();
+  return seconds_per_micro_batch_ * choices_[candidate].micro_batches;
 }
 
 }  // namespace tessera::api

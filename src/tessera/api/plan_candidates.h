@@ -57,8 +57,14 @@ class PlanCandidates : public plan::Evaluator {
   plan::Outcome evaluate(size_t candidate) override;
   /// The best one of each layout among those that fit, the best first.
   const std::vector<Kept>& kept() const { return kept_; }
-  /// The candidate of least estimated bytes.
-  size_t smallest() const;
+  /// The candidate of least estimated bytes among those that can be evaluated within `seconds`, or among all if there
+  /// are none.
+  size_t smallest(double seconds) const;
+  /// Seconds that evaluating a candidate will take: those of an earlier one, in proportion to micro-batches, each of
+  /// which has operators of its own. Before the first evaluation, 0 for the fewest micro-batches, infinite for others.
+  double seconds_of(size_t candidate) const;
+  /// Expects evaluations to take as long as those of another search over the same model.
+  void expect_times_of(const PlanCandidates& other) { seconds_per_micro_batch_ = other.seconds_per_micro_batch_; }
   /// Simulates all that were kept once more, since `settings` know more of the machine now.
   void predict_again();
   bool any_fits() const { return !kept_.empty(); }
@@ -74,6 +80,8 @@ class PlanCandidates : public plan::Evaluator {
   plan::Estimator estimator_;
   std::vector<Kept> kept_;
   int64_t evaluated_ = 0;
+  int fewest_micro_batches_ = 0;
+  double seconds_per_micro_batch_ = 0;  ///< the most that an evaluation took
 };
 
 plan::Objective objective_of(const PlannerSettings& settings);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <set>
 
 #include "tessera/api/plan_candidates.h"
@@ -63,22 +64,36 @@ std::vector<std::string> wins_of(const Program& best, const Program& other, cons
   return wins;
 }
 
+// About how long wins_of() takes: ten simulations of both plans for each link and direction.
+double seconds_of_wins(const Program& best, const PredictSettings& settings) {
+  const auto begin = Clock::now();
+  predict(best, settings);
+  return 40 * seconds_since(begin) * static_cast<double>(links_of(best, settings.machine).size());
+}
+
 std::string decided_of(const PlanCandidates::Kept& best, const PlanCandidates::Kept& other, PlanObjective objective) {
   if (objective == PlanObjective::time || other.outcome.bytes == best.outcome.bytes)
     return plan::difference(best.prediction, other.prediction);
   return bytes_text(other.outcome.bytes - best.outcome.bytes) + " more on a rank";
 }
 
+// Seconds of an evaluation beside the search, which says what would fit.
+double longest_evaluation(const PlannerSettings& settings) {
+  return settings.seconds > 0 ? settings.seconds / 4 : std::numeric_limits<double>::infinity();
+}
+
 // If nothing fits: how many devices are enough for the smallest candidate, as text for the message.
 std::string fitting_devices(const PlannedModel& model, const PlannerSettings& settings, plan::Space space, double limit,
-                            const plan::Estimator& learned) {
+                            const PlanCandidates& searched) {
   if (settings.memory_limit <= 0 && settings.predict.machine.cores > 0) return "";  // more ranks get less memory each
   if (!settings.fixed.mesh.empty()) return "";
   constexpr int kDoublings = 4;
   for (int i = 0; i < kDoublings; ++i) {
     space.devices *= 2;
-    PlanCandidates more(model, settings, space, limit, learned);
-    const size_t smallest = more.smallest();
+    PlanCandidates more(model, settings, space, limit, searched.estimator().for_others());
+    more.expect_times_of(searched);
+    const size_t smallest = more.smallest(longest_evaluation(settings));
+    if (more.seconds_of(smallest) > longest_evaluation(settings)) return "";
     const plan::Outcome outcome = more.evaluate(smallest);
     if (outcome.refused.empty() && outcome.bytes <= limit)
       return fmt::format("; {} devices are enough: {} with {}", space.devices, bytes_text(outcome.bytes),
@@ -95,21 +110,29 @@ std::string fitting_devices(const PlannedModel& model, const PlannerSettings& se
          candidates.choices().size(), candidates.choices()[found.refused.front().candidate].str(),
          found.refused.front().outcome.refused);
   }
-  size_t smallest = found.unfit.empty() ? candidates.smallest() : found.unfit.front().candidate;
+  size_t smallest =
+      found.unfit.empty() ? candidates.smallest(longest_evaluation(settings)) : found.unfit.front().candidate;
   double least = found.unfit.empty() ? candidates.evaluate(smallest).bytes : found.unfit.front().outcome.bytes;
-  if (const size_t other = candidates.smallest(); !found.unfit.empty() && other != smallest) {
+  if (const size_t other = candidates.smallest(longest_evaluation(settings));
+      !found.unfit.empty() && other != smallest && candidates.seconds_of(other) <= longest_evaluation(settings)) {
     const plan::Outcome outcome = candidates.evaluate(other);
     if (outcome.refused.empty() && outcome.bytes < least) {
       least = outcome.bytes;
       smallest = other;
     }
   }
-  fail(
-      "plan",
-      "no plan for {} devices fits into the {} of a rank: the smallest peak found is {}, with {}; give as much memory, "
-      "more devices, a smaller batch, or `dtype` bf16{}",
-      space.devices, bytes_text(limit), bytes_text(least), candidates.choices()[smallest].str(),
-      fitting_devices(model, settings, space, limit, candidates.estimator().for_others()));
+  const std::string peak =
+      fmt::format("the smallest peak found is {}, with {}", bytes_text(least), candidates.choices()[smallest].str());
+  if (!found.left.empty())
+    fail(
+        "plan",
+        "the search found no plan for {} devices that fits into the {} of a rank before its time ended: {}, and {} "
+        "candidates were not evaluated; give the search more time, or as much memory, more devices, or a smaller batch",
+        space.devices, bytes_text(limit), peak, found.left.size());
+  fail("plan",
+       "no plan for {} devices fits into the {} of a rank: {}; give as much memory, more devices, a smaller batch, or "
+       "`dtype` bf16{}",
+       space.devices, bytes_text(limit), peak, fitting_devices(model, settings, space, limit, candidates));
 }
 
 // Measures the best plan, until the one that is the best then has been measured. Returns how many it measured.
@@ -153,11 +176,17 @@ PlannerReport find_plan(const Model& model, const PlannerSettings& given) {
                             plan::Estimator(planned.facts(), settings.predict.machine));
   plan::SearchLimits limits{api::objective_of(settings), limit, nullptr};
   // If nothing has fit by then, the search may take twice as long.
-  if (settings.seconds > 0)
-    limits.is_over = [&] {
-      const double passed = seconds_since(begin);
-      return passed > settings.seconds && (candidates.any_fits() || passed > 2 * settings.seconds);
+  if (settings.seconds > 0) {
+    const auto left = [&] {
+      const double most = candidates.any_fits() ? settings.seconds : 2 * settings.seconds;
+      return most - seconds_since(begin);
     };
+    limits.is_over = [left] { return left() < 0; };
+    constexpr double kShare = 0.25;  // of the time left, so that the search sees several candidates
+    limits.has_time = [&candidates, left](size_t candidate) {
+      return candidates.seconds_of(candidate) <= kShare * left();
+    };
+  }
   const plan::Searched found = plan::search(candidates.choices().size(), candidates, limits);
   if (found.fit.empty()) refuse(planned, settings, space, candidates, found, limit);
 
@@ -178,6 +207,7 @@ PlannerReport find_plan(const Model& model, const PlannerSettings& given) {
         candidates.choices()[found.refused.front().candidate].str() + ": " + found.refused.front().outcome.refused;
   report.not_searched = not_searched(report);
   const PlanCandidates::Kept& best = candidates.kept().front();
+  const double win_seconds = settings.seconds > 0 ? seconds_of_wins(best.program, settings.predict) : 0;
   for (const PlanCandidates::Kept& each : candidates.kept()) {
     if (report.best.size() == std::max<size_t>(1, settings.best)) break;
     const plan::Choice& choice = candidates.choices()[each.candidate];
@@ -187,7 +217,7 @@ PlannerReport find_plan(const Model& model, const PlannerSettings& given) {
       option.decided = decided_of(best, each, settings.objective);
       // They may take half as long as the search.
       if (settings.objective == PlanObjective::time &&
-          (settings.seconds == 0 || seconds_since(begin) < 1.5 * settings.seconds))
+          (settings.seconds == 0 || seconds_since(begin) + win_seconds < 1.5 * settings.seconds))
         option.wins = wins_of(best.program, each.program, settings.predict);
     }
     report.best.push_back(std::move(option));

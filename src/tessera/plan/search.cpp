@@ -18,14 +18,18 @@ void move_if(std::vector<size_t>& left, std::vector<size_t>& into, const Holds& 
   left.erase(stays, left.end());
 }
 
-size_t most_promising(const std::vector<size_t>& left, Evaluator& evaluator) {
-  size_t best = left.front();
-  double least = evaluator.promise(best);
-  for (const size_t candidate : left)
-    if (const double promise = evaluator.promise(candidate); promise < least) {
-      least = promise;
-      best = candidate;
-    }
+// Nullopt if there is time for none.
+std::optional<size_t> most_promising(const std::vector<size_t>& left, Evaluator& evaluator,
+                                     const SearchLimits& limits) {
+  std::optional<size_t> best;
+  double least = 0;
+  for (const size_t candidate : left) {
+    if (limits.has_time && !limits.has_time(candidate)) continue;
+    const double promise = evaluator.promise(candidate);
+    if (best && promise >= least) continue;
+    least = promise;
+    best = candidate;
+  }
   return best;
 }
 
@@ -57,9 +61,10 @@ Searched search(size_t candidates, Evaluator& evaluator, const SearchLimits& lim
       });
     if (left.empty()) break;
     if (limits.is_over && limits.is_over()) break;
-    const size_t next = most_promising(left, evaluator);
-    left.erase(std::find(left.begin(), left.end(), next));
-    Searched::Evaluated made{next, evaluator.evaluate(next)};
+    const std::optional<size_t> next = most_promising(left, evaluator, limits);
+    if (!next) break;
+    left.erase(std::find(left.begin(), left.end(), *next));
+    Searched::Evaluated made{*next, evaluator.evaluate(*next)};
     if (!made.outcome.refused.empty()) {
       found.refused.push_back(std::move(made));
     } else if (limits.bytes > 0 && made.outcome.bytes > limits.bytes) {

@@ -39,6 +39,8 @@ struct SearchLimits {
   Objective objective = Objective::seconds;
   double bytes = 0;                         ///< that a candidate may need; 0: no limit
   std::function<bool()> is_over = nullptr;  ///< asked before each evaluation; true: end with the best so far
+  /// Whether there is time left for a candidate's evaluation; candidates without time are left. Null: always.
+  std::function<bool(size_t candidate)> has_time = nullptr;
 };
 
 struct Searched {
