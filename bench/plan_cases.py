@@ -15,20 +15,14 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from predictions import ROOT, run, small_llama
+
 # name, model of --models ("": a small Llama, which is made), sizes, devices, options of a training step
 CASES = [("gpt2-small, 2 ranks", "gpt2-small", "batch=4,sequence=64", 2), ("gpt2-small, 4 ranks", "gpt2-small", "batch=4,sequence=64", 4),
          ("bert-base, 2 ranks", "bert-base", "batch=2,sequence=128", 2), ("llama-300m, 2 ranks", "llama-300m", "batch=2,sequence=64", 2),
          ("training a Llama, 2 ranks", "", "", 2), ("training a Llama, 4 ranks", "", "", 4)]
 TRAINING = ["--loss", "cross-entropy", "--output", "logits", "--optimizer", "adamw", "--clip", "1"]
 BATCH, SEQUENCE, STEPS = 8, 64, 6
-
-
-def run(command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}\n{done.stderr}")
-    return json.loads(done.stdout)
 
 
 def measured_ms(arguments, machine, model, sizes, text, plan):
@@ -43,7 +37,7 @@ def measured_ms(arguments, machine, model, sizes, text, plan):
 
 def case_row(arguments, case, machine, folder):
     name, model_name, sizes, devices = case
-    model, text = os.path.join(folder, "llama.onnxtxt"), os.path.join(folder, "corpus.txt")
+    model, text = arguments.llama
     if model_name:
         model = os.path.join(arguments.models, model_name, "model.onnx")
         if not os.path.exists(model):
@@ -83,10 +77,7 @@ def main():
     arguments = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        with open(os.path.join(folder, "llama.onnxtxt"), "w") as file:
-            subprocess.run([os.path.join(ROOT, "examples", "train_tiny", "llama.sh"), "4", "256", "8", "2048"], stdout=file, check=True)
-        with open(os.path.join(folder, "corpus.txt"), "w") as file:
-            file.write("all of this is the same text, and nobody minds.\n" * 4000)
+        arguments.llama = small_llama(folder, 4, 256)
         machine = arguments.machine or os.path.join(folder, "machine.json")
         if not arguments.machine:
             subprocess.run([arguments.tessera, "calibrate", "-o", machine, "--quiet"], check=True)

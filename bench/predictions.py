@@ -68,13 +68,19 @@ def bench_rows(arguments, machine):
             yield row_of(name, found, found["latency_ms"]["median"])
 
 
-def train_rows(arguments, machine, folder):
-    model, text = os.path.join(folder, "gpt.onnxtxt"), os.path.join(folder, "corpus.txt")
+def small_llama(folder, layers, hidden):
+    """A Llama of 8 heads and 2048 tokens, and a text: their paths."""
+    model, text = os.path.join(folder, "llama.onnxtxt"), os.path.join(folder, "corpus.txt")
     with open(model, "w") as file:
-        subprocess.run([os.path.join(ROOT, "examples", "train_tiny", "llama.sh"), "6", "512", "8", "2048"], stdout=file,
-                       check=True)
+        subprocess.run([os.path.join(ROOT, "examples", "train_tiny", "llama.sh"), str(layers), str(hidden), "8", "2048"],
+                       stdout=file, check=True)
     with open(text, "w") as file:
         file.write("all of this is the same text, and nobody minds.\n" * 4000)
+    return model, text
+
+
+def train_rows(arguments, machine, folder):
+    model, text = small_llama(folder, 6, 512)
     for name, options in TRAININGS:
         if arguments.only not in name:
             continue
@@ -107,6 +113,21 @@ def namespaces(rate):
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
 
 
+def on_two_hosts(command, rate, port):
+    """Runs a command as two ranks over Gloo, in namespaces whose link has that rate; what rank 0 prints."""
+    with namespaces(rate) as names:
+        ranks = []
+        for rank, space in enumerate(names):
+            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1",
+                               MASTER_ADDR="10.77.0.1", MASTER_PORT=str(port))
+            ranks.append(subprocess.Popen(["ip", "netns", "exec", space, *command], env=environment,
+                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        said = [process.communicate(timeout=LIMIT) for process in ranks]
+    if any(process.returncode for process in ranks):
+        sys.exit(f"{' '.join(command)}\n{said[0][1]}{said[1][1]}")
+    return said[0][0]
+
+
 def gloo_rows(arguments, machine):
     if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
         print("left out: rows over Gloo, which need root, ip and tc", file=sys.stderr)
@@ -121,18 +142,8 @@ def gloo_rows(arguments, machine):
             shutil.copy(machine, own) if not os.path.exists(own) else None
             command = [arguments.tessera, "bench", path, "--shapes", sizes, "--mesh", "tp=2", "--threads", "1", "--machine", own, "--json",
                        "--iterations", str(max(3, arguments.iterations // 3)), "--warmup", "1", "--engine", "gloo"]
-            with namespaces(rate) as names:
-                for attempt in range(2):
-                    ranks = []
-                    for rank, space in enumerate(names):
-                        environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK="0",
-                                           LOCAL_WORLD_SIZE="1", MASTER_ADDR="10.77.0.1", MASTER_PORT="29777")
-                        ranks.append(subprocess.Popen(["ip", "netns", "exec", space, *command], env=environment,
-                                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-                    said = [process.communicate(timeout=LIMIT) for process in ranks]
-                    if any(process.returncode for process in ranks):
-                        sys.exit(f"{' '.join(command)}\n{said[0][1]}{said[1][1]}")
-                found = json.loads(said[0][0])
+            on_two_hosts(command, rate, 29777)  # measures what the file lacks
+            found = json.loads(on_two_hosts(command, rate, 29777))
             yield row_of(name, found, found["latency_ms"]["median"])
 
 

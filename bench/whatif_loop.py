@@ -24,7 +24,7 @@ import numpy
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from predictions import LIMIT, ROOT, namespaces
+from predictions import LIMIT, ROOT, on_two_hosts
 
 WIDTH, ROWS, LAYERS = 512, 512, 6
 
@@ -87,16 +87,7 @@ class Namespaces:
 
     def record(self, words, trace):
         command = [self.tessera, *words, "--engine", "gloo", "--quiet", "--profile", trace]
-        with namespaces(self.rate) as names:
-            ranks = []
-            for rank, space in enumerate(names):
-                environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1",
-                                   MASTER_ADDR="10.77.0.1", MASTER_PORT="29778")
-                ranks.append(subprocess.Popen(["ip", "netns", "exec", space, *command], env=environment,
-                                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-            said = [process.communicate(timeout=LIMIT) for process in ranks]
-            if any(process.returncode for process in ranks):
-                sys.exit(f"{' '.join(command)}\n{said[0][1]}{said[1][1]}")
+        on_two_hosts(command, self.rate, 29778)
 
 
 def median_of_operator(trace, name):
