@@ -12,13 +12,13 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-// Outcomes by a list, and promises by another.
+// Outcomes by a list, and expected costs by another.
 class Listed : public Evaluator {
  public:
-  Listed(std::vector<Bounds> bounds, std::vector<Outcome> outcomes, std::vector<double> promises)
-      : bounds_(std::move(bounds)), outcomes_(std::move(outcomes)), promises_(std::move(promises)) {}
+  Listed(std::vector<Bounds> bounds, std::vector<Outcome> outcomes, std::vector<double> expected)
+      : bounds_(std::move(bounds)), outcomes_(std::move(outcomes)), expected_(std::move(expected)) {}
   Bounds bounds(size_t candidate) override { return bounds_[candidate]; }
-  double promise(size_t candidate) override { return promises_[candidate]; }
+  double expected_cost(size_t candidate) override { return expected_[candidate]; }
   Outcome evaluate(size_t candidate) override {
     order.push_back(candidate);
     return outcomes_[candidate];
@@ -29,7 +29,7 @@ class Listed : public Evaluator {
  private:
   std::vector<Bounds> bounds_;
   std::vector<Outcome> outcomes_;
-  std::vector<double> promises_;
+  std::vector<double> expected_;
 };
 
 TEST(Search, drops_what_a_bound_excludes) {
@@ -60,7 +60,7 @@ TEST(Search, ends_early_with_the_best_so_far) {
   EXPECT_THAT(found.left, ElementsAre(1));
 }
 
-// The most promising candidate takes too long, and so do all in the end.
+// The candidate of least expected cost takes too long, and so do all in the end.
 TEST(Search, begins_nothing_for_which_there_is_no_time) {
   Listed listed({{1, 0}, {1, 0}, {1, 0}}, {{3, 1, {}}, {5, 1, {}}, {4, 1, {}}}, {1, 2, 3});
   SearchLimits limits;
@@ -78,7 +78,7 @@ TEST(Search, prefers_less_memory_if_that_is_the_objective) {
   EXPECT_THAT(found.too_slow, ElementsAre(3));
 }
 
-// Whatever the promises are, and whatever bounds that hold.
+// Whatever costs are expected, and whatever bounds that hold.
 TEST(Search, finds_what_an_exhaustive_search_finds) {
   std::mt19937 random(7);
   const auto within = [&](double most) { return std::uniform_real_distribution<double>(0, most)(random); };
@@ -87,17 +87,17 @@ TEST(Search, finds_what_an_exhaustive_search_finds) {
     const double limit = round % 3 == 0 ? 0 : within(1);
     std::vector<Outcome> outcomes;
     std::vector<Bounds> bounds;
-    std::vector<double> promises;
+    std::vector<double> expected;
     const Outcome* best = nullptr;
     for (int i = 0; i < 40; ++i) {
       outcomes.push_back({within(1), within(1), i % 7 == 3 ? "refused" : ""});
       bounds.push_back({within(outcomes.back().seconds), within(outcomes.back().bytes)});
-      promises.push_back(within(1));
+      expected.push_back(within(1));
     }
     for (const Outcome& each : outcomes)
       if (each.refused.empty() && (limit == 0 || each.bytes <= limit))
         if (!best || is_better(each, *best, objective)) best = &each;
-    Listed listed(bounds, outcomes, promises);
+    Listed listed(bounds, outcomes, expected);
     const Searched found = search(outcomes.size(), listed, {objective, limit});
     ASSERT_EQ(found.fit.empty(), best == nullptr);
     if (best) {

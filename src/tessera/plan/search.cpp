@@ -19,15 +19,14 @@ void move_if(std::vector<size_t>& left, std::vector<size_t>& into, const Holds& 
 }
 
 // Nullopt if there is time for none.
-std::optional<size_t> most_promising(const std::vector<size_t>& left, Evaluator& evaluator,
-                                     const SearchLimits& limits) {
+std::optional<size_t> cheapest(const std::vector<size_t>& left, Evaluator& evaluator, const SearchLimits& limits) {
   std::optional<size_t> best;
   double least = 0;
   for (const size_t candidate : left) {
     if (limits.has_time && !limits.has_time(candidate)) continue;
-    const double promise = evaluator.promise(candidate);
-    if (best && promise >= least) continue;
-    least = promise;
+    const double expected = evaluator.expected_cost(candidate);
+    if (best && expected >= least) continue;
+    least = expected;
     best = candidate;
   }
   return best;
@@ -61,7 +60,7 @@ Searched search(size_t candidates, Evaluator& evaluator, const SearchLimits& lim
       });
     if (left.empty()) break;
     if (limits.is_over && limits.is_over()) break;
-    const std::optional<size_t> next = most_promising(left, evaluator, limits);
+    const std::optional<size_t> next = cheapest(left, evaluator, limits);
     if (!next) break;
     left.erase(std::find(left.begin(), left.end(), *next));
     Searched::Evaluated made{*next, evaluator.evaluate(*next)};

@@ -29,7 +29,7 @@ class Evaluator {
   virtual Bounds bounds(size_t candidate) = 0;
   /// What a candidate will probably cost, in the unit of the objective; it may change as others are evaluated. The
   /// candidate with the least is evaluated next.
-  virtual double promise(size_t candidate) = 0;
+  virtual double expected_cost(size_t candidate) = 0;
   virtual Outcome evaluate(size_t candidate) = 0;
 };
 
@@ -56,12 +56,12 @@ struct Searched {
   std::vector<size_t> left;        ///< that there was no time for
 };
 
-/// Branch and bound over `candidates` numbers from 0: evaluates the most promising candidate first, and drops each that
-/// cannot be better than the best one so far. Unless it is ended early, the best is that of an evaluation of all
-/// candidates, if bounds hold; of equal ones, any.
+/// Branch and bound over `candidates` numbers from 0: evaluates the candidate of least expected cost first, and drops
+/// each that cannot be better than the best one so far. Unless it is ended early, the best is that of an evaluation of
+/// all candidates, if bounds hold; of equal ones, any.
 ///
-/// Example: candidates that take 5, 3 and 9 s, with bounds 2, 3 and 4 s. If the second promises least, the third is
-/// never evaluated, since 4 ≥ 3; the first is, since it could take 2 s.
+/// Example: candidates that take 5, 3 and 9 s, with bounds 2, 3 and 4 s. If the second is expected to cost least, the
+/// third is never evaluated, since 4 ≥ 3; the first is, since it could take 2 s.
 Searched search(size_t candidates, Evaluator& evaluator, const SearchLimits& limits);
 
 /// Whether one outcome is better than another: by the objective, then by the other figure.

@@ -9,7 +9,7 @@
 #include "tessera/planner.h"
 
 /// Candidates of find_plan(), compiled and simulated by the public API.
-namespace tessera::api {
+namespace tessera::plan {
 
 /// A model, and its training steps by number of micro-batches, at the sizes of a search.
 class PlannedModel {
@@ -19,7 +19,7 @@ class PlannedModel {
   /// The program of a plan over a mesh; its micro-batches are the plan's. Throws user errors as compile() does.
   Program compiled(const Plan& plan, const Mesh& mesh) const;
   /// What is known before any candidate is compiled. Throws user errors for an invalid model.
-  plan::Facts facts() const;
+  Facts facts() const;
   Prediction predicted(const Program& program) const;
 
   const SymbolSizes& sizes() const { return sizes_; }
@@ -37,24 +37,24 @@ class PlannedModel {
 };
 
 /// Compiles candidates, simulates those that fit, learns from both, and keeps the best of those with the same layouts.
-class PlanCandidates : public plan::Evaluator {
+class Candidates : public Evaluator {
  public:
   struct Kept {
     size_t candidate = 0;
-    plan::Outcome outcome;
+    Outcome outcome;
     Program program;
     Prediction prediction;
   };
 
   /// `limit`: bytes of a rank; 0: no limit.
-  PlanCandidates(const PlannedModel& model, const PlannerSettings& settings, const plan::Space& space, double limit,
-                 plan::Estimator estimator);
+  Candidates(const PlannedModel& model, const PlannerSettings& settings, const Space& space, double limit,
+             Estimator estimator);
 
-  const std::vector<plan::Choice>& choices() const { return choices_; }
-  const plan::Estimator& estimator() const { return estimator_; }
-  plan::Bounds bounds(size_t candidate) override;
-  double promise(size_t candidate) override;
-  plan::Outcome evaluate(size_t candidate) override;
+  const std::vector<Choice>& choices() const { return choices_; }
+  const Estimator& estimator() const { return estimator_; }
+  Bounds bounds(size_t candidate) override;
+  double expected_cost(size_t candidate) override;
+  Outcome evaluate(size_t candidate) override;
   /// The best one of each layout among those that fit, the best first.
   const std::vector<Kept>& kept() const { return kept_; }
   /// The candidate of least estimated bytes among those that can be evaluated within `seconds`, or among all if there
@@ -64,7 +64,7 @@ class PlanCandidates : public plan::Evaluator {
   /// which has operators of its own. Before the first evaluation, 0 for the fewest micro-batches, infinite for others.
   double seconds_of(size_t candidate) const;
   /// Expects evaluations to take as long as those of another search over the same model.
-  void expect_times_of(const PlanCandidates& other) { seconds_per_micro_batch_ = other.seconds_per_micro_batch_; }
+  void expect_times_of(const Candidates& other) { seconds_per_micro_batch_ = other.seconds_per_micro_batch_; }
   /// Simulates all that were kept once more, since `settings` know more of the machine now.
   void predict_again();
   bool any_fits() const { return !kept_.empty(); }
@@ -76,14 +76,14 @@ class PlanCandidates : public plan::Evaluator {
   const PlannedModel& model_;
   const PlannerSettings& settings_;
   const double limit_;
-  std::vector<plan::Choice> choices_;
-  plan::Estimator estimator_;
+  std::vector<Choice> choices_;
+  Estimator estimator_;
   std::vector<Kept> kept_;
   int64_t evaluated_ = 0;
   int fewest_micro_batches_ = 0;
   double seconds_per_micro_batch_ = 0;  ///< the most that an evaluation took
 };
 
-plan::Objective objective_of(const PlannerSettings& settings);
+Objective objective_of(const PlannerSettings& settings);
 
-}  // namespace tessera::api
+}  // namespace tessera::plan

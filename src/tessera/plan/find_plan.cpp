@@ -1,5 +1,3 @@
-#include "tessera/planner.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,17 +5,18 @@
 #include <limits>
 #include <set>
 
-#include "tessera/api/plan_candidates.h"
 #include "tessera/base/bytes_text.h"
 #include "tessera/base/error.h"
+#include "tessera/plan/candidates.h"
 #include "tessera/plan/compare.h"
+#include "tessera/planner.h"
 
 namespace tessera {
 inline namespace v1 {
 namespace {
 
-using api::PlanCandidates;
-using api::PlannedModel;
+using plan::Candidates;
+using plan::PlannedModel;
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) {
@@ -71,7 +70,7 @@ double seconds_of_wins(const Program& best, const PredictSettings& settings) {
   return 40 * seconds_since(begin) * static_cast<double>(links_of(best, settings.machine).size());
 }
 
-std::string decided_of(const PlanCandidates::Kept& best, const PlanCandidates::Kept& other, PlanObjective objective) {
+std::string decided_of(const Candidates::Kept& best, const Candidates::Kept& other, PlanObjective objective) {
   if (objective == PlanObjective::time || other.outcome.bytes == best.outcome.bytes)
     return plan::difference(best.prediction, other.prediction);
   return bytes_text(other.outcome.bytes - best.outcome.bytes) + " more on a rank";
@@ -84,13 +83,13 @@ double longest_evaluation(const PlannerSettings& settings) {
 
 // If nothing fits: how many devices are enough for the smallest candidate, as text for the message.
 std::string fitting_devices(const PlannedModel& model, const PlannerSettings& settings, plan::Space space, double limit,
-                            const PlanCandidates& searched) {
+                            const Candidates& searched) {
   if (settings.memory_limit <= 0 && settings.predict.machine.cores > 0) return "";  // more ranks get less memory each
   if (!settings.fixed.mesh.empty()) return "";
   constexpr int kDoublings = 4;
   for (int i = 0; i < kDoublings; ++i) {
     space.devices *= 2;
-    PlanCandidates more(model, settings, space, limit, searched.estimator().for_others());
+    Candidates more(model, settings, space, limit, searched.estimator().for_others());
     more.expect_times_of(searched);
     const size_t smallest = more.smallest(longest_evaluation(settings));
     if (more.seconds_of(smallest) > longest_evaluation(settings)) return "";
@@ -103,7 +102,7 @@ std::string fitting_devices(const PlannedModel& model, const PlannerSettings& se
 }
 
 [[noreturn]] void refuse(const PlannedModel& model, const PlannerSettings& settings, const plan::Space& space,
-                         PlanCandidates& candidates, const plan::Searched& found, double limit) {
+                         Candidates& candidates, const plan::Searched& found, double limit) {
   if (found.unfit.empty() && found.too_large.empty()) {
     if (found.refused.empty()) fail("plan", "the search ended before it had evaluated a plan; give it more time");
     fail("plan", "none of {} plans can be compiled or simulated; the first one, {}, fails: {}",
@@ -136,7 +135,7 @@ std::string fitting_devices(const PlannedModel& model, const PlannerSettings& se
 }
 
 // Measures the best plan, until the one that is the best then has been measured. Returns how many it measured.
-int64_t measure_best(PlanCandidates& candidates, PlannerSettings& settings) {
+int64_t measure_best(Candidates& candidates, PlannerSettings& settings) {
   std::set<size_t> measured;
   while (measured.insert(candidates.kept().front().candidate).second)
     if (settings.measure(candidates.kept().front().program, settings.predict)) candidates.predict_again();
@@ -172,9 +171,8 @@ PlannerReport find_plan(const Model& model, const PlannerSettings& given) {
   const plan::Space space{settings.devices, settings.training.has_value(), planned.has_experts(), planned.batch(),
                           settings.fixed};
   const double limit = limit_of(settings);
-  PlanCandidates candidates(planned, settings, space, limit,
-                            plan::Estimator(planned.facts(), settings.predict.machine));
-  plan::SearchLimits limits{api::objective_of(settings), limit, nullptr};
+  Candidates candidates(planned, settings, space, limit, plan::Estimator(planned.facts(), settings.predict.machine));
+  plan::SearchLimits limits{plan::objective_of(settings), limit, nullptr};
   // If nothing has fit by then, the search may take twice as long.
   if (settings.seconds > 0) {
     const auto left = [&] {
@@ -206,9 +204,9 @@ PlannerReport find_plan(const Model& model, const PlannerSettings& given) {
     report.refusal =
         candidates.choices()[found.refused.front().candidate].str() + ": " + found.refused.front().outcome.refused;
   report.not_searched = not_searched(report);
-  const PlanCandidates::Kept& best = candidates.kept().front();
+  const Candidates::Kept& best = candidates.kept().front();
   const double win_seconds = settings.seconds > 0 ? seconds_of_wins(best.program, settings.predict) : 0;
-  for (const PlanCandidates::Kept& each : candidates.kept()) {
+  for (const Candidates::Kept& each : candidates.kept()) {
     if (report.best.size() == std::max<size_t>(1, settings.best)) break;
     const plan::Choice& choice = candidates.choices()[each.candidate];
     PlannedOption option{

@@ -1,12 +1,11 @@
-#include "tessera/api/slow_level.h"
-
 #include <cmath>
 
+#include "tessera/plan/samples.h"
 #include "tessera/planner.h"
 
 namespace tessera {
 
-namespace api {
+namespace plan {
 
 std::pair<int64_t, std::optional<int64_t>> samples_and_tokens(const Model& model, const SymbolSizes& sizes) {
   for (const TensorInfo& input : model.with_sizes(sizes).inputs()) {
@@ -19,7 +18,7 @@ std::pair<int64_t, std::optional<int64_t>> samples_and_tokens(const Model& model
   return {1, std::nullopt};
 }
 
-}  // namespace api
+}  // namespace plan
 
 inline namespace v1 {
 
@@ -36,7 +35,7 @@ std::optional<SlowLevel> slow_level(const Model& model, const SymbolSizes& sizes
   auto product = machine.products.find(compute);
   if (product == machine.products.end()) product = machine.products.find(DType::float32);
   if (!slow || within == 1 || product == machine.products.end()) return std::nullopt;
-  const auto [samples, tokens] = api::samples_and_tokens(model, sizes);
+  const auto [samples, tokens] = plan::samples_and_tokens(model, sizes);
   SlowLevel level;
   level.link = slow->name;
   level.slice = within;

@@ -1,14 +1,14 @@
-#include "tessera/api/plan_candidates.h"
+#include "tessera/plan/candidates.h"
 
 #include <algorithm>
 #include <limits>
 #include <set>
 
-#include "tessera/api/slow_level.h"
 #include "tessera/base/error.h"
 #include "tessera/inspect.h"
+#include "tessera/plan/samples.h"
 
-namespace tessera::api {
+namespace tessera::plan {
 namespace {
 
 int64_t peak_of(const Program& program) {
@@ -41,8 +41,8 @@ MachineModel ideal(MachineModel machine) {
 
 }  // namespace
 
-plan::Objective objective_of(const PlannerSettings& settings) {
-  return settings.objective == PlanObjective::memory ? plan::Objective::bytes : plan::Objective::seconds;
+Objective objective_of(const PlannerSettings& settings) {
+  return settings.objective == PlanObjective::memory ? Objective::bytes : Objective::seconds;
 }
 
 PlannedModel::PlannedModel(const Model& model, const PlannerSettings& settings)
@@ -77,14 +77,14 @@ Prediction PlannedModel::predicted(const Program& program) const {
   return predict(program, settings_.predict);
 }
 
-plan::Facts PlannedModel::facts() const {
+Facts PlannedModel::facts() const {
   Plan alone;
   alone.dtype = settings_.fixed.dtype;
   alone.states = settings_.fixed.states;
   const Program program = compiled(alone, {});
   PredictSettings settings = settings_.predict;
   settings.machine = ideal(settings.machine);
-  plan::Facts facts;
+  Facts facts;
   facts.ideal_seconds = predict(program, settings).computation_ms * 1e-3;
   std::set<std::string> optimizer, trained;
   if (settings_.training) {
@@ -113,35 +113,35 @@ int64_t PlannedModel::batch() const {
   return samples_and_tokens(model_, sizes_).first;
 }
 
-PlanCandidates::PlanCandidates(const PlannedModel& model, const PlannerSettings& settings, const plan::Space& space,
-                               double limit, plan::Estimator estimator)
+Candidates::Candidates(const PlannedModel& model, const PlannerSettings& settings, const Space& space, double limit,
+                       Estimator estimator)
     : model_(model),
       settings_(settings),
       limit_(limit),
       choices_(plan::choices(space)),
       estimator_(std::move(estimator)) {
-  for (const plan::Choice& choice : choices_)
+  for (const Choice& choice : choices_)
     if (fewest_micro_batches_ == 0 || choice.micro_batches < fewest_micro_batches_)
       fewest_micro_batches_ = choice.micro_batches;
 }
 
-plan::Bounds PlanCandidates::bounds(size_t candidate) {
-  const plan::Choice& choice = choices_[candidate];
-  plan::Bounds bounds = plan::bounds_of(choice, estimator_.facts());
+Bounds Candidates::bounds(size_t candidate) {
+  const Choice& choice = choices_[candidate];
+  Bounds bounds = plan::bounds_of(choice, estimator_.facts());
   bounds.seconds = std::max(bounds.seconds, estimator_.least_seconds(choice));
   return bounds;
 }
 
 // Those that will probably not fit come last, the smallest of them first.
-double PlanCandidates::promise(size_t candidate) {
+double Candidates::expected_cost(size_t candidate) {
   constexpr double kUnfit = 1e9;
-  const plan::Outcome estimate = estimator_.of(choices_[candidate]);
+  const Outcome estimate = estimator_.of(choices_[candidate]);
   if (settings_.objective == PlanObjective::memory) return estimate.bytes;
   return limit_ > 0 && estimate.bytes > limit_ ? kUnfit * estimate.bytes / limit_ : estimate.seconds;
 }
 
-plan::Outcome PlanCandidates::evaluate(size_t candidate) {
-  const plan::Choice& choice = choices_[candidate];
+Outcome Candidates::evaluate(size_t candidate) {
+  const Choice& choice = choices_[candidate];
   if (settings_.observe)
     settings_.observe({evaluated_, static_cast<int64_t>(choices_.size()), choice.str(),
                        kept_.empty() ? 0 : kept_.front().prediction.step_ms});
@@ -153,10 +153,10 @@ plan::Outcome PlanCandidates::evaluate(size_t candidate) {
   };
   try {
     Program program = model_.compiled(choice.over(settings_.fixed), choice.mesh);
-    plan::Measured measured{choice, 0, 0, 0, static_cast<double>(peak_of(program)), {}};
+    Measured measured{choice, 0, 0, 0, static_cast<double>(peak_of(program)), {}};
     for (const CollectiveSummary& collective : program.summary().collectives)
       measured.received[axes_of(collective)] += static_cast<double>(collective.bytes);
-    plan::Outcome outcome{0, measured.bytes, {}};
+    Outcome outcome{0, measured.bytes, {}};
     if (limit_ == 0 || measured.bytes <= limit_) {
       Prediction prediction = model_.predicted(program);
       outcome.seconds = measured.seconds = prediction.step_ms * 1e-3;
@@ -173,27 +173,27 @@ plan::Outcome PlanCandidates::evaluate(size_t candidate) {
   }
 }
 
-void PlanCandidates::keep(Kept made) {
-  const plan::Objective objective = objective_of(settings_);
+void Candidates::keep(Kept made) {
+  const Objective objective = objective_of(settings_);
   const auto alike = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& each) {
     return choices_[each.candidate].layout == choices_[made.candidate].layout;
   });
   if (alike == kept_.end())
     kept_.push_back(std::move(made));
-  else if (plan::is_better(made.outcome, alike->outcome, objective))
+  else if (is_better(made.outcome, alike->outcome, objective))
     *alike = std::move(made);
   sort_kept();
   constexpr size_t kMeasured = 16;  // of which one may turn out to be the best
   if (kept_.size() > std::max<size_t>(settings_.measure ? kMeasured : 1, settings_.best)) kept_.pop_back();
 }
 
-void PlanCandidates::sort_kept() {
+void Candidates::sort_kept() {
   std::stable_sort(kept_.begin(), kept_.end(), [&](const Kept& a, const Kept& b) {
-    return plan::is_better(a.outcome, b.outcome, objective_of(settings_));
+    return is_better(a.outcome, b.outcome, objective_of(settings_));
   });
 }
 
-void PlanCandidates::predict_again() {
+void Candidates::predict_again() {
   for (Kept& each : kept_) {
     each.prediction = model_.predicted(each.program);
     each.outcome.seconds = each.prediction.step_ms * 1e-3;
@@ -201,7 +201,7 @@ void PlanCandidates::predict_again() {
   sort_kept();
 }
 
-size_t PlanCandidates::smallest(double seconds) const {
+size_t Candidates::smallest(double seconds) const {
   const auto key = [&](size_t candidate) {
     return std::pair(seconds_of(candidate) > seconds, estimator_.of(choices_[candidate]).bytes);
   };
@@ -211,10 +211,10 @@ size_t PlanCandidates::smallest(double seconds) const {
   return best;
 }
 
-double PlanCandidates::seconds_of(size_t candidate) const {
+double Candidates::seconds_of(size_t candidate) const {
   if (evaluated_ == 0 && seconds_per_micro_batch_ == 0)
     return choices_[candidate].micro_batches == fewest_micro_batches_ ? 0 : std::numeric_limits<double>::infinity();
   return seconds_per_micro_batch_ * choices_[candidate].micro_batches;
 }
 
-}  // namespace tessera::api
+}  // namespace tessera::plan
