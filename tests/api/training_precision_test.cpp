@@ -98,6 +98,47 @@ TEST_F(HalfPrecision, ScalesItsLossUnlessItIsTold) {
   EXPECT_EQ(scale_of(DType::float32, ""), std::nullopt);
 }
 
+// A stored weight is cast where it is stored: a rank gathers 16 bits for each use, and keeps no whole weight from the
+// forward to the backward pass. Heads cut the dimension finer than, as fine as, and coarser than storage does.
+TEST_F(HalfPrecision, GathersStoredWeightsIn16Bits) {
+  const Model model = this->model(R"(
+g (int64[b, s] ids) => (float[b, s, 64] logits) <
+    float[64, 64] embed, float[64] scale, float[64, 64] wq, float[64, 64] wk, float[64, 64] wv, float[64, 64] wo,
+    float[64, 256] up, float[256] bias, float[256, 64] down, float[64, 64] head> {
+  x = Gather (embed, ids)
+  n = RMSNormalization <axis = -1> (x, scale)
+  q = MatMul (n, wq)
+  k = MatMul (n, wk)
+  v = MatMul (n, wv)
+  a = Attention <is_causal = 1, q_num_heads = 4, kv_num_heads = 4> (q, k, v)
+  o = MatMul (a, wo)
+  r = Add (x, o)
+  u = MatMul (r, up)
+  ub = Add (u, bias)
+  g = Gelu (ub)
+  d = MatMul (g, down)
+  y = Add (r, d)
+  logits = MatMul (y, head)
+})");
+  for (const char* mesh : {"fsdp=2", "fsdp=4", "fsdp=16", "dp=2,fsdp=8", "fsdp=8,tp=2"}) {
+    SCOPED_TRACE(mesh);
+    const auto program = [&](DType type) {
+      Training training;
+      training.compute = type;
+      training.sizes = {{"b", 32}, {"s", 4}};
+      return compile(training_step(model, training).model, Mesh::parse(mesh), Plan{});
+    };
+    const auto gathered = [](const Program& program) {
+      int64_t bytes = 0;
+      for (const CollectiveSummary& each : program.summary().collectives)
+        if (each.kind == "all_gather") bytes += each.bytes;
+      return bytes;
+    };
+    const Program wide = program(DType::float32), narrow = program(DType::bfloat16);
+    EXPECT_LE(gathered(narrow), 0.52 * static_cast<double>(gathered(wide)));
+  }
+}
+
 // Gradients that float16 would round to 0 arrive, since the loss is scaled.
 TEST_F(HalfPrecision, SmallGradientsArrive) {
   const Model model = this->model("g (float[2, 6] x) => (float[2, 5] y) <float[6, 5] w> {\n  y = MatMul (x, w)\n}");

@@ -7,6 +7,7 @@
 #include "tessera/spmd/decide/prices.h"
 #include "tessera/spmd/decide/sources.h"
 #include "tessera/spmd/decide/versions.h"
+#include "tessera/spmd/decide/wishes.h"
 
 namespace tessera::spmd {
 namespace {
@@ -76,6 +77,25 @@ class Decider {
   const Slot& slot_of(const Place& place) const { return layout_.slots[place.slot]; }
   const std::vector<AxisRef>& axes_at(const Place& place) const {
     return slot_of(place).dims[place.dim].parts[place.part].axes;
+  }
+
+  // A value that uses fetch from storage is computed as it is stored, so that each use gathers the value (a weight in
+  // the type that products need), and a rank keeps nothing whole between uses. Prices would not see what is kept: to
+  // gather float32 once moves as many bytes as to gather 16 bits twice. Types that are wider than what is stored are
+  // priced, since gathers of them move more.
+  std::optional<Assignment> as_stored(const NodeLayout& node) const {
+    if (node.updates || node.node->outputs.size() != 1 || !decided_.fetched.contains(node.node->output()))
+      return std::nullopt;
+    const Sharding* stored = nullptr;
+    for (const Value* operand : node.node->inputs) {
+      if (!operand || !decided_.fetched.contains(operand)) continue;
+      if (bits_of(node.node->output()->dtype()) > bits_of(operand->dtype())) return std::nullopt;
+      const auto state = storage_.find(operand);
+      const Sharding& layout = state != storage_.end() ? state->second : decided_.versions.at(operand).front();
+      if (stored && !same_layout(*stored, layout)) return std::nullopt;
+      stored = &layout;
+    }
+    return axes_for(layout_, node, *stored);
   }
 
   // All ways to give each subfactor one of the axis lists found at its places, without using an axis twice.
@@ -224,7 +244,12 @@ class Decider {
     Outcome outcome;
     NodeDecision& decision = outcome.decision;
     const Node* carry = Layout::carry_of(*node.node);
-    decision.axes = carry ? chosen_for_carry(node, layout_.of(carry)) : choose(node, outcome);
+    if (carry)
+      decision.axes = chosen_for_carry(node, layout_.of(carry));
+    else if (std::optional<Assignment> stored = as_stored(node))
+      decision.axes = std::move(*stored);
+    else
+      decision.axes = choose(node, outcome);
     Assignment whole = terms_.without_partial_axes(node, decision.axes);
     PartialTerms::Kept kept = terms_.kept(node, whole);
     if (kept.operands.size() > 1)

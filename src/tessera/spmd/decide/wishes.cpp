@@ -4,27 +4,27 @@
 #include <optional>
 
 namespace tessera::spmd {
-namespace {
 
-using Axes = std::vector<std::vector<AxisRef>>;
-
-// The axes over which a movement must be split to make its result in this layout; nullopt if it cannot.
-std::optional<Axes> axes_for(const Layout& layout, const NodeLayout& movement, const Sharding& wanted) {
-  const Slot& slot = layout.slots[movement.result_slots[0]];
+std::optional<std::vector<std::vector<AxisRef>>> axes_for(const Layout& layout, const NodeLayout& node,
+                                                          const Sharding& wanted) {
+  const Slot& slot = layout.slots[node.result_slots[0]];
   const Sharding cut = slot.sharding();
+  if (wanted.dims.size() != cut.dims.size()) return std::nullopt;
   std::vector<DimSharding> dims;
   for (size_t d = 0; d < cut.dims.size(); ++d) {
     const auto dim = refine(wanted.dims[d], boundaries(cut.dims[d]));
     if (!dim || dim->parts.size() != cut.dims[d].parts.size()) return std::nullopt;
     dims.push_back(*dim);
   }
-  Axes axes(movement.subfactors.size());
+  std::vector<std::vector<AxisRef>> axes(node.subfactors.size());
   for (size_t s = 0; s < axes.size(); ++s)
-    for (const Place& place : movement.subfactors[s].places)
-      if (place.result && movement.subfactors[s].splittable) axes[s] = dims[place.dim].parts[place.part].axes;
-  if (!same_layout(laid_out(layout, movement, axes, true, 0), wanted)) return std::nullopt;
+    for (const Place& place : node.subfactors[s].places)
+      if (place.result && node.subfactors[s].splittable) axes[s] = dims[place.dim].parts[place.part].axes;
+  if (!same_layout(laid_out(layout, node, axes, true, 0), wanted)) return std::nullopt;
   return axes;
 }
+
+namespace {
 
 bool is_free_to_move(const Layout& layout, const Value* value, const std::set<const Value*>& fetched) {
   const Node& maker = *value->producer;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -8,6 +9,11 @@
 #include "tessera/spmd/decide/decide.h"
 
 namespace tessera::spmd {
+
+/// Per subfactor of a node: the axes over which it must be split to make its first result in this layout; nullopt if it
+/// cannot.
+std::optional<std::vector<std::vector<AxisRef>>> axes_for(const Layout& layout, const NodeLayout& node,
+                                                          const Sharding& wanted);
 
 /// A value in a layout that a use wants, at one step of the way from the use up to the value's source.
 struct Level {
