@@ -26,17 +26,20 @@ parameters=$(awk '
 formula() { awk -v p="$parameters" -v bytes="$1" 'BEGIN { printf "%.1f", p * bytes / 1e9 }'; }
 
 echo "$parameters parameters, $ranks ranks, a sample of 128 tokens each; GB of a rank"
-row='%-6s  %9s  %10s  %10s  %9s  %11s  %7s  %12s  %14s\n'
-printf "$row" preset peak parameters optimizer gradients activations buffers 'ZeRO float32' 'ZeRO published'
-plan() {  # PRESET, BYTES OF A PARAMETER: float32, mixed precision
+row='%-31s  %7s  %10s  %9s  %9s  %11s  %7s  %14s\n'
+printf "$row" plan peak parameters optimizer gradients activations buffers "ZeRO's formula"
+plan() {  # BYTES OF A PARAMETER, OPTIONS
+  local bytes=$1
+  shift
   json=$("$build/tessera" train "$work/gpt.onnxtxt" --dry-run --shapes batch=$ranks,sequence=128 --clip 1 \
-    --mesh dp=$ranks --preset "$1" --json)
-  printf "$row" "$1" "$(gigabytes peak_bytes)" "$(gigabytes parameters)" "$(gigabytes optimizer)" \
-    "$(gigabytes gradients)" "$(gigabytes activations)" "$(gigabytes buffers)" \
-    "$(formula "$2")" "$(formula "$3")"
+    --mesh dp=$ranks --preset "$@" --json)
+  printf "$row" "$*" "$(gigabytes peak_bytes)" "$(gigabytes parameters)" "$(gigabytes optimizer)" \
+    "$(gigabytes gradients)" "$(gigabytes activations)" "$(gigabytes buffers)" "$(formula "$bytes")"
 }
 # Bytes of parameters, gradients and optimizer: 4 + 4 + 8 in float32; 2 + 2 + 12 in mixed precision.
-plan dp 16 16
-plan zero1 8.125 4.1875
-plan zero2 4.1875 2.21875
-plan fsdp 0.25 0.25
+plan 16 dp
+plan 4.1875 zero2
+plan 0.25 fsdp
+plan 16 dp --dtype bf16
+plan 2.21875 fsdp --dtype bf16 --keep-gathered '*'
+plan 0.25 fsdp --dtype bf16

@@ -127,7 +127,12 @@ TEST_F(Figures, of_the_example_of_memory_are_those_of_its_plans) {
 TEST_F(Figures, of_the_table_of_ZeRO_are_those_of_its_plans) {
   const std::string model = written("examples/gpt/gpt.sh 36 4096 32 32000 1024", "gpt.onnxtxt");
   expect_table("examples/zero_table/README.md", model + " --shapes batch=64,sequence=128 --mesh dp=64", 1e9, "",
-               {{"`dp`", "--preset dp"}, {"`zero2`", "--preset zero2"}, {"`fsdp`", "--preset fsdp"}});
+               {{"`dp`", "--preset dp"},
+                {"`zero2`", "--preset zero2"},
+                {"`fsdp`", "--preset fsdp"},
+                {"`dp`, bfloat16", "--preset dp --dtype bf16"},
+                {"`fsdp --keep-gathered '*'`, bfloat16", "--preset fsdp --dtype bf16 --keep-gathered '*'"},
+                {"`fsdp`, bfloat16", "--preset fsdp --dtype bf16"}});
 }
 
 }  // namespace

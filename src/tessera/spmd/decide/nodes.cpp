@@ -79,17 +79,16 @@ class Decider {
     return slot_of(place).dims[place.dim].parts[place.part].axes;
   }
 
-  // A value that uses fetch from storage is computed as it is stored, so that each use gathers the value (a weight in
-  // the type that products need), and a rank keeps nothing whole between uses. Prices would not see what is kept: to
-  // gather float32 once moves as many bytes as to gather 16 bits twice. Types that are wider than what is stored are
-  // priced, since gathers of them move more.
+  // A stored value is cast to fewer bits where it is stored, so that each use gathers these bits, and a rank keeps
+  // nothing whole between uses. Prices would not see what is kept: to gather float32 once moves as many bytes as to
+  // gather 16 bits twice.
   std::optional<Assignment> as_stored(const NodeLayout& node) const {
     if (node.updates || node.node->outputs.size() != 1 || !decided_.fetched.contains(node.node->output()))
       return std::nullopt;
     const Sharding* stored = nullptr;
     for (const Value* operand : node.node->inputs) {
       if (!operand || !decided_.fetched.contains(operand)) continue;
-      if (bits_of(node.node->output()->dtype()) > bits_of(operand->dtype())) return std::nullopt;
+      if (bits_of(node.node->output()->dtype()) >= bits_of(operand->dtype())) return std::nullopt;
       const auto state = storage_.find(operand);
       const Sharding& layout = state != storage_.end() ? state->second : decided_.versions.at(operand).front();
       if (stored && !same_layout(*stored, layout)) return std::nullopt;
