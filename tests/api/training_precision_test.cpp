@@ -120,7 +120,7 @@ g (int64[b, s] ids) => (float[b, s, 64] logits) <
   y = Add (r, d)
   logits = MatMul (y, head)
 })");
-  for (const char* mesh : {"fsdp=2", "fsdp=4", "fsdp=16", "dp=2,fsdp=8", "fsdp=8,tp=2"}) {
+  for (const char* mesh : {"fsdp=2", "fsdp=8", "fsdp=8,tp=2"}) {
     SCOPED_TRACE(mesh);
     const auto program = [&](DType type) {
       Training training;
@@ -136,6 +136,43 @@ g (int64[b, s] ids) => (float[b, s, 64] logits) <
     };
     const Program wide = program(DType::float32), narrow = program(DType::bfloat16);
     EXPECT_LE(gathered(narrow), 0.52 * static_cast<double>(gathered(wide)));
+  }
+}
+
+// A rank of stored weights holds nothing whole from one micro-batch to the next: neither weights, nor their transposes,
+// nor sums of gradients. So parts of a batch need less memory than the batch.
+TEST_F(HalfPrecision, MicroBatchesOfStoredWeightsNeedLessMemory) {
+  const Model model = this->model(R"(
+g (int64[b, s] ids) => (float[b, s, 64] logits) <
+    float[64, 256] embed, float[256, 1024] up0, float[1024, 256] down0, float[256, 1024] up1, float[1024, 256] down1,
+    float[256, 64] head> {
+  x0 = Gather (embed, ids)
+  u0 = MatMul (x0, up0)
+  g0 = Gelu (u0)
+  d0 = MatMul (g0, down0)
+  x1 = Add (x0, d0)
+  u1 = MatMul (x1, up1)
+  g1 = Gelu (u1)
+  d1 = MatMul (g1, down1)
+  x2 = Add (x1, d1)
+  logits = MatMul (x2, head)
+})");
+  const std::vector<std::pair<std::string, DType>> cases = {
+      {"fsdp=8", DType::bfloat16}, {"fsdp=4,tp=2", DType::float16}, {"dp=2,fsdp=4", DType::float32}};
+  for (const auto& [mesh, type] : cases) {
+    SCOPED_TRACE(mesh);
+    const auto peak = [&, mesh = mesh, type = type](int micro_batches, std::vector<std::string> kept) {
+      Training training;
+      training.compute = type;
+      training.micro_batches = micro_batches;
+      training.sizes = {{"b", 64}, {"s", 64}};
+      Plan plan;
+      plan.keep_gathered = std::move(kept);
+      return compile(training_step(model, training).model, Mesh::parse(mesh), plan).figures(0).peak_bytes;
+    };
+    const int64_t parts = peak(4, {});
+    EXPECT_LT(parts, 0.75 * static_cast<double>(peak(1, {})));
+    EXPECT_LT(parts, 0.9 * static_cast<double>(peak(4, {"*"})));
   }
 }
 

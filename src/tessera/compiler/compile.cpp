@@ -114,8 +114,8 @@ class Compiler {
       spmd::store_as_computed(storage_, graph(), annotations_, ordered);
       result_.propagation = spmd::propagate(*result_.layout, annotations_, options_.mesh, storage_);
       for (const std::string& line : result_.propagation.approximated) result_.warnings.push_back(line);
-      result_.decisions =
-          spmd::decide(graph(), *result_.layout, options_.mesh, hints_, annotations_, storage_, prices());
+      result_.decisions = spmd::decide(graph(), *result_.layout, options_.mesh, hints_, annotations_, storage_,
+                                       prices(), spmd::scattered_sums(stored_anew(storage_, options_.keep_gathered)));
     };
     const spmd::Costs costs(options_.mesh, hints_, prices());
     const auto work = [&] { return spmd::busiest_work(graph(), *result_.layout, result_.decisions, costs); };

@@ -94,15 +94,16 @@ bool are_alike(const Decisions& a, const Decisions& b) {
                     [](const NodeDecision& x, const NodeDecision& y) { return x.axes == y.axes; });
 }
 
-Decisions decide_jointly(const Graph& graph, const Layout& layout, const Costs& costs, const Storage& storage) {
+Decisions decide_jointly(const Graph& graph, const Layout& layout, const Costs& costs, const Storage& storage,
+                         const std::set<const Node*>& scattered) {
   constexpr int kMostPasses = 4;  // bounds the time; the second pass finds most
   const auto cost = [&](const Pass& pass) {
     const double all =
         traffic_of(graph, layout, pass.decisions, costs).cost + cost_of_holding(layout, pass.decisions, costs);
     return std::tuple(pass.disobeyed, pass.gathered, all);
   };
-  Repeats repeats(layout, costs, storage);
-  Pass best = decide_nodes(graph, layout, costs, storage, repeats);
+  Repeats repeats(layout, costs, storage, scattered);
+  Pass best = decide_nodes(graph, layout, costs, storage, scattered, repeats);
   Decisions alone = best.compared ? best.decisions : Decisions{};
   std::optional<Wishes> wishes;  // of the decisions that do not share layout changes yet
   share_layout_changes(graph, layout, best.decisions, wishes);
@@ -111,7 +112,7 @@ Decisions decide_jointly(const Graph& graph, const Layout& layout, const Costs& 
   std::optional<decltype(cost(best))> least;
   for (int passes = 1; passes < kMostPasses; ++passes) {
     if (!wishes) wishes.emplace(graph, layout, alone);
-    Pass next = decide_nodes(graph, layout, costs, storage, repeats, Earlier{alone, *wishes});
+    Pass next = decide_nodes(graph, layout, costs, storage, scattered, repeats, Earlier{alone, *wishes});
     if (are_alike(next.decisions, alone)) break;
     alone = next.decisions;
     wishes.reset();
@@ -133,8 +134,9 @@ Traffic traffic_of(const Graph& graph, const Layout& layout, const Decisions& de
 }
 
 Decisions decide(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
-                 const std::vector<Annotation>& annotations, const Storage& storage, const cost::Prices* prices) {
-  Decisions decisions = decide_jointly(graph, layout, Costs(mesh, hints, prices), storage);
+                 const std::vector<Annotation>& annotations, const Storage& storage, const cost::Prices* prices,
+                 const std::set<const Node*>& scattered) {
+  Decisions decisions = decide_jointly(graph, layout, Costs(mesh, hints, prices), storage, scattered);
   for (const Annotation& annotation : annotations)
     for (const PartialAxis& claimed : annotation.sharding.partial) {
       if (claimed.axis.size == 1) continue;

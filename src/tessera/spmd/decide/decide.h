@@ -53,13 +53,14 @@ struct Decisions {
 /// Sources are stored in the layout that all their uses have in common, so that each use is a free slice; annotated
 /// sources are stored as annotated.
 ///
-/// States with a storage layout are stored in it; the gathers of their uses count as costs like all others.
+/// States with a storage layout are stored in it; the gathers of their uses count as costs like all others. The nodes
+/// of `scattered` (scattered_sums()) keep no partial sums: their operands are scattered first.
 ///
 /// An annotation with a partial axis claims that its value is computed as a partial sum; a user error says so if it is
 /// not.
 Decisions decide(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
                  const std::vector<Annotation>& annotations = {}, const Storage& storage = {},
-                 const cost::Prices* prices = nullptr);
+                 const cost::Prices* prices = nullptr, const std::set<const Node*>& scattered = {});
 
 class Costs;
 

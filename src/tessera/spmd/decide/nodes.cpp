@@ -15,11 +15,12 @@ namespace {
 class Decider {
  public:
   Decider(const Graph& graph, const Layout& layout, const Costs& costs, const Storage& storage,
-          const std::optional<Earlier>& earlier)
+          const std::set<const Node*>& scattered, const std::optional<Earlier>& earlier)
       : graph_(graph),
         layout_(layout),
         mesh_(costs.mesh()),
         storage_(storage),
+        scattered_(scattered),
         terms_(graph, layout, costs.mesh(), costs.hints(), decided_.versions, decided_.wide),
         prices_(layout, costs, storage, terms_, decided_) {
     if (earlier) decided_.before = &earlier->decisions, decided_.wishes = &earlier->wishes;
@@ -251,7 +252,7 @@ class Decider {
       decision.axes = choose(node, outcome);
     Assignment whole = terms_.without_partial_axes(node, decision.axes);
     PartialTerms::Kept kept = terms_.kept(node, whole);
-    if (kept.operands.size() > 1)
+    if (kept.operands.size() > 1 && !scattered_.contains(node.node))
       decision.axes = std::move(whole);  // each would be scattered; their sum is scattered once
     else
       kept = terms_.kept(node, decision.axes);
@@ -304,6 +305,7 @@ class Decider {
   const Layout& layout_;
   const Mesh& mesh_;
   const Storage& storage_;
+  const std::set<const Node*>& scattered_;
   std::map<const Value*, std::vector<Sharding>> wants_;  // of sources
   Decided decided_;
   const PartialTerms terms_;
@@ -317,14 +319,15 @@ class Decider {
 }  // namespace
 
 Pass decide_nodes(const Graph& graph, const Layout& layout, const Costs& costs, const Storage& storage,
-                  Repeats& repeats, const std::optional<Earlier>& earlier) {
-  return Decider(graph, layout, costs, storage, earlier).run(repeats);
+                  const std::set<const Node*>& scattered, Repeats& repeats, const std::optional<Earlier>& earlier) {
+  return Decider(graph, layout, costs, storage, scattered, earlier).run(repeats);
 }
 
 std::vector<Alternative> alternatives_of(const Node* node, const Graph& graph, const Layout& layout,
                                          const Decisions& decisions, const Costs& costs, const Storage& storage) {
   const Wishes wishes(graph, layout, decisions);
-  return Decider(graph, layout, costs, storage, Earlier{decisions, wishes}).compare(node);
+  const std::set<const Node*> scattered;  // alternatives are ways to split the node
+  return Decider(graph, layout, costs, storage, scattered, Earlier{decisions, wishes}).compare(node);
 }
 
 }  // namespace tessera::spmd

@@ -25,7 +25,8 @@ struct Earlier {
 /// what its neighbours want; with one, it takes what they wanted there, and pays nothing for a layout that others want
 /// of an operand as well. What `repeats` has from earlier nodes and passes is not decided again.
 Pass decide_nodes(const Graph& graph, const Layout& layout, const Costs& costs, const Storage& storage,
-                  Repeats& repeats, const std::optional<Earlier>& earlier = std::nullopt);
+                  const std::set<const Node*>& scattered, Repeats& repeats,
+                  const std::optional<Earlier>& earlier = std::nullopt);
 
 /// A way to compute a node.
 struct Alternative {

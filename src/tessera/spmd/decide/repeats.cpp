@@ -44,12 +44,15 @@ size_t Repeats::Hash::operator()(const Sharding& sharding) const {
   return hash ^ hash >> 32;
 }
 
-Repeats::Repeats(const Layout& layout, const Costs& costs, const Storage& storage) : layout_(layout) {
+Repeats::Repeats(const Layout& layout, const Costs& costs, const Storage& storage,
+                 const std::set<const Node*>& scattered)
+    : layout_(layout) {
   for (const Slot& slot : layout.slots) slots_.push_back(number_of(slot.sharding()));
   const std::set<const Value*> ordered = ordered_states(layout);
   std::unordered_map<Key, int64_t, Hash> classes;
   for (const NodeLayout& node : layout.nodes) {
     Key key = described(node, storage, ordered);
+    key.push_back(scattered.contains(node.node));
     if (costs.in_seconds()) key.push_back(std::bit_cast<int64_t>(hinted(ops::flops_of(*node.node), costs.hints())));
     classes_.push_back(classes.emplace(std::move(key), static_cast<int64_t>(classes.size())).first->second);
   }

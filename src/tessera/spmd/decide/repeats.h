@@ -34,7 +34,7 @@ class Repeats {
   using Key = std::vector<int64_t>;
 
   /// `layout` must outlive it, and stay as it is.
-  Repeats(const Layout& layout, const Costs& costs, const Storage& storage);
+  Repeats(const Layout& layout, const Costs& costs, const Storage& storage, const std::set<const Node*>& scattered);
 
   /// The outcome for the next node; `compute` makes it if it is not known.
   Outcome of(const NodeLayout& node, const Decided& decided, FunctionRef<Outcome()> compute);

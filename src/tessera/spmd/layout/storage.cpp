@@ -72,6 +72,17 @@ std::set<const Node*> update_of(const Value& state) {
   return std::move(region.nodes);
 }
 
+std::set<const Node*> scattered_sums(const Storage& storage) {
+  std::set<const Node*> all;
+  for (const auto& [state, sharding] : storage) {
+    if (!state->next || !state->next->producer || sharding.is_whole()) continue;
+    const std::set<const Node*> update = update_of(*state);
+    if (std::any_of(state->uses.begin(), state->uses.end(), [&](const Use& use) { return !update.contains(use.node); }))
+      all.insert(update.begin(), update.end());
+  }
+  return all;
+}
+
 std::set<const Value*> fetched_values(const Graph& graph, const Storage& storage) {
   std::set<const Value*> fetched;
   for (const auto& [state, sharding] : storage) fetched.insert(state);

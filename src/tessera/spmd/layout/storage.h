@@ -24,6 +24,11 @@ std::set<const Node*> updates_of(const Graph& graph, const Storage& storage);
 /// The same for one state that has a next value.
 std::set<const Node*> update_of(const Value& state);
 
+/// The operators of the updates of states that the model reads where they are split in `storage`: of parameters, and
+/// not of what only an optimizer has. Gradients are scattered before these operators add them up, so that no rank holds
+/// whole sums.
+std::set<const Node*> scattered_sums(const Storage& storage);
+
 /// States with a storage layout, and values computed only from such states, element by element. A use fetches them from
 /// storage, and keeps no copy for a later use.
 std::set<const Value*> fetched_values(const Graph& graph, const Storage& storage);

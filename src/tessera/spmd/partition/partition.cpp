@@ -43,7 +43,8 @@ class Partitioner {
     for (const Value* input : source_.inputs) source(input);
     find_needed();
     for (size_t n = 0; n < layout_.nodes.size(); ++n)
-      if (needed_.contains(layout_.nodes[n].node)) emit(layout_.nodes[n], decisions_.nodes[n]);
+      if (needed_.contains(layout_.nodes[n].node) && !moves_fetched(layout_.nodes[n].node))
+        emit(layout_.nodes[n], decisions_.nodes[n]);
     for (const Value* output : source_.outputs) emit_output(output);
     for (const auto& value : source_.values())
       if (value->next)
@@ -149,10 +150,33 @@ class Partitioner {
       if (value->changing && value->origin && used.contains(value->origin->name)) source(value.get());
   }
 
+  // A movement (a weight's transpose) of what uses fetch from storage: each use fetches and moves it anew. Not if there
+  // are branches or loops, outside of which no node sees what is moved within.
+  bool moves_fetched(const Node* node) const {
+    if (ops::moves_of(*node) < ops::Moves::all || !flow_.regions.empty()) return false;
+    const Value* from = node->inputs[0];
+    return decisions_.fetched.contains(from) || (from->producer && moves_fetched(from->producer));
+  }
+
+  void move_anew(const Value* global) {
+    if (const auto made = versions_.find(global); made != versions_.end()) {
+      int& last_use = made->second.fetched.last_use;
+      const bool is_recent = fetches_ - last_use <= kFetchedAhead;
+      last_use = fetches_;
+      if (is_recent) return;
+      versions_.erase(made);
+    }
+    emit(layout_.of(global->producer), decisions_.nodes[layout_.index_of(global->producer)]);
+    versions_.at(global).fetched.last_use = fetches_;
+  }
+
   // A version of a global value in the wanted layout: an existing one, or the cheapest reshard of one.
   Value* laid_out(const Value* global, const Sharding& wanted, const std::string& consumer,
                   const std::function<std::string(const Sharding& from)>& reason = nullptr) {
-    if (!global->producer) source(global);
+    if (!global->producer)
+      source(global);
+    else if (moves_fetched(global->producer))
+      move_anew(global);
     Versions& versions = versions_.at(global);
     for (size_t v = 0; v < versions.layouts.size(); ++v)
       if (same_layout(versions.layouts[v], wanted)) return versions.values[v];
