@@ -18,7 +18,7 @@ class Connection;
 
 struct MeasureOptions {
   /// "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter", "permute",
-  /// "barrier"; empty: all of them.
+  /// "barrier"; empty: all of them. Also "send": a message from a group's last member to its first.
   std::vector<std::string> kinds;
   int64_t least = int64_t{1} << 10,
           most = int64_t{256} << 20;  ///< bytes of the smallest and largest tensor; each is 4 times the one before

@@ -60,7 +60,7 @@ TEST(Meter, times_every_collective_alike_on_all_ranks) {
     Meter meter(*world, rank, 4096, {.seconds = 0});
     const std::vector<int> all = {0, 1, 2}, pair = rank < 2 ? std::vector{0, 1} : std::vector{2};
     for (Kind kind : {Kind::all_reduce, Kind::all_gather, Kind::reduce_scatter, Kind::all_to_all, Kind::broadcast,
-                      Kind::reduce, Kind::gather, Kind::scatter, Kind::permute})
+                      Kind::reduce, Kind::gather, Kind::scatter, Kind::permute, Kind::send})
       for (const std::vector<int>& members : {all, pair}) times[rank].push_back(meter.time(kind, members, 1000));
     times[rank].push_back(meter.time(Kind::barrier, all, 0));
     times[rank].push_back(meter.time_by_levels(all, std::vector{rank}, 1000));

@@ -18,8 +18,8 @@ class Meter {
 
   /// The time of one collective of float32 among `members`, of which this rank is one, as slowest_median() finds it
   /// over all ranks of the world. `bytes` counts the whole tensor, as nccl-tests does: the output of all_gather and
-  /// gather, else a member's input. Members' blocks differ by one element at most. Kinds: all but send and recv;
-  /// permute goes to the next member.
+  /// gather, else a member's input. Members' blocks differ by one element at most. Permute goes to the next member;
+  /// send, with its recv, from the last member to the first. Kinds: all others.
   Timing time(Kind kind, std::span<const int> members, int64_t bytes);
 
   /// The time of an all_reduce by levels: a reduce_scatter among `near`, an all_reduce among `far`, an all_gather among

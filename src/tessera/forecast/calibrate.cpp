@@ -205,8 +205,9 @@ void fit_memory(MachineModel& machine, bool quick) {
 }
 
 void add_collectives(MachineModel& machine, const CollectiveTimes& times, const std::string& engine, int64_t ranks) {
-  for (const CollectiveTime& time : times.times) {
+  for (CollectiveTime time : times.times) {
     if (time.kind == "copy" || time.kind == "all_reduce by levels") continue;
+    if (time.kind == name_of(Collective::send)) time.members = 2;
     const auto same = [&](const MachineModel::Collective& known) {
       return known.engine == engine && known.kind == time.kind && known.members == time.members && known.ranks == ranks;
     };
@@ -289,7 +290,7 @@ bool measure_missing(const runtime::DryRun& run, const sim::PredictOptions& opti
   for (const sim::UsedCollective& each : used) {
     const auto traits = std::find_if(collectives().begin(), collectives().end(),
                                      [&](const CollectiveTraits& known) { return known.name == each.kind; });
-    if (each.measured || traits->message) continue;
+    if (each.measured || (traits->message && !each.outside)) continue;
     if (std::find(measured.kinds.begin(), measured.kinds.end(), each.kind) == measured.kinds.end())
       measured.kinds.push_back(each.kind);
     most = std::max(most, each.bytes);

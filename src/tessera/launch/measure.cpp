@@ -10,6 +10,7 @@
 #include <cmath>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <thread>
 
@@ -26,11 +27,11 @@ namespace {
 
 using comm::Kind;
 
-// Those of a whole group.
+// Those that can be measured: a send with its recv.
 std::vector<Kind> measured_kinds() {
   std::vector<Kind> kinds;
   for (const CollectiveTraits& collective : collectives())
-    if (!collective.message) kinds.push_back(collective.kind);
+    if (collective.kind != Kind::recv) kinds.push_back(collective.kind);
   return kinds;
 }
 
@@ -45,7 +46,9 @@ std::vector<Kind> kinds_of(const std::vector<std::string>& names) {
       fail("bench", "there is no collective '{}' to measure; the collectives are: {}", name, fmt::join(known, ", "));
     kinds.push_back(all[static_cast<size_t>(found - known.begin())]);
   }
-  return kinds.empty() ? all : kinds;
+  if (kinds.empty())
+    std::copy_if(all.begin(), all.end(), std::back_inserter(kinds), [](Kind kind) { return !traits_of(kind).message; });
+  return kinds;
 }
 
 // The average part of the whole tensor that a rank receives.

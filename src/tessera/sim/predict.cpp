@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "tessera/base/error.h"
 #include "tessera/cost/kernels.h"
+#include "tessera/runtime/output_parts.h"
 #include "tessera/runtime/sized_rank.h"
 #include "tessera/sim/measure.h"
 #include "tessera/sim/transfer.h"
@@ -44,10 +46,43 @@ void note_collective(std::vector<UsedCollective>& all, const bind::Step& step, c
   all.push_back(used);
 }
 
+void note_delivery(std::vector<UsedCollective>& all, const Transfer& transfer) {
+  const std::string kind(name_of(Collective::send));
+  auto known =
+      std::find_if(all.begin(), all.end(), [&](const auto& each) { return each.kind == kind && each.outside; });
+  if (known == all.end()) known = all.insert(all.end(), {kind, {}, 2, 0, transfer.measured, true});
+  known->bytes = std::max(known->bytes, transfer.bytes);
+}
+
+Setting setting_of(const Mesh& mesh, const RankClasses& ranks, const RunConditions& conditions,
+                   const PredictOptions& options) {
+  return {mesh,           options.topology,   *options.machine,        ranks.of,
+          options.engine, conditions.threads, conditions.machine_ranks};
+}
+
 double copied_seconds(const std::vector<bind::HostCopy>& copies, const cost::KernelTimes& times) {
   double seconds = 0;
   for (const bind::HostCopy& copy : copies) seconds += times.copy(2.0 * static_cast<double>(copy.bytes));
   return seconds;
+}
+
+// The messages in which runtime::bring_parts() completes the outputs.
+std::vector<Delivery> deliveries_of(const runtime::DryRun& run, const Setting& setting, int64_t process_ranks) {
+  std::vector<Delivery> deliveries;
+  const runtime::RankPrograms& programs = *run.programs;
+  const int64_t ranks = programs.mesh().size();
+  if (process_ranks == 0 || process_ranks >= ranks) return deliveries;
+  std::vector<int> here(static_cast<size_t>(process_ranks));
+  std::iota(here.begin(), here.end(), 0);
+  const cost::KernelTimes times(setting.machine);
+  for (size_t i = 0; i < programs.programs.front()->outputs.size(); ++i)
+    for (const runtime::OutputPart& part :
+         runtime::received_parts(programs, here, programs.output(i).value->name, run.symbols)) {
+      const auto bytes = static_cast<double>(part.bytes());
+      const double copy = part.is_one_piece() ? 0 : times.copy(2 * bytes);
+      deliveries.push_back({part.rank, copy, message_of(part.rank, bytes, setting), copy});
+    }
+  return deliveries;
 }
 
 // The times of one class' steps.
@@ -123,8 +158,7 @@ Workload priced(const Mesh& mesh, const RankClasses& ranks, const std::vector<Cl
   Workload made;
   made.ranks = ranks;
   made.conditions = conditions;
-  const Setting setting{
-      mesh, options.topology, machine, ranks.of, options.engine, conditions.threads, conditions.machine_ranks};
+  const Setting setting = setting_of(mesh, ranks, conditions, options);
   const cost::KernelTimes times(machine);
   Pricing pricing{setting, times, condition_of(conditions, mesh.size(), machine.cores)};
   for (size_t c = 0; c < classes.size(); ++c) {
@@ -161,14 +195,8 @@ Predicted simulated(Workload workload, const Mesh& mesh, const PredictOptions& o
     each.cost = program.machine->total();
     each.copied = program.before + program.after;
   }
-  const Setting setting{mesh,
-                        options.topology,
-                        *options.machine,
-                        made.ranks.of,
-                        options.engine,
-                        workload.conditions.threads,
-                        workload.conditions.machine_ranks};
-  made.timeline = simulate(workload.programs, setting);
+  made.timeline =
+      simulate(workload.programs, setting_of(mesh, made.ranks, workload.conditions, options), workload.deliveries);
   return made;
 }
 
@@ -177,8 +205,10 @@ Predicted predict(const runtime::DryRun& run, const PredictOptions& options) {
   const RankClasses ranks =
       options.fold ? classes_of(*run.programs, run.symbols, options.slow) : single_ranks(mesh.size());
   const RunConditions conditions{runtime::threads_of_rank(*run.programs, run.options), run.options.machine_ranks};
-  return simulated(priced(mesh, ranks, planned(run, ranks, options.machine->device), conditions, options), mesh,
-                   options);
+  Workload workload = priced(mesh, ranks, planned(run, ranks, options.machine->device), conditions, options);
+  workload.deliveries = deliveries_of(run, setting_of(mesh, ranks, conditions, options), options.process_ranks);
+  for (const Delivery& each : workload.deliveries) note_delivery(workload.collectives, each.transfer);
+  return simulated(std::move(workload), mesh, options);
 }
 
 }  // namespace tessera::sim

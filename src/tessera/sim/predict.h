@@ -17,6 +17,7 @@ struct PredictOptions {
   const MachineModel* machine = nullptr;
   Topology topology;  ///< the mesh's links
   std::string engine = "threads";
+  int64_t process_ranks = 0;   ///< ranks that live in each process; 0: all
   std::map<int, double> slow;  ///< by rank: a factor on its kernels' times
   bool fold = true;            ///< simulate one rank for each class; false: every rank, to compare
 };
@@ -49,6 +50,7 @@ struct UsedCollective {
   int64_t members = 1;
   double bytes = 0;       ///< of the largest one
   bool measured = false;  ///< on that machine, and not computed
+  bool outside = false;   ///< messages to rank 0 after the programs, in which it receives outputs
 };
 
 struct Predicted {
@@ -77,7 +79,8 @@ struct Workload {
   std::vector<ClassProgram> programs;        ///< by class
   std::vector<std::vector<StepTime>> steps;  ///< by class
   std::vector<UsedCollective> collectives;
-  double extrapolated = 0;  ///< the share of kernels' time that was not measured on the machine
+  std::vector<Delivery> deliveries;  ///< of outputs, to the process of rank 0
+  double extrapolated = 0;           ///< the share of kernels' time that was not measured on the machine
   RunConditions conditions;
 };
 

@@ -42,6 +42,14 @@ struct ClassProgram {
   int64_t count = 1;                ///< ranks of the class
 };
 
+/// A part of an output that another process sends to that of rank 0 once its rank has run its program.
+struct Delivery {
+  int from = 0;          ///< rank
+  double packing = 0;    ///< seconds in which the sender copies the part together
+  Transfer transfer;     ///< once rank 0 has run its program, too, and has received and unpacked the parts before it
+  double unpacking = 0;  ///< seconds in which rank 0 copies the part apart
+};
+
 struct Setting {
   const Mesh& mesh;
   const Topology& topology;
@@ -62,9 +70,9 @@ struct Event {
 
 struct ClassTimes {
   std::vector<Event> events;  ///< in the order in which they end
-  double compute = 0;         ///< time in kernels and copies
+  double compute = 0;         ///< time in kernels and copies; after the program, as means over the class' ranks
   double overlapped = 0;      ///< the part of it in which a transfer was under way
-  double exposed = 0;         ///< time in waits while a transfer was under way
+  double exposed = 0;         ///< time in waits while a transfer was under way, and in deliveries
   double idle = 0;            ///< the rest, until the last class ends
 };
 
@@ -72,7 +80,7 @@ struct Timeline {
   double seconds = 0;  ///< of the run
   std::vector<ClassTimes> classes;
   /// Lower bounds for any order of the actions: the kernels of the busiest class, the transfers of the busiest level of
-  /// links, and the longest chain of dependent actions.
+  /// links, and the longest chain of dependent actions. Deliveries come after all of them.
   double kernels = 0, links = 0, chain = 0;
   double bound() const { return std::max({kernels, links, chain}); }
 };
@@ -81,6 +89,8 @@ struct Timeline {
 /// branches the one that a true condition takes.
 std::vector<int> running_order(const bind::MachineProgram& machine);
 
-Timeline simulate(const std::vector<ClassProgram>& classes, const Setting& setting);
+/// `deliveries`: in the order in which rank 0 receives them, after its program.
+Timeline simulate(const std::vector<ClassProgram>& classes, const Setting& setting,
+                  const std::vector<Delivery>& deliveries = {});
 
 }  // namespace tessera::sim
