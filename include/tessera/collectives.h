@@ -26,6 +26,9 @@ struct MeasureOptions {
   /// Sizes of a collective stop growing when the next would take longer than this many seconds, since a slow link shows
   /// its bandwidth long before the largest size.
   double longest = 0.5;
+  /// Whether each rank writes its operand before each collective, as programs do: then no other rank has it in its
+  /// caches, where ranks share memory. The time of writing is taken off.
+  bool writes = false;
   /// Ranks per host, numbered host by host; an axis that crosses hosts is cut into sub-axes there. 0: all ranks, or the
   /// number that the connection's launch states.
   int64_t per_host = 0;

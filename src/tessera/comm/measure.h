@@ -13,8 +13,9 @@ namespace tessera::comm {
 /// the same calls in the same order. All groups of ranks are measured at once.
 class Meter {
  public:
-  /// `largest`: bytes of the largest tensor to come.
-  Meter(World& world, int rank, int64_t largest, const TimingOptions& options);
+  /// `largest`: bytes of the largest tensor to come. `writes`: each rank writes its operand before each collective, as
+  /// the kernels of programs do, so that only its own cache has it; the time of writing alone is taken off.
+  Meter(World& world, int rank, int64_t largest, const TimingOptions& options, bool writes = false);
 
   /// The time of one collective of float32 among `members`, of which this rank is one, as slowest_median() finds it
   /// over all ranks of the world. `bytes` counts the whole tensor, as nccl-tests does: the output of all_gather and
@@ -36,6 +37,7 @@ class Meter {
   World& world_;
   int rank_;
   TimingOptions options_;
+  bool writes_;
   std::unique_ptr<Communicator> all_;
   std::shared_ptr<std::byte[]> in_, out_;
 };

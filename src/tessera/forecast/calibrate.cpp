@@ -259,6 +259,7 @@ MachineModel calibrate(bool quick, const Begins& begins) {
   options.seconds = quick ? 0.01 : 0.05;
   options.most = quick ? int64_t{4} << 20 : int64_t{64} << 20;
   options.kinds = {"all_reduce", "all_gather", "reduce_scatter"};
+  options.writes = true;
   options.begins = begins;
   const CollectiveTimes times = measure_collectives(mesh, options);
   add_collectives(machine, times, "threads", mesh.size());
@@ -297,6 +298,7 @@ bool measure_missing(const runtime::DryRun& run, const sim::PredictOptions& opti
   }
   if (measured.kinds.empty()) return any;
   measured.seconds = 0.03;
+  measured.writes = true;
   measured.most = int64_t{1} << 20;
   while (static_cast<double>(measured.most) < most && measured.most < int64_t{256} << 20) measured.most *= 4;
   measured.begins = begins;

@@ -133,7 +133,7 @@ class Measurement {
       : mesh_(mesh), options_(options), kinds_(kinds), groups_(groups) {}
 
   CollectiveTimes on_rank(comm::World& world, int rank) const {
-    comm::Meter meter(world, rank, options_.most, {.seconds = options_.seconds});
+    comm::Meter meter(world, rank, options_.most, {.seconds = options_.seconds}, options_.writes);
     const bool tells = options_.begins && rank == world.local_ranks().front();
     CollectiveTimes found;
     std::vector<double> shares;  // of the copied bytes, by time
