@@ -49,6 +49,12 @@ class Reader {
       fail(kStage, "{} is {}, but must be a whole number of at least {}", place(key), value->dump(), least);
     return value->get<int64_t>();
   }
+  bool flag(const char* key) {
+    const Json* value = find(key);
+    if (!value) return false;
+    if (!value->is_boolean()) fail(kStage, "{} is {}, but must be true or false", place(key), value->dump());
+    return value->get<bool>();
+  }
   void each_in_list(const char* key, const std::function<void(const Json&, const std::string& place)>& read) {
     const Json* value = find(key);
     if (!value) return;
@@ -134,6 +140,7 @@ MachineModel::Kernel read_kernel(const Json& json, const std::string& place) {
   kernel.scatter = reader.number("scatter", 0, 0);
   kernel.flops = reader.number("flops", 0, 0);
   kernel.bytes = reader.number("bytes", 0, 0);
+  kernel.uncertain = reader.flag("uncertain");
   reader.require_known();
   return kernel;
 }
@@ -251,9 +258,11 @@ std::string MachineModel::to_json() const {
                                    {"members", each.members},
                                    {"ranks", each.ranks},
                                    {"points", each.points}});
-  for (const auto& [signature, each] : kernels)
-    json["kernels"][signature] = {
-        {"seconds", each.seconds}, {"scatter", each.scatter}, {"flops", each.flops}, {"bytes", each.bytes}};
+  for (const auto& [signature, each] : kernels) {
+    Json& entry = json["kernels"][signature];
+    entry = {{"seconds", each.seconds}, {"scatter", each.scatter}, {"flops", each.flops}, {"bytes", each.bytes}};
+    if (each.uncertain) entry["uncertain"] = true;
+  }
   if (!sources.empty()) json["sources"] = sources;
   return json.dump(1) + "\n";
 }

@@ -45,6 +45,7 @@ struct MachineModel {
     double seconds = 0;
     double scatter = 0;           ///< of the measurements: interquartile range over median
     double flops = 0, bytes = 0;  ///< of the kernel
+    bool uncertain = false;       ///< measurements did not agree: it is measured again when it is next needed
     bool operator==(const Kernel&) const = default;
   };
   /// Measured seconds of a collective, by bytes.

@@ -121,6 +121,10 @@ std::string memory_probe(bool quick) {
 
 using Kernels = std::map<std::string, MachineModel::Kernel>;
 
+void add_kernels(MachineModel& machine, const Kernels& found) {
+  for (const auto& [signature, kernel] : found) machine.kernels.insert_or_assign(signature, kernel);
+}
+
 // Adds the kernels under each of the conditions that calibrate() promises.
 void add_kernels(MachineModel& machine, const std::string& text, DType dtype, const sim::MeasureLimits& limits) {
   const int cores = machine.cores;
@@ -128,8 +132,7 @@ void add_kernels(MachineModel& machine, const std::string& text, DType dtype, co
   if (cores > 1) conditions.insert(conditions.end(), {{1, 1}, {1, cores}});
   for (const auto& [threads, ranks] : conditions) {
     const Mesh mesh = ranks == 1 ? Mesh() : Mesh({{"r", ranks}});
-    Kernels found = sim::measure_kernels(probe_run(text, dtype, mesh, threads), 0, machine.kernels, limits);
-    machine.kernels.merge(found);
+    add_kernels(machine, sim::measure_kernels(probe_run(text, dtype, mesh, threads), 0, machine.kernels, limits));
   }
 }
 
@@ -245,7 +248,7 @@ bool is_this_machine(const MachineModel& machine) {
 
 MachineModel calibrate(bool quick, const Begins& begins) {
   MachineModel machine = describe_machine();
-  const sim::MeasureLimits limits{.seconds = quick ? 0.4 : 2.0};
+  const sim::MeasureLimits limits{.seconds = quick ? 0.4 : 2.0, .most_series = 2};
   begins("kernels that move data");
   add_kernels(machine, memory_probe(quick), DType::float32, limits);
   fit_memory(machine, quick);
@@ -280,9 +283,9 @@ bool measure_missing(const runtime::DryRun& run, const sim::PredictOptions& opti
   if (!connection || connection->launch().rank == 0) {
     begins("kernels of the program");
     for (int rank : sim::classes_of(*run.programs, run.symbols, {}).first) {
-      Kernels found = sim::measure_kernels(run, rank, machine.kernels);
+      const Kernels found = sim::measure_kernels(run, rank, machine.kernels);
       any = any || !found.empty();
-      machine.kernels.merge(found);
+      add_kernels(machine, found);
     }
   }
   if (connection) connection->from_all(0);  // no rank waits in a collective while kernels are measured

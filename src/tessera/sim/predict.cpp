@@ -90,7 +90,7 @@ struct Pricing {
   const Setting& setting;
   const cost::KernelTimes& times;
   std::string suffix;  // of kernels' signatures
-  double total = 0, unmeasured = 0;
+  double total = 0, unmeasured = 0, uncertain = 0;
 
   std::vector<StepTime> add(Workload& made, const ClassWork& work, int rank, int64_t count, double slow) {
     const bind::MachineProgram& machine = *work.machine;
@@ -117,6 +117,7 @@ struct Pricing {
         time = {of.seconds * runs * slow, of.measured};
         total += time.seconds * static_cast<double>(count);
         if (!of.measured) unmeasured += time.seconds * static_cast<double>(count);
+        if (of.uncertain) uncertain += time.seconds * static_cast<double>(count);
       }
       steps.push_back(time);
       simulated.seconds.push_back(time.seconds);
@@ -166,7 +167,10 @@ Workload priced(const Mesh& mesh, const RankClasses& ranks, const std::vector<Cl
     made.steps.push_back(
         pricing.add(made, classes[c], ranks.first[c], ranks.count[c], slow == options.slow.end() ? 1 : slow->second));
   }
-  made.extrapolated = pricing.total > 0 ? pricing.unmeasured / pricing.total : 0;
+  if (pricing.total > 0) {
+    made.extrapolated = pricing.unmeasured / pricing.total;
+    made.uncertain = pricing.uncertain / pricing.total;
+  }
   return made;
 }
 
@@ -175,6 +179,7 @@ Predicted simulated(Workload workload, const Mesh& mesh, const PredictOptions& o
   made.ranks = std::move(workload.ranks);
   made.collectives = std::move(workload.collectives);
   made.extrapolated = workload.extrapolated;
+  made.uncertain = workload.uncertain;
   for (size_t c = 0; c < workload.programs.size(); ++c) {
     const ClassProgram& program = workload.programs[c];
     PredictedClass& each = made.classes.emplace_back();

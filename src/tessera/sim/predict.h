@@ -59,6 +59,7 @@ struct Predicted {
   Timeline timeline;
   std::vector<UsedCollective> collectives;
   double extrapolated = 0;  ///< the share of kernels' time that is computed, since the machine file lacks it
+  double uncertain = 0;     ///< the share of kernels' time whose measurements did not agree
 };
 
 /// What a class of ranks runs, before its steps have times.
@@ -81,6 +82,7 @@ struct Workload {
   std::vector<UsedCollective> collectives;
   std::vector<Delivery> deliveries;  ///< of outputs, to the process of rank 0
   double extrapolated = 0;           ///< the share of kernels' time that was not measured on the machine
+  double uncertain = 0;              ///< the share whose measurements did not agree
   RunConditions conditions;
 };
 
