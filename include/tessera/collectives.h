@@ -34,6 +34,9 @@ struct MeasureOptions {
   int64_t per_host = 0;
   std::shared_ptr<Connection> connection;     ///< null: all ranks are threads of this process
   std::chrono::milliseconds timeout{60'000};  ///< longest wait of one rank for another, where there is no connection
+  /// Makes a kernel, to find how much it and transfers slow each other down; each rank's thread calls it. Null: nothing
+  /// is computed.
+  std::function<std::function<void()>()> kernel;
   /// Called with the name of the next measurement ("all_reduce over tp") by a thread of the first rank of this process.
   std::function<void(const std::string& what)> begins;
 };
@@ -65,6 +68,9 @@ struct LinkFit {
 };
 
 struct CollectiveTimes {
+  /// If a kernel was given: how many times as long kernels take beside transfers, and transfers beside kernels, on the
+  /// rank that is worst off. 1 where threads share cores, since then nobody runs beside them.
+  double slows_computation = 1, slowed_by_computation = 1;
   std::vector<CollectiveTime> times;  ///< groups: each axis, its sub-axes if it is cut, all axes together if several
   std::vector<LinkFit> fits;
   /// The links of all axes of more than one rank. Throws a user error if a bandwidth could not be fitted.

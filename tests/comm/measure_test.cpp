@@ -109,6 +109,26 @@ TEST(Meter, writes_operands_before_each_collective_if_asked) {
     }
 }
 
+// The kernel only counts; a world that says nothing of ends does not keep it computing.
+TEST(Meter, finds_one_slowdown_on_all_ranks) {
+  for (bool in_background : {true, false}) {
+    const auto world = make_local_world(3);
+    std::array<Slowdown, 3> found;
+    std::atomic<int64_t> kernels = 0;
+    on_threads(*world, [&](int rank) {
+      Meter meter(*world, rank, 4096, {.seconds = 0});
+      found[static_cast<size_t>(rank)] = meter.slowdown([&] { ++kernels; }, 4096, in_background);
+    });
+    EXPECT_GT(kernels, 0);
+    for (const Slowdown& each : found) {
+      EXPECT_GE(each.computation, 1);
+      EXPECT_GE(each.communication, 1);
+      EXPECT_EQ(each.computation, found[0].computation);
+      EXPECT_EQ(each.communication, found[0].communication);
+    }
+  }
+}
+
 TEST(SlowestMedian, repeats_slow_batches_less_often) {
   const auto times_of = [](double seconds) {
     int times = 0;

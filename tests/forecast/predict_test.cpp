@@ -196,6 +196,42 @@ TEST(Predict, HoldsItsInvariantsOnManyMeshes) {
     }
 }
 
+TEST(Predict, KernelsAreSlowerBesideTransfersOfTheirEngine) {
+  const runtime::DryRun run = dry_run(layers(3), "dp=4", "fsdp");
+  MachineModel machine = round_machine();
+  machine.overlaps["gloo"] = {2, 1};
+  const auto classes = [&](const std::string& engine) {
+    PredictOptions options;
+    options.engine = engine;
+    return predicted(run, machine, options).timeline.classes;
+  };
+  const ClassTimes alone = classes("threads")[0], beside = classes("gloo")[0];
+  ASSERT_GT(alone.overlapped, 0);
+  ASSERT_GT(beside.overlapped, 0);
+  EXPECT_NEAR(beside.compute - beside.overlapped / 2, alone.compute, 1e-12) << "twice as long while transfers move";
+}
+
+TEST(Predict, TransfersAreSlowerBesideKernels) {
+  const runtime::DryRun run = dry_run(layers(3), "dp=4", "fsdp");
+  MachineModel machine = round_machine();
+  const double alone = predicted(run, machine).timeline.seconds;
+  machine.overlap.slowed_by_computation = 2;
+  EXPECT_GT(predicted(run, machine).timeline.seconds, alone);
+}
+
+// One core: both ranks compute, and then move data, at half the speed. A collective was measured in that way.
+TEST(Predict, RanksThatMoveDataWhileTheyWaitShareCores) {
+  MachineModel machine = round_machine();
+  machine.cores = 1;
+  machine.progress = MachineModel::Progress::at_wait;
+  const runtime::DryRun run = dry_run(kPair, "tp=2", "megatron");
+  const double kernels = 2 * (2 * 32 * 64 * 128 * 1e-9 + 1e-6) + 32 * 128 * 1e-9;
+  const double reduced = cost::time_on(Collective::all_reduce, {2, 1e-6, 1e-9}, 32 * 64 * 4);
+  EXPECT_NEAR(predicted(run, machine).timeline.seconds, 2 * kernels + 2 * reduced, 1e-12);
+  machine.collectives = {{"threads", "all_reduce", 2, 2, {{32 * 64 * 4, 1e-3}}}};
+  EXPECT_NEAR(predicted(run, machine).timeline.seconds, 2 * kernels + 1e-3, 1e-12);
+}
+
 // Rank 0 stores its own part of y, [16, 64]; rank 1 of another process sends the same over the link.
 TEST(Predict, OutputsOfOtherProcessesTakeTheirMessages) {
   const MachineModel machine = round_machine();

@@ -9,6 +9,11 @@
 
 namespace tessera::comm {
 
+/// How many times as long computation takes beside communication, and communication beside computation; at least 1.
+struct Slowdown {
+  double computation = 1, communication = 1;
+};
+
 /// Times collectives, as one rank of a world: every rank has a meter of its own in a thread of its own, and all make
 /// the same calls in the same order. All groups of ranks are measured at once.
 class Meter {
@@ -27,11 +32,19 @@ class Meter {
   /// `near`. Every pair of a near and a far group shares one rank.
   Timing time_by_levels(std::span<const int> near, std::span<const int> far, int64_t bytes);
 
+  /// How much `kernel` and transfers of `bytes` slow each other down, as the worst-off rank finds it. `in_background`:
+  /// collectives move between start and wait (Gloo, MPI), so each rank runs kernels while an all_reduce is under way.
+  /// If not, ranks move data while others compute: every other rank copies, as a rank that waits does. Of two ranks,
+  /// one each; there are at least two, with a core for each thread.
+  Slowdown slowdown(const std::function<void()>& kernel, int64_t bytes, bool in_background);
+
   /// The time in which each rank copies `bytes` to memory of its own, all ranks at once.
   Timing time_of_copy(int64_t bytes);
 
  private:
   Timing median(const std::function<void()>& body);
+  Slowdown slowdown_in_background(const std::function<void()>& kernel, int64_t bytes);
+  Slowdown slowdown_at_wait(const std::function<void()>& kernel, int64_t bytes);
   double slowest(double seconds);
 
   World& world_;

@@ -145,6 +145,14 @@ MachineModel::Kernel read_kernel(const Json& json, const std::string& place) {
   return kernel;
 }
 
+MachineModel::Overlap read_overlap(Reader& reader) {
+  return {reader.number("slows_computation", 1, 1), reader.number("slowed_by_computation", 1, 1)};
+}
+
+Json overlap_json(const MachineModel::Overlap& overlap) {
+  return {{"slows_computation", overlap.slows_computation}, {"slowed_by_computation", overlap.slowed_by_computation}};
+}
+
 MachineModel::Collective read_collective(const Json& json, const std::string& place) {
   Reader reader(json, place);
   MachineModel::Collective collective;
@@ -208,8 +216,12 @@ MachineModel MachineModel::from_json(std::string_view text, std::string_view sou
   if (progress != "background" && progress != "at_wait")
     fail(kStage, "{}: 'progress' is '{}', but must be background or at_wait", source, progress);
   model.progress = progress == "at_wait" ? Progress::at_wait : Progress::background;
-  model.slows_computation = reader.number("slows_computation", 1, 1);
-  model.slowed_by_computation = reader.number("slowed_by_computation", 1, 1);
+  model.overlap = read_overlap(reader);
+  reader.each_in_object("overlaps", [&](const std::string& name, const Json& value, const std::string& place) {
+    Reader entry(value, place);
+    model.overlaps[name] = read_overlap(entry);
+    entry.require_known();
+  });
   reader.each_in_object("kernels", [&](const std::string& name, const Json& value, const std::string& place) {
     model.kernels[name] = read_kernel(value, place);
   });
@@ -250,8 +262,8 @@ std::string MachineModel::to_json() const {
     json["links"].push_back(entry);
   }
   json["progress"] = progress == Progress::at_wait ? "at_wait" : "background";
-  json["slows_computation"] = slows_computation;
-  json["slowed_by_computation"] = slowed_by_computation;
+  json.update(overlap_json(overlap));
+  for (const auto& [engine, each] : overlaps) json["overlaps"][engine] = overlap_json(each);
   for (const Collective& each : collectives)
     json["collectives"].push_back({{"engine", each.engine},
                                    {"kind", each.kind},
@@ -265,6 +277,11 @@ std::string MachineModel::to_json() const {
   }
   if (!sources.empty()) json["sources"] = sources;
   return json.dump(1) + "\n";
+}
+
+const MachineModel::Overlap& MachineModel::overlap_on(const std::string& engine) const {
+  const auto measured = overlaps.find(engine);
+  return measured == overlaps.end() ? overlap : measured->second;
 }
 
 Topology MachineModel::topology(const Mesh& mesh) const {

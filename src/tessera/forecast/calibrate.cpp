@@ -105,6 +105,13 @@ std::string products_probe(bool quick) {
   return probe.text();
 }
 
+// A kernel that takes a millisecond or two, for MeasureOptions::kernel.
+std::function<void()> kernel_to_run_beside(int threads) {
+  Probe probe;
+  probe.product({128, 768, 768});
+  return sim::kernels_of(probe_run(probe.text(), DType::float32, Mesh(), threads), 0);
+}
+
 std::string memory_probe(bool quick) {
   Probe probe;
   for (int64_t bytes : working_sets(quick))
@@ -264,7 +271,10 @@ MachineModel calibrate(bool quick, const Begins& begins) {
   options.kinds = {"all_reduce", "all_gather", "reduce_scatter"};
   options.writes = true;
   options.begins = begins;
+  options.kernel = [] { return kernel_to_run_beside(1); };
   const CollectiveTimes times = measure_collectives(mesh, options);
+  if (mesh.size() <= machine.cores)
+    machine.overlaps["threads"] = {times.slows_computation, times.slowed_by_computation};
   add_collectives(machine, times, "threads", mesh.size());
   for (const LinkFit& fit : times.fits)
     if (fit.level.bandwidth > 0) machine.links = {{"threads", 0, fit.level.alpha, fit.level.bandwidth}};
@@ -299,14 +309,23 @@ bool measure_missing(const runtime::DryRun& run, const sim::PredictOptions& opti
       measured.kinds.push_back(each.kind);
     most = std::max(most, each.bytes);
   }
-  if (measured.kinds.empty()) return any;
+  const int64_t together = run.options.machine_ranks > 0 ? run.options.machine_ranks : mesh.size();
+  const bool needs_overlap = !used.empty() && together <= machine.cores && !machine.overlaps.contains(options.engine);
+  if (measured.kinds.empty() && !needs_overlap) return any;
+  if (measured.kinds.empty()) measured.kinds = {std::string(name_of(Collective::barrier))};
+  if (needs_overlap)
+    measured.kernel = [threads = runtime::threads_of_rank(*run.programs, run.options)] {
+      return kernel_to_run_beside(threads);
+    };
   measured.seconds = 0.03;
   measured.writes = true;
   measured.most = int64_t{1} << 20;
   while (static_cast<double>(measured.most) < most && measured.most < int64_t{256} << 20) measured.most *= 4;
   measured.begins = begins;
   measured.connection = connection;
-  add_collectives(machine, measure_collectives(mesh, measured), options.engine, mesh.size());
+  const CollectiveTimes times = measure_collectives(mesh, measured);
+  add_collectives(machine, times, options.engine, mesh.size());
+  if (needs_overlap) machine.overlaps[options.engine] = {times.slows_computation, times.slowed_by_computation};
   return true;
 }
 

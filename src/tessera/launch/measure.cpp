@@ -18,6 +18,7 @@
 #include "tessera/base/error_kind.h"
 #include "tessera/collectives.h"
 #include "tessera/cost/fit.h"
+#include "tessera/cost/prices.h"
 #include "tessera/launch/engines.h"
 #include "tessera/mesh/group.h"
 
@@ -129,8 +130,13 @@ void hold_core(size_t index) {
 class Measurement {
  public:
   Measurement(const Mesh& mesh, const MeasureOptions& options, const std::vector<Kind>& kinds,
-              const std::vector<Groups>& groups)
-      : mesh_(mesh), options_(options), kinds_(kinds), groups_(groups) {}
+              const std::vector<Groups>& groups, bool has_cores, bool in_background)
+      : mesh_(mesh),
+        options_(options),
+        kinds_(kinds),
+        groups_(groups),
+        has_cores_(has_cores),
+        in_background_(in_background) {}
 
   CollectiveTimes on_rank(comm::World& world, int rank) const {
     comm::Meter meter(world, rank, options_.most, {.seconds = options_.seconds}, options_.writes);
@@ -186,6 +192,13 @@ class Measurement {
       entry.level.bandwidth = fit->beta > 0 ? static_cast<double>(group.sharing) / fit->beta : 0;
       found.fits.push_back(std::move(entry));
     }
+    if (options_.kernel && has_cores_) {
+      if (tells) options_.begins("kernels beside transfers");
+      const comm::Slowdown slowdown =
+          meter.slowdown(options_.kernel(), std::min(options_.most, kBesideBytes), in_background_);
+      found.slows_computation = slowdown.computation;
+      found.slowed_by_computation = slowdown.communication;
+    }
     for (size_t i = 0; i < shares.size(); ++i)
       if (shares[i] > 0) found.times[i].floor = copies.at(found.times[i].bytes).seconds * shares[i];
     return found;
@@ -200,6 +213,7 @@ class Measurement {
   using Series = std::vector<Timed>;
 
   static constexpr int kMostRounds = 3;
+  static constexpr int64_t kBesideBytes = int64_t{4} << 20;
 
   static bool is_good(const cost::Fit& fit) {
     constexpr double kMostError = 0.2;
@@ -263,6 +277,8 @@ class Measurement {
   const MeasureOptions& options_;
   const std::vector<Kind>& kinds_;
   const std::vector<Groups>& groups_;
+  bool has_cores_;      // for each rank of a machine
+  bool in_background_;  // transfers go on while ranks compute
 };
 
 }  // namespace
@@ -309,7 +325,8 @@ CollectiveTimes measure_collectives(const Mesh& mesh, const MeasureOptions& opti
   const std::vector<int> ranks = world->local_ranks();
   require_memory(machine_ranks, options.most);
 
-  const Measurement measurement(mesh, options, kinds, groups);
+  const Measurement measurement(mesh, options, kinds, groups, mesh.size() > 1 && machine_ranks <= cores,
+                                cost::moves_in_background(engine));
   std::vector<CollectiveTimes> found(ranks.size());
   std::vector<std::exception_ptr> errors(ranks.size());
   std::vector<std::thread> threads;

@@ -286,4 +286,12 @@ std::map<std::string, MachineModel::Kernel> measure_kernels(const runtime::DryRu
   return estimates ? estimates->found() : std::map<std::string, MachineModel::Kernel>();
 }
 
+std::function<void()> kernels_of(const runtime::DryRun& run, int rank) {
+  const int threads = runtime::threads_of_rank(*run.programs, run.options);
+  omp_set_num_threads(threads);
+  auto replay = std::make_shared<Replay>(run, rank, threads);
+  replay->place(MeasureLimits{}.memory);
+  return [replay, times = Times(replay->works().size())]() mutable { replay->run(times, [] {}); };
+}
+
 }  // namespace tessera::sim

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 
@@ -30,5 +31,9 @@ std::string condition(int threads, int teams);
 std::map<std::string, MachineModel::Kernel> measure_kernels(const runtime::DryRun& run, int rank,
                                                             const std::map<std::string, MachineModel::Kernel>& known,
                                                             const MeasureLimits& limits = {});
+
+/// A function that runs the kernels of a rank's program once, in the thread that has called this, with meaningless
+/// values.
+std::function<void()> kernels_of(const runtime::DryRun& run, int rank);
 
 }  // namespace tessera::sim

@@ -18,8 +18,8 @@
 ///   share a level of links at a rank share its bandwidth equally.
 /// - Where nothing moves between start and wait (MachineModel::Progress::at_wait), each rank's transfer begins only
 ///   while it waits.
-/// - If the kernels of ranks that share a machine have more threads than it has cores, they slow each other down
-/// equally.
+/// - If kernels and transfers of ranks that share a machine have more threads than it has cores, they slow each other
+///   down equally. Beside each other, kernels and transfers are slower by MachineModel::Overlap, too.
 namespace tessera::sim {
 
 /// A communication as it occupies links.
