@@ -1,6 +1,7 @@
 #include "tessera/runtime/output_parts.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "tessera/base/error.h"
 #include "tessera/base/keep.h"
@@ -40,14 +41,14 @@ std::vector<OutputPart> received_parts(const RankPrograms& programs, std::span<c
 
 void bring_parts(RankState& rank, const RankPrograms& programs, const Symbols& symbols, std::span<const int> here,
                  const std::string& value, void* whole) {
-  KeptIfThrown<std::vector<std::byte>> room;  // a library may still write to it
-  std::vector<std::byte>& dense = *room;
+  KeptIfThrown<std::unique_ptr<std::byte[]>> dense;  // a library may still write to it
+  size_t dense_bytes = 0;
   comm::Operation operation{.dtype = DType::uint8, .label = value};
   auto buffer_of = [&](const OutputPart& part) {
     operation.count = static_cast<int64_t>(part.bytes());
     if (part.is_one_piece()) return static_cast<std::byte*>(whole) + part.offset();
-    dense.resize(part.bytes());
-    return dense.data();
+    if (part.bytes() > dense_bytes) *dense = std::make_unique_for_overwrite<std::byte[]>(dense_bytes = part.bytes());
+    return (*dense).get();
   };
   if (!is_among(here, 0)) {
     const std::optional<OutputPart> part = part_of(programs, rank.rank(), value, symbols);
