@@ -292,10 +292,15 @@ bool measure_missing(const runtime::DryRun& run, const sim::PredictOptions& opti
   bool any = false;
   if (!connection || connection->launch().rank == 0) {
     begins("kernels of the program");
+    Kernels known = machine.kernels;
     for (int rank : sim::classes_of(*run.programs, run.symbols, {}).first) {
-      const Kernels found = sim::measure_kernels(run, rank, machine.kernels);
+      const Kernels found = sim::measure_kernels(run, rank, known);
       any = any || !found.empty();
       add_kernels(machine, found);
+      for (auto [signature, kernel] : found) {
+        kernel.uncertain = false;  // once is enough for this command
+        known.insert_or_assign(signature, kernel);
+      }
     }
   }
   if (connection) connection->from_all(0);  // no rank waits in a collective while kernels are measured
