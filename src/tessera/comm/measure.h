@@ -35,7 +35,8 @@ class Meter {
   /// How much `kernel` and transfers of `bytes` slow each other down, as the worst-off rank finds it. `in_background`:
   /// collectives move between start and wait (Gloo, MPI), so each rank runs kernels while an all_reduce is under way.
   /// If not, ranks move data while others compute: every other rank copies, as a rank that waits does. Of two ranks,
-  /// one each; there are at least two, with a core for each thread.
+  /// one each; there are at least two, with a core for each thread. If a rank has no kernel,
+  /// nothing is measured.
   Slowdown slowdown(const std::function<void()>& kernel, int64_t bytes, bool in_background);
 
   /// The time in which each rank copies `bytes` to memory of its own, all ranks at once.

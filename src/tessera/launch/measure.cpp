@@ -192,10 +192,9 @@ class Measurement {
       entry.level.bandwidth = fit->beta > 0 ? static_cast<double>(group.sharing) / fit->beta : 0;
       found.fits.push_back(std::move(entry));
     }
-    if (options_.kernel && has_cores_) {
-      if (tells) options_.begins("kernels beside transfers");
-      const comm::Slowdown slowdown =
-          meter.slowdown(options_.kernel(), std::min(options_.most, kBesideBytes), in_background_);
+    if (mesh_.size() > 1) {
+      if (tells && options_.kernel) options_.begins("kernels beside transfers");
+      const comm::Slowdown slowdown = slowdown_of(meter);
       found.slows_computation = slowdown.computation;
       found.slowed_by_computation = slowdown.communication;
     }
@@ -213,7 +212,6 @@ class Measurement {
   using Series = std::vector<Timed>;
 
   static constexpr int kMostRounds = 3;
-  static constexpr int64_t kBesideBytes = int64_t{4} << 20;
 
   static bool is_good(const cost::Fit& fit) {
     constexpr double kMostError = 0.2;
@@ -225,6 +223,13 @@ class Measurement {
   void for_sizes(Time&& time) const {
     for (int64_t bytes = options_.least; bytes <= options_.most; bytes *= 4)
       if (4 * time(bytes).seconds > options_.longest) return;
+  }
+
+  // Ranks may differ in what they have, so all ask.
+  comm::Slowdown slowdown_of(comm::Meter& meter) const {
+    constexpr int64_t kMostBytes = int64_t{4} << 20;
+    return meter.slowdown(options_.kernel && has_cores_ ? options_.kernel() : nullptr,
+                          std::min(options_.most, kMostBytes), in_background_);
   }
 
   Series time_kinds(comm::Meter& meter, const std::vector<int>& members,
@@ -325,7 +330,7 @@ CollectiveTimes measure_collectives(const Mesh& mesh, const MeasureOptions& opti
   const std::vector<int> ranks = world->local_ranks();
   require_memory(machine_ranks, options.most);
 
-  const Measurement measurement(mesh, options, kinds, groups, mesh.size() > 1 && machine_ranks <= cores,
+  const Measurement measurement(mesh, options, kinds, groups, machine_ranks <= cores,
                                 cost::moves_in_background(engine));
   std::vector<CollectiveTimes> found(ranks.size());
   std::vector<std::exception_ptr> errors(ranks.size());

@@ -10,8 +10,6 @@
 #include <cstring>
 #include <exception>
 #include <functional>
-#include <mutex>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <thread>
@@ -208,6 +206,24 @@ Times slowest(const std::vector<Times>& teams, const std::vector<size_t>& segmen
   return times;
 }
 
+// Calls `body` in a thread for each team, and `fails` in one whose call throws; throws one such error in the end.
+void on_teams(int teams, const std::function<void(int team)>& body, const std::function<void()>& fails) {
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(teams));
+  std::vector<std::thread> threads;
+  for (int team = 0; team < teams; ++team)
+    threads.emplace_back([&, team] {
+      try {
+        body(team);
+      } catch (...) {
+        errors[static_cast<size_t>(team)] = std::current_exception();
+        fails();
+      }
+    });
+  for (std::thread& each : threads) each.join();
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
 }  // namespace
 
 std::string condition(int threads, int teams) {
@@ -227,10 +243,8 @@ std::map<std::string, MachineModel::Kernel> measure_kernels(const runtime::DryRu
   std::vector<size_t> segments;
   std::vector<Times> times(static_cast<size_t>(teams)), rounds;
   std::optional<KernelEstimates> estimates;
-  std::mutex mutex;
   std::barrier begin(teams);
   std::atomic<bool> more = true;
-  std::exception_ptr failed;
   // Whether measuring goes on after a round. `started`: when the series did, whose rounds are `rounds`.
   auto goes_on = [&, series = 0](Clock::time_point& started) mutable {
     const auto count = static_cast<int>(rounds.size());
@@ -262,27 +276,18 @@ std::map<std::string, MachineModel::Kernel> measure_kernels(const runtime::DryRu
       begin.arrive_and_wait();
       replay.run(own, [&] { begin.arrive_and_wait(); });
       begin.arrive_and_wait();
-      if (team == 0 && counts && !failed) {
+      if (team == 0 && counts && more) {
         rounds.push_back(slowest(times, segments));
         if (!goes_on(started)) more = false;
       }
       begin.arrive_and_wait();
     }
+    begin.arrive_and_drop();  // a team may have begun another round when one has failed
   };
-  std::vector<std::thread> others;
-  for (int team = 0; team < teams; ++team)
-    others.emplace_back([&, team] {
-      try {
-        measure(team);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        failed = std::current_exception();
-        begin.arrive_and_drop();
-        more = false;
-      }
-    });
-  for (std::thread& each : others) each.join();
-  if (failed) std::rethrow_exception(failed);
+  on_teams(teams, measure, [&] {
+    more = false;
+    begin.arrive_and_drop();
+  });
   return estimates ? estimates->found() : std::map<std::string, MachineModel::Kernel>();
 }
 

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "tessera/base/error.h"
 #include "tessera/cost/kernels.h"
-#include "tessera/runtime/output_parts.h"
 #include "tessera/runtime/sized_rank.h"
+#include "tessera/sim/deliveries.h"
 #include "tessera/sim/measure.h"
 #include "tessera/sim/transfer.h"
 
@@ -64,25 +63,6 @@ double copied_seconds(const std::vector<bind::HostCopy>& copies, const cost::Ker
   double seconds = 0;
   for (const bind::HostCopy& copy : copies) seconds += times.copy(2.0 * static_cast<double>(copy.bytes));
   return seconds;
-}
-
-// The messages in which runtime::bring_parts() completes the outputs.
-std::vector<Delivery> deliveries_of(const runtime::DryRun& run, const Setting& setting, int64_t process_ranks) {
-  std::vector<Delivery> deliveries;
-  const runtime::RankPrograms& programs = *run.programs;
-  const int64_t ranks = programs.mesh().size();
-  if (process_ranks == 0 || process_ranks >= ranks) return deliveries;
-  std::vector<int> here(static_cast<size_t>(process_ranks));
-  std::iota(here.begin(), here.end(), 0);
-  const cost::KernelTimes times(setting.machine);
-  for (size_t i = 0; i < programs.programs.front()->outputs.size(); ++i)
-    for (const runtime::OutputPart& part :
-         runtime::received_parts(programs, here, programs.output(i).value->name, run.symbols)) {
-      const auto bytes = static_cast<double>(part.bytes());
-      const double copy = part.is_one_piece() ? 0 : times.copy(2 * bytes);
-      deliveries.push_back({part.rank, copy, message_of(part.rank, bytes, setting), copy});
-    }
-  return deliveries;
 }
 
 // The times of one class' steps.

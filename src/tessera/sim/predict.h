@@ -7,6 +7,7 @@
 
 #include "tessera/runtime/dry_run.h"
 #include "tessera/runtime/profile.h"
+#include "tessera/sim/deliveries.h"
 #include "tessera/sim/rank_classes.h"
 #include "tessera/sim/simulate.h"
 

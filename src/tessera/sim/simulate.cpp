@@ -61,7 +61,6 @@ struct ClassState {
   std::map<int, double> chain_to_start;  // by step under way
   double before = 0, after = 0;          // seconds left for copies of inputs and outputs
   int transfers = 0;                     // under way
-  double ended = 0;                      // when its last action or copy did
 };
 
 bool moves_at_wait(const Setting& setting) {
@@ -79,7 +78,7 @@ class Simulation {
                  : 1;
   }
 
-  Timeline run(const std::vector<Delivery>& deliveries) {
+  Timeline run() {
     while (true) {
       while (advance_all()) {
       }
@@ -90,8 +89,6 @@ class Simulation {
     for (size_t c = 0; c < classes_.size(); ++c)
       for (const QueueState& queue : classes_[c].queues)
         check(queue.next == queue.actions.size(), "the simulation of a program without deadlock ends");
-    timeline_.seconds = now_;
-    deliver(deliveries);
     finish();
     return std::move(timeline_);
   }
@@ -166,7 +163,7 @@ class Simulation {
     std::vector<Event>& events = timeline_.classes[static_cast<size_t>(c)].events;
     state.event_of[static_cast<size_t>(action)] = static_cast<int>(events.size());
     queue.before = {c, static_cast<int>(events.size())};
-    state.ended = now_;
+    timeline_.classes[static_cast<size_t>(c)].ended = now_;
     events.push_back({action, queue.begin, now_, moving, cause.of_class, cause.event});
     queue.running = false;
     ++queue.next;
@@ -420,11 +417,11 @@ class Simulation {
       if (left <= kEnds) left = 0;
     };
     for (size_t c = 0; c < classes_.size(); ++c) account(classes_[c], timeline_.classes[c], step);
-    for (ClassState& state : classes_) {
-      const double rate = kernel_rate(state);
+    for (size_t c = 0; c < classes_.size(); ++c) {
+      ClassState& state = classes_[c];
       if (double* left = at_work(state)) {
-        reduce(*left, step * rate);
-        state.ended = now_ + step;
+        reduce(*left, step * kernel_rate(state));
+        timeline_.classes[c].ended = now_ + step;
       }
       if (at_wait_)
         for (auto& [task, own] : state.under_way)
@@ -456,42 +453,8 @@ class Simulation {
     }
   }
 
-  // A rank sends its parts one after the other, and rank 0 receives them all in their order.
-  void deliver(const std::vector<Delivery>& deliveries) {
-    if (deliveries.empty()) return;
-    struct After {
-      double free = 0, copies = 0, transfers = 0;
-    };
-    std::map<int, After> ranks;
-    const auto of = [&](int rank) -> After& {
-      return ranks.try_emplace(rank, After{state_of_rank(rank).ended}).first->second;
-    };
-    for (const Delivery& each : deliveries) {
-      After &sender = of(each.from), &receiver = of(0);
-      const double begin = std::max(sender.free + each.packing, receiver.free);
-      sender.free = begin + each.transfer.seconds;
-      receiver.free = sender.free + each.unpacking;
-      sender.copies += each.packing;
-      receiver.copies += each.unpacking;
-      sender.transfers += each.transfer.seconds;
-      receiver.transfers += each.transfer.seconds;
-      timeline_.seconds = std::max(timeline_.seconds, receiver.free);
-    }
-    for (ClassTimes& times : timeline_.classes) times.idle += timeline_.seconds - now_;
-    for (const auto& [rank, after] : ranks) {
-      ClassTimes& times = timeline_.classes[static_cast<size_t>(setting_.class_of[static_cast<size_t>(rank)])];
-      const auto count = static_cast<double>(state_of_rank(rank).program->count);
-      times.compute += after.copies / count;
-      times.exposed += after.transfers / count;
-      times.idle -= (after.copies + after.transfers) / count;
-    }
-  }
-
-  const ClassState& state_of_rank(int rank) const {
-    return classes_[static_cast<size_t>(setting_.class_of[static_cast<size_t>(rank)])];
-  }
-
   void finish() {
+    timeline_.seconds = now_;
     std::vector<std::map<std::string, double>> busy(classes_.size());
     for (const Meeting& meeting : meetings_)
       for (int member : meeting.members)
@@ -542,9 +505,8 @@ std::vector<int> running_order(const bind::MachineProgram& machine) {
   return order;
 }
 
-Timeline simulate(const std::vector<ClassProgram>& classes, const Setting& setting,
-                  const std::vector<Delivery>& deliveries) {
-  return Simulation(classes, setting).run(deliveries);
+Timeline simulate(const std::vector<ClassProgram>& classes, const Setting& setting) {
+  return Simulation(classes, setting).run();
 }
 
 }  // namespace tessera::sim

@@ -42,14 +42,6 @@ struct ClassProgram {
   int64_t count = 1;                ///< ranks of the class
 };
 
-/// A part of an output that another process sends to that of rank 0 once its rank has run its program.
-struct Delivery {
-  int from = 0;          ///< rank
-  double packing = 0;    ///< seconds in which the sender copies the part together
-  Transfer transfer;     ///< once rank 0 has run its program, too, and has received and unpacked the parts before it
-  double unpacking = 0;  ///< seconds in which rank 0 copies the part apart
-};
-
 struct Setting {
   const Mesh& mesh;
   const Topology& topology;
@@ -74,6 +66,7 @@ struct ClassTimes {
   double overlapped = 0;      ///< the part of it in which a transfer was under way
   double exposed = 0;         ///< time in waits while a transfer was under way, and in deliveries
   double idle = 0;            ///< the rest, until the last class ends
+  double ended = 0;           ///< when its program had, and copies of outputs; without deliveries
 };
 
 struct Timeline {
@@ -89,8 +82,6 @@ struct Timeline {
 /// branches the one that a true condition takes.
 std::vector<int> running_order(const bind::MachineProgram& machine);
 
-/// `deliveries`: in the order in which rank 0 receives them, after its program.
-Timeline simulate(const std::vector<ClassProgram>& classes, const Setting& setting,
-                  const std::vector<Delivery>& deliveries = {});
+Timeline simulate(const std::vector<ClassProgram>& classes, const Setting& setting);
 
 }  // namespace tessera::sim
