@@ -180,8 +180,8 @@ Predicted simulated(Workload workload, const Mesh& mesh, const PredictOptions& o
     each.cost = program.machine->total();
     each.copied = program.before + program.after;
   }
-  made.timeline =
-      simulate(workload.programs, setting_of(mesh, made.ranks, workload.conditions, options), workload.deliveries);
+  made.timeline = simulate(workload.programs, setting_of(mesh, made.ranks, workload.conditions, options));
+  deliver(workload.deliveries, made.ranks.of, workload.programs, made.timeline);
   return made;
 }
 
