@@ -198,7 +198,7 @@ TEST(Predict, HoldsItsInvariantsOnManyMeshes) {
 
 TEST(Predict, KernelsAreSlowerBesideTransfersOfTheirEngine) {
   const runtime::DryRun run = dry_run(layers(3), "dp=4", "fsdp");
-  MachineModel machine = round_machine();
+  MachineModel machine = round_machine("simulated");
   machine.overlaps["gloo"] = {2, 1};
   const auto classes = [&](const std::string& engine) {
     PredictOptions options;
@@ -213,7 +213,7 @@ TEST(Predict, KernelsAreSlowerBesideTransfersOfTheirEngine) {
 
 TEST(Predict, TransfersAreSlowerBesideKernels) {
   const runtime::DryRun run = dry_run(layers(3), "dp=4", "fsdp");
-  MachineModel machine = round_machine();
+  MachineModel machine = round_machine("simulated");
   const double alone = predicted(run, machine).timeline.seconds;
   machine.overlap.slowed_by_computation = 2;
   EXPECT_GT(predicted(run, machine).timeline.seconds, alone);
@@ -308,13 +308,14 @@ lookup (int64[batch, 8] ids) => (float[batch, 8, 64] y, int64[batch, 8] best) <f
     SCOPED_TRACE(mesh);
     runtime::DryRun run = dry_run(kLookup, mesh, mesh == "dp=2" ? "dp" : "megatron");
     run.options.machine_ranks = 2;
-    const auto found = measure_kernels(run, 0, {}, {.seconds = 0, .least_rounds = 3, .most_rounds = 3});
+    auto found = measure_kernels(run, 0, {}, {.seconds = 0, .least_rounds = 3, .most_rounds = 3});
     size_t gathers = 0;
     for (const auto& [signature, kernel] : found) {
       EXPECT_GT(kernel.seconds, 0) << signature;
       gathers += signature.starts_with("Gather");
     }
     EXPECT_GE(gathers, 1U);
+    for (auto& [signature, kernel] : found) kernel.uncertain = false;  // else it is measured again
     EXPECT_TRUE(measure_kernels(run, 0, found).empty());
   }
 }

@@ -51,6 +51,7 @@ Timing Meter::time(Kind kind, std::span<const int> members, int64_t bytes) {
   }
   if (kind == Kind::send) {
     operation.kind = me == 0 ? Kind::recv : Kind::send;
+    operation.counts = {};
     operation.from = size - 1;
     operation.to = 0;
   }
