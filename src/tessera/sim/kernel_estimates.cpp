@@ -1,6 +1,7 @@
 #include "tessera/sim/kernel_estimates.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace tessera::sim {
@@ -33,13 +34,39 @@ std::string kind_of(std::string_view signature) {
          std::string(condition == std::string_view::npos ? "" : signature.substr(condition));
 }
 
-// A kernel's steps in one series.
+double total_of(const RoundTimes& round) {
+  double total = 0;
+  for (const std::optional<double>& time : round) total += time.value_or(0);
+  return total;
+}
+
+// The half of the rounds whose totals are nearest to the median's: a kernel's mean over these is what it takes of a
+// usual run, in which a few kernels among many are disturbed.
+std::vector<RoundTimes> usual(std::vector<RoundTimes> rounds) {
+  std::stable_sort(rounds.begin(), rounds.end(),
+                   [](const RoundTimes& a, const RoundTimes& b) { return total_of(a) < total_of(b); });
+  const auto quarter = static_cast<std::ptrdiff_t>(rounds.size() / 4);
+  return {rounds.begin() + quarter, rounds.end() - quarter};
+}
+
+std::vector<double> times_of(size_t step, const std::vector<RoundTimes>& rounds) {
+  std::vector<double> times;
+  for (const RoundTimes& round : rounds)
+    if (round[step]) times.push_back(*round[step]);
+  return times;
+}
+
+double mean_of(const std::vector<double>& times) {
+  return std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
+}
+
+// A kernel's steps in one series: sums over the steps. All but `seconds` are of medians.
 struct Sum {
-  double seconds = 0, early = 0, late = 0, scatter = 0;  // sums over the steps
+  double seconds = 0, typical = 0, early = 0, late = 0, scatter = 0;
   double steps = 0;
 };
 
-void add_step(Sum& sum, std::vector<double> times) {
+void add_step(Sum& sum, double seconds, std::vector<double> times) {
   const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
   const auto median = [](std::vector<double> of) {
     std::sort(of.begin(), of.end());
@@ -49,7 +76,8 @@ void add_step(Sum& sum, std::vector<double> times) {
   sum.late += median({middle, times.end()});
   std::sort(times.begin(), times.end());
   const double typical = quantile(times, 0.5);
-  sum.seconds += typical;
+  sum.seconds += seconds;
+  sum.typical += typical;
   sum.scatter += typical > 0 ? (quantile(times, 0.75) - quantile(times, 0.25)) / typical : 0;
   ++sum.steps;
 }
@@ -79,15 +107,13 @@ bool KernelEstimates::is_wanted(const cost::KernelWork& work, const Kernels& kno
 void KernelEstimates::add_series(const std::vector<RoundTimes>& rounds) {
   std::map<std::string, Sum> sums;
   double total = 0;
+  const std::vector<RoundTimes> counted = usual(rounds);
   for (size_t s = 0; s < works_.size(); ++s) {
-    std::vector<double> times;
-    for (const RoundTimes& round : rounds)
-      if (round[s]) times.push_back(*round[s]);
+    const std::vector<double> times = times_of(s, counted);
     if (times.empty()) continue;
-    Sum& sum = sums[works_[s].signature];
-    const double before = sum.seconds;
-    add_step(sum, std::move(times));
-    total += sum.seconds - before;
+    const double seconds = mean_of(times);
+    add_step(sums[works_[s].signature], seconds, times_of(s, rounds));
+    total += seconds;
   }
   for (auto& [signature, estimate] : estimates_) {
     const auto of = sums.find(signature);
@@ -97,7 +123,8 @@ void KernelEstimates::add_series(const std::vector<RoundTimes>& rounds) {
     if (estimate.series.empty() || seconds < estimate.series.front()) estimate.scatter = sum.scatter / sum.steps;
     estimate.series.insert(std::upper_bound(estimate.series.begin(), estimate.series.end(), seconds), seconds);
     estimate.share = total > 0 ? sum.seconds / total : 0;
-    estimate.steady = agree(sum.early, sum.late) && sum.scatter <= kMostScatter * sum.steps;
+    estimate.steady =
+        agree(sum.early, sum.late) && agree(sum.seconds, sum.typical) && sum.scatter <= kMostScatter * sum.steps;
     paces_[kind_of(signature)][signature] = pace(estimate.series.front(), estimate.work.flops, estimate.work.bytes);
   }
 }

@@ -15,9 +15,10 @@ using RoundTimes = std::vector<std::optional<double>>;
 /// Kernels' times, from series of rounds. Other work on the machine only slows kernels down, in some rounds or in whole
 /// series, so a kernel is measured in further series until its two fastest agree.
 ///
-/// A kernel's time in a series is the mean over its steps of each step's median over the rounds. One series is enough
-/// if both halves of it agree, if half of its times are close to each other, and if the kernel is not far slower than
-/// others of its operator for their FLOPs and bytes. Kernels that hardly count in the round need no second series.
+/// A kernel's time in a series is its mean over all steps in the half of the rounds whose totals are nearest to the
+/// median. One series is enough if both halves of it agree, if the mean agrees with the steps' medians, if half of the
+/// times are close to each other, and if the kernel is not far slower than others of its operator for their FLOPs and
+/// bytes. Kernels that hardly count in the round need no second series.
 class KernelEstimates {
  public:
   using Kernels = std::map<std::string, MachineModel::Kernel>;
