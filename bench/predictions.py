@@ -101,13 +101,15 @@ def train_rows(arguments, machine, folder):
 def namespaces(rate):
     """Two network namespaces whose link has that rate; yields their names."""
     names = ["tessera_predict_a", "tessera_predict_b"]
+    # What passes at full speed after a pause: a millisecond, since timers are not finer.
+    burst = int(rate.removesuffix("mbit").removesuffix("gbit")) * (125 if rate.endswith("mbit") else 125_000)
     commands = [["ip", "netns", "add", names[0]], ["ip", "netns", "add", names[1]],
                 ["ip", "link", "add", "tpa", "netns", names[0], "type", "veth", "peer", "name", "tpb", "netns", names[1]]]
     for side, device in enumerate(["tpa", "tpb"]):
         inside = ["ip", "netns", "exec", names[side]]
         commands += [inside + ["ip", "addr", "add", f"10.77.0.{side + 1}/24", "dev", device],
                      inside + ["ip", "link", "set", device, "up"], inside + ["ip", "link", "set", "lo", "up"],
-                     inside + ["tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", "128kb",
+                     inside + ["tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", str(burst),
                                "latency", "50ms"]]
     try:
         for command in commands:
@@ -119,11 +121,12 @@ def namespaces(rate):
 
 
 def on_two_hosts(command, rate, port):
-    """Runs a command as two ranks over Gloo, in namespaces whose link has that rate; what rank 0 prints."""
+    """Runs a command as two ranks over Gloo, in namespaces whose link has that rate; what rank 0 prints. The ranks are
+    said to be on one machine, since they share its cores."""
     with namespaces(rate) as names:
         ranks = []
         for rank, space in enumerate(names):
-            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1",
+            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2",
                                MASTER_ADDR="10.77.0.1", MASTER_PORT=str(port))
             ranks.append(subprocess.Popen(["ip", "netns", "exec", space, *command], env=environment,
                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))

@@ -55,7 +55,7 @@ Timing Meter::time(Kind kind, std::span<const int> members, int64_t bytes) {
     operation.from = size - 1;
     operation.to = 0;
   }
-  const bool is_idle = kind == Kind::send && me != 0 && me != size - 1;
+  const bool is_idle = kind == Kind::send && (size == 1 || (me != 0 && me != size - 1));
   const auto run = [&] {
     if (!is_idle) communicator->run(operation);
   };
