@@ -5,9 +5,12 @@
 
 Each row is one `tessera bench` or `tessera train` with --machine: the file is measured first unless it is given, and what
 a plan needs beyond it is measured by the command itself, once. "Error" is predicted / measured - 1, of the median of the
-runs; "memory" is the planned peak of a rank's process beside its largest resident size. Rows over Gloo run in two network
+runs; "memory" is the planned peak of the process with rank 0, relative to what it has in memory after the runs beyond what
+it had before it loaded the weights, pages of files left out; minus 1, too. Rows over Gloo run in two network
 namespaces, joined by a link of limited rate (needs root, `ip` and `tc`); without these, they are left out and
 named. DIR holds NAME/model.onnx as bench/export_models.py writes them.
+
+"uncertain" is the share of operators' time whose measurements did not agree.
 
 The summary: the median and the worst error, the operators that differ most in the worst row, and on which processor.
 """
@@ -44,11 +47,13 @@ def run(command, environment=None):
     return json.loads(done.stdout)
 
 
-def row_of(name, found, measured, peak=None):
-    predicted = found["predicted"]
+def row_of(name, found, measured):
+    predicted, process = found["predicted"], found["process"]
     return {"plan": name, "predicted_ms": predicted["step_ms"], "measured_ms": measured,
             "error": predicted["step_ms"] / measured - 1, "extrapolated": predicted["extrapolated"],
-            "operators": predicted.get("operators", []), "peak_bytes": peak}
+            "uncertain": predicted["uncertain"], "operators": predicted.get("operators", []),
+            "peak_bytes": process["peak_bytes"], "resident_bytes": process["resident_bytes"],
+            "memory_error": process["peak_bytes"] / process["resident_bytes"] - 1}
 
 
 def bench_rows(arguments, machine):
@@ -96,13 +101,15 @@ def train_rows(arguments, machine, folder):
 def namespaces(rate):
     """Two network namespaces whose link has that rate; yields their names."""
     names = ["tessera_predict_a", "tessera_predict_b"]
+    # What passes at full speed after a pause: a millisecond, since timers are not finer.
+    burst = int(rate.removesuffix("mbit").removesuffix("gbit")) * (125 if rate.endswith("mbit") else 125_000)
     commands = [["ip", "netns", "add", names[0]], ["ip", "netns", "add", names[1]],
                 ["ip", "link", "add", "tpa", "netns", names[0], "type", "veth", "peer", "name", "tpb", "netns", names[1]]]
     for side, device in enumerate(["tpa", "tpb"]):
         inside = ["ip", "netns", "exec", names[side]]
         commands += [inside + ["ip", "addr", "add", f"10.77.0.{side + 1}/24", "dev", device],
                      inside + ["ip", "link", "set", device, "up"], inside + ["ip", "link", "set", "lo", "up"],
-                     inside + ["tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", "128kb",
+                     inside + ["tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", str(burst),
                                "latency", "50ms"]]
     try:
         for command in commands:
@@ -114,11 +121,12 @@ def namespaces(rate):
 
 
 def on_two_hosts(command, rate, port):
-    """Runs a command as two ranks over Gloo, in namespaces whose link has that rate; what rank 0 prints."""
+    """Runs a command as two ranks over Gloo, in namespaces whose link has that rate; what rank 0 prints. The ranks are
+    said to be on one machine, since they share its cores."""
     with namespaces(rate) as names:
         ranks = []
         for rank, space in enumerate(names):
-            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1",
+            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2",
                                MASTER_ADDR="10.77.0.1", MASTER_PORT=str(port))
             ranks.append(subprocess.Popen(["ip", "netns", "exec", space, *command], env=environment,
                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
@@ -163,13 +171,15 @@ def main():
             shutil.copy(arguments.machine, machine)
         else:
             subprocess.run([arguments.tessera, "calibrate", "-o", machine, "--quiet"], check=True)
-        print(f"{'plan':58} {'predicted':>10} {'measured':>10} {'error':>8} {'computed':>9}")
+        print(f"{'plan':58} {'predicted':>10} {'measured':>10} {'error':>8} {'computed':>9} {'uncertain':>9} "
+              f"{'memory':>8}")
         for made in (bench_rows(arguments, machine), train_rows(arguments, machine, folder),
                      gloo_rows(arguments, machine)):
             for row in made:
                 rows.append(row)
                 print(f"{row['plan']:58} {row['predicted_ms']:8.2f}ms {row['measured_ms']:8.2f}ms "
-                      f"{100 * row['error']:7.1f}% {100 * row['extrapolated']:8.1f}%", flush=True)
+                      f"{100 * row['error']:7.1f}% {100 * row['extrapolated']:8.1f}% "
+                      f"{100 * row['uncertain']:8.1f}% {100 * row['memory_error']:7.1f}%", flush=True)
         processor = json.load(open(machine))["processor"]
     if not rows:
         sys.exit("no row is left")
@@ -177,6 +187,8 @@ def main():
     worst = max(rows, key=lambda row: abs(row["error"]))
     print(f"{len(rows)} plans on {processor}, {socket.gethostname()}: error {100 * statistics.median(errors):.1f} % in the "
           f"median, {100 * errors[-1]:.1f} % at worst")
+    memory = sorted(abs(row["memory_error"]) for row in rows)
+    print(f"memory: error {100 * statistics.median(memory):.1f} % in the median, {100 * memory[-1]:.1f} % at worst")
     print(f"worst: {worst['plan']}")
     for each in worst["operators"][:5]:
         print(f"  {each['op']}: predicted {each['predicted_ms']:.2f} ms, measured {each['measured_ms']:.2f} ms")

@@ -18,7 +18,7 @@ class Connection;
 
 struct MeasureOptions {
   /// "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter", "permute",
-  /// "barrier"; empty: all of them.
+  /// "barrier"; empty: all of them. Also "send": a message from a group's last member to its first.
   std::vector<std::string> kinds;
   int64_t least = int64_t{1} << 10,
           most = int64_t{256} << 20;  ///< bytes of the smallest and largest tensor; each is 4 times the one before
@@ -26,11 +26,17 @@ struct MeasureOptions {
   /// Sizes of a collective stop growing when the next would take longer than this many seconds, since a slow link shows
   /// its bandwidth long before the largest size.
   double longest = 0.5;
+  /// Whether each rank writes its operand before each collective, as programs do: then no other rank has it in its
+  /// caches, where ranks share memory. The time of writing is taken off.
+  bool writes = false;
   /// Ranks per host, numbered host by host; an axis that crosses hosts is cut into sub-axes there. 0: all ranks, or the
   /// number that the connection's launch states.
   int64_t per_host = 0;
   std::shared_ptr<Connection> connection;     ///< null: all ranks are threads of this process
   std::chrono::milliseconds timeout{60'000};  ///< longest wait of one rank for another, where there is no connection
+  /// Makes a kernel, to find how much it and transfers slow each other down; each rank's thread calls it. Null: nothing
+  /// is computed.
+  std::function<std::function<void()>()> kernel;
   /// Called with the name of the next measurement ("all_reduce over tp") by a thread of the first rank of this process.
   std::function<void(const std::string& what)> begins;
 };
@@ -62,6 +68,9 @@ struct LinkFit {
 };
 
 struct CollectiveTimes {
+  /// If a kernel was given: how many times as long kernels take beside transfers, and transfers beside kernels, on the
+  /// rank that is worst off. 1 where threads share cores, since then nobody runs beside them.
+  double slows_computation = 1, slowed_by_computation = 1;
   std::vector<CollectiveTime> times;  ///< groups: each axis, its sub-axes if it is cut, all axes together if several
   std::vector<LinkFit> fits;
   /// The links of all axes of more than one rank. Throws a user error if a bandwidth could not be fitted.

@@ -83,6 +83,7 @@ struct Prediction {
   std::string bound;  ///< which of the three: "computation", "link" or "chain"
   double computation_ms = 0, link_ms = 0, dependences_ms = 0;
   double extrapolated = 0;  ///< the share of operators' time that was computed, since the machine lacks measurements
+  double uncertain = 0;     ///< the share whose measurements did not agree, as on a machine that does other work
   std::vector<PredictedRanks> classes;
   std::vector<ChainPart> chain;  ///< by decreasing time
   std::vector<PredictedCollective> collectives;

@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "tessera/comm/operation.h"
+
 namespace tessera::comm {
 namespace {
 
@@ -29,6 +31,7 @@ class CountedWorld : public World {
 
   std::atomic<int64_t> bytes_into_permutes = 0;
   std::atomic<int> operations = 0;
+  std::atomic<int> unwritten = 0;  // whose operand is that of the operation before it
 
  private:
   class Counted : public Communicator {
@@ -39,6 +42,11 @@ class CountedWorld : public World {
     Ticket start(const Operation& operation) override {
       ++world_.operations;
       if (operation.kind == Kind::permute) world_.bytes_into_permutes = operation.count * 4;
+      if (operation.dtype == DType::float32 && in_bytes(operation, member()) > 0) {
+        float& first = *static_cast<float*>(const_cast<void*>(operation.in));
+        if (first != 0) ++world_.unwritten;
+        first = 1;
+      }
       return inner_->start(operation);
     }
     void wait(Ticket ticket) override { inner_->wait(ticket); }
@@ -60,7 +68,7 @@ TEST(Meter, times_every_collective_alike_on_all_ranks) {
     Meter meter(*world, rank, 4096, {.seconds = 0});
     const std::vector<int> all = {0, 1, 2}, pair = rank < 2 ? std::vector{0, 1} : std::vector{2};
     for (Kind kind : {Kind::all_reduce, Kind::all_gather, Kind::reduce_scatter, Kind::all_to_all, Kind::broadcast,
-                      Kind::reduce, Kind::gather, Kind::scatter, Kind::permute})
+                      Kind::reduce, Kind::gather, Kind::scatter, Kind::permute, Kind::send})
       for (const std::vector<int>& members : {all, pair}) times[rank].push_back(meter.time(kind, members, 1000));
     times[rank].push_back(meter.time(Kind::barrier, all, 0));
     times[rank].push_back(meter.time_by_levels(all, std::vector{rank}, 1000));
@@ -81,6 +89,44 @@ TEST(Meter, moves_the_bytes_that_it_was_asked_for_as_often_as_it_must) {
   EXPECT_EQ(counted.bytes_into_permutes, 4096);
   // For each rank and batch: a meeting, at least one operation, and the slowest time.
   EXPECT_GE(counted.operations, 2 * 9 * 3);
+}
+
+TEST(Meter, writes_operands_before_each_collective_if_asked) {
+  for (bool writes : {true, false})
+    for (Kind kind : {Kind::all_reduce, Kind::reduce_scatter, Kind::broadcast, Kind::send}) {
+      SCOPED_TRACE(name_of(kind));
+      const auto world = make_local_world(3);
+      CountedWorld counted(*world);
+      std::array<Timing, 3> times;
+      on_threads(*world, [&](int rank) {
+        Meter meter(counted, rank, 4096, {.seconds = 0}, writes);
+        times[static_cast<size_t>(rank)] = meter.time(kind, std::vector{0, 1, 2}, 4096);
+      });
+      EXPECT_GT(times[0].seconds, 0);
+      EXPECT_EQ(times[1], times[0]);
+      EXPECT_EQ(times[2], times[0]);
+      EXPECT_EQ(counted.unwritten == 0, writes);
+    }
+}
+
+// The kernel only counts; a world that says nothing of ends does not keep it computing.
+TEST(Meter, finds_one_slowdown_on_all_ranks) {
+  for (bool in_background : {true, false}) {
+    const auto world = make_local_world(3);
+    std::array<Slowdown, 3> found;
+    std::atomic<int64_t> kernels = 0;
+    on_threads(*world, [&](int rank) {
+      Meter meter(*world, rank, 4096, {.seconds = 0});
+      found[static_cast<size_t>(rank)] = meter.slowdown([&] { ++kernels; }, 4096, in_background);
+    });
+    EXPECT_GT(kernels, 0);
+    for (const Slowdown& each : found) {
+      EXPECT_GE(each.computation, 1);
+      EXPECT_GE(each.communication, 1);
+      EXPECT_EQ(each.computation, found[0].computation);
+      EXPECT_EQ(each.communication, found[0].communication);
+    }
+  }
 }
 
 TEST(SlowestMedian, repeats_slow_batches_less_often) {

@@ -16,7 +16,8 @@ constexpr std::string_view kMachine = R"({"name": "m", "kernel": 1e-6, "memory":
   "products": {"float32": {"flops": 1e12, "half": [64, 32, 16], "multiple": 8, "otherwise": 0.5}}, "rates": {"Attention": 0.25},
   "bandwidths": [{"up_to": 1e6, "bytes_per_second": 1e12}, {"bytes_per_second": 1e11}],
   "links": [{"name": "near", "size": 8, "alpha": 1e-6, "bandwidth": 1e11}, {"name": "far", "alpha": 1e-5, "bandwidth": 1e10}],
-  "kernels": {"MatMul a": {"seconds": 1e-3, "flops": 1e9, "bytes": 100}},
+  "slows_computation": 1.5, "overlaps": {"gloo": {"slowed_by_computation": 2}},
+  "kernels": {"MatMul a": {"seconds": 1e-3, "flops": 1e9, "bytes": 100, "uncertain": true}},
   "collectives": [{"engine": "threads", "kind": "all_reduce", "members": 2, "points": [[1024, 1e-6], [4096, 2e-6]]}]})";
 
 std::string topology(std::string_view machine, const std::string& mesh) {
@@ -36,6 +37,9 @@ TEST(MachineModel, ReadsWhatItWrites) {
   EXPECT_EQ(again.rates, machine.rates);
   EXPECT_EQ(again.products, machine.products);
   EXPECT_EQ(again.kernels, machine.kernels);
+  EXPECT_TRUE(machine.kernels.at("MatMul a").uncertain);
+  EXPECT_EQ(again.overlap_on("gloo"), (MachineModel::Overlap{1, 2}));
+  EXPECT_EQ(again.overlap_on("threads"), (MachineModel::Overlap{1.5, 1}));
   EXPECT_EQ(again.collectives, machine.collectives);
 }
 

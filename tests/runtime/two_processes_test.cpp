@@ -9,6 +9,7 @@
 #include "spmd/compiled.h"
 #include "tessera/base/error.h"
 #include "tessera/runtime/executor.h"
+#include "tessera/runtime/output_parts.h"
 
 namespace tessera::runtime {
 namespace {
@@ -104,6 +105,24 @@ TEST(TwoProcesses, bring_whole_outputs_to_the_one_of_rank_0) {
     });
     EXPECT_THAT(errors, testing::Each(""));
   }
+}
+
+TEST(TwoProcesses, parts_are_known_before_the_run) {
+  const auto programs =
+      RankPrograms::same(std::make_shared<spmd::Program>(Compiled(kTwoProcessesModel, "dp=3", kOrders).program()));
+  const std::vector<int> here = {0, 2};
+  const auto parts = [&](const std::string& value, int64_t rows) {
+    return received_parts(*programs, here, value, {{"b", rows}});
+  };
+  ASSERT_EQ(parts("u", 6).size(), 1U);
+  EXPECT_EQ(parts("u", 6)[0].rank, 1);
+  EXPECT_EQ(parts("u", 6)[0].bytes(), 2 * 4 * sizeof(float));
+  EXPECT_TRUE(parts("u", 6)[0].is_one_piece());
+  ASSERT_EQ(parts("v", 6).size(), 1U);
+  EXPECT_FALSE(parts("v", 6)[0].is_one_piece());
+  EXPECT_THAT(parts("s", 6), testing::IsEmpty()) << "rank 0 has it whole";
+  EXPECT_THAT(parts("u", 0), testing::IsEmpty());
+  EXPECT_THAT(received_parts(*programs, std::vector<int>{0, 1, 2}, "u", {{"b", 6}}), testing::IsEmpty());
 }
 
 TEST(TwoProcesses, bring_whole_intermediate_values_too) {

@@ -60,6 +60,7 @@ struct Simulated {
     options.fold = settings.fold;
     if (settings.connection) {
       options.engine = settings.connection->launch().engine;
+      options.process_ranks = 1;
       run.options.machine_ranks = settings.connection->launch().local_size;
     }
     for (const auto& [rank, factor] : settings.slow) options.slow[static_cast<int>(rank)] = factor;

@@ -15,6 +15,7 @@
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
 #include "tessera/cli/recorded_command.h"
+#include "tessera/cli/resident_memory.h"
 #include "tessera/cli/time_options.h"
 #include "tessera/cli/trace.h"
 #include "tessera/files.h"
@@ -36,6 +37,7 @@ struct Costs {
   std::vector<Rank> ranks;
   std::map<std::string, Operator> by_type, by_name;
   std::map<std::pair<std::string, std::vector<std::string>>, double> collectives;  // mean over ranks, without waiting
+  int64_t resident_bytes = 0;  // by which this process has grown since before the session
 
   void add(const Profile& profile, double weight) {
     ranks.resize(profile.ranks.size());
@@ -264,6 +266,7 @@ class Bench : public Command {
     options.profile = true;
     Preparation prepared;
     prepared.compile = loaded.compile_ms;
+    const int64_t resident = resident_bytes();
     const Clock::time_point start = Clock::now();
     Progress progress(console, "loading weights");
     Session session(program, options);
@@ -314,6 +317,7 @@ class Bench : public Command {
       last_runs.add(profile, at_last);
       at_last += profile.duration;
     }
+    costs.resident_bytes = std::max<int64_t>(0, resident_bytes() - resident);
     progress.end();
     const std::optional<Forecast> forecast = time_.predict_run(
         console, program, session.threads_per_rank(), plan_.topology(), sizes_of(program.inputs(), loaded.inputs),
@@ -377,7 +381,10 @@ class Bench : public Command {
       ranks.add({std::to_string(r), ms(costs.ranks[r].compute), ms(costs.ranks[r].overlapped),
                  ms(costs.ranks[r].exposed), ms(costs.ranks[r].idle), bytes_text(static_cast<double>(peaks[r]))});
     ranks.print(console);
-    console.say(peak_text(peaks, run_.ranks_of_process(console, program.mesh()), session.process_bytes()));
+    console.say(peak_text(peaks, run_.ranks_of_process(console, program.mesh()), session.process_bytes()) +
+                (costs.resident_bytes > 0 ? "; this one has grown by " +
+                                                bytes_text(static_cast<double>(costs.resident_bytes)) + " since loading"
+                                          : ""));
     if (!program.summary().collectives.empty()) {
       Table collectives({"collective", "axes", "count", "bytes", "time"});
       for (const CollectiveSummary& entry : program.summary().collectives)
@@ -467,7 +474,8 @@ class Bench : public Command {
                      {"peak_bandwidth", floor.peak.bandwidth},
                      {"cores", floor.cores}}},
                    {"ranks", ranks},
-                   {"process", process_json(run_.ranks_of_process(console, program.mesh()), session.process_bytes())},
+                   {"process", process_json(run_.ranks_of_process(console, program.mesh()), session.process_bytes(),
+                                            costs.resident_bytes)},
                    {"collectives", collectives},
                    {"operators", operators},
                    {"notes", program.summary().notes},

@@ -29,9 +29,11 @@ class Calibrate : public Command {
     }();
     write_file(output_, machine.to_json());
     double scatter = 0, worst = 0;
+    std::vector<std::string> uncertain;
     std::string worst_kernel;
     for (const auto& [signature, kernel] : machine.kernels) {
       scatter += kernel.scatter / static_cast<double>(machine.kernels.size());
+      if (kernel.uncertain) uncertain.push_back(signature);
       if (kernel.scatter > worst) {
         worst = kernel.scatter;
         worst_kernel = signature;
@@ -55,6 +57,8 @@ class Calibrate : public Command {
     rates.print(console);
     console.say("half of the measurements of a kernel are within " + ratio_text(100 * scatter) +
                 " % of each other, at worst within " + ratio_text(100 * worst) + " % (" + worst_kernel + ")");
+    if (!uncertain.empty())
+      console.say("measurements did not agree, because the machine does other work, for: " + joined(uncertain));
     console.note("wrote " + output_);
     return kGood;
   }

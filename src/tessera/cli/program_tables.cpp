@@ -118,8 +118,10 @@ std::string peak_text(const std::vector<int64_t>& peaks, int64_t process_ranks, 
   return text;
 }
 
-Json process_json(int64_t process_ranks, int64_t process_bytes) {
-  return {{"ranks", process_ranks}, {"peak_bytes", process_bytes}};
+Json process_json(int64_t process_ranks, int64_t process_bytes, int64_t resident_bytes) {
+  Json object = {{"ranks", process_ranks}, {"peak_bytes", process_bytes}};
+  if (resident_bytes > 0) object["resident_bytes"] = resident_bytes;
+  return object;
 }
 
 }  // namespace tessera::cli

@@ -149,6 +149,9 @@ void print_forecast(const Console& console, const Forecast& forecast) {
               (prediction.extrapolated > 0
                    ? "; " + percent(prediction.extrapolated) + " of the operators' time is computed, not measured"
                    : ""));
+  if (prediction.uncertain > 0)
+    console.say("measurements did not agree for " + percent(prediction.uncertain) +
+                " of the operators' time; the next run with --machine repeats them");
   Table table({"ranks", "compute", "beside communication", "exposed", "idle"});
   for (size_t c = 0; c < prediction.classes.size() && c < kClassesPrinted; ++c) {
     const PredictedRanks& each = prediction.classes[c];
@@ -206,6 +209,7 @@ Json prediction_json(const Prediction& prediction) {
           {"link_ms", prediction.link_ms},
           {"dependences_ms", prediction.dependences_ms},
           {"extrapolated", prediction.extrapolated},
+          {"uncertain", prediction.uncertain},
           {"classes", classes},
           {"chain", chain},
           {"collectives", collectives}};

@@ -14,6 +14,7 @@
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
 #include "tessera/cli/recorded_command.h"
+#include "tessera/cli/resident_memory.h"
 #include "tessera/cli/selection_report.h"
 #include "tessera/cli/stop_signal.h"
 #include "tessera/cli/time_options.h"
@@ -276,6 +277,7 @@ class Train : public Command {
     emit(console, step);
     TrainerOptions options = trainer_options(console, report);
     const SessionOptions session_options = options.session;
+    const int64_t resident = resident_bytes();
     Trainer trainer(written_, std::move(programs), std::move(data), std::move(options));
     const int64_t ranks = run_.ranks_of_process(console, program.mesh());
     const MemoryClasses memory(step, program, trainer.peak_bytes(), evaluation_bytes, ranks,
@@ -298,6 +300,8 @@ class Train : public Command {
     write_results(console, trainer);
     if (console.speaks() && console.json) {
       console.known = plan_json(model_, step, program, memory);
+      if (const int64_t grown = resident_bytes() - resident; grown > 0)
+        console.known["process"]["resident_bytes"] = grown;
       report.add_to(console.known);
       console.known.update(details_.of(program, {}, forecast, &report.trace()));
       dump_.add_to(console.known);

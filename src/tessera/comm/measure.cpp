@@ -1,8 +1,12 @@
 #include "tessera/comm/measure.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <numeric>
 #include <vector>
+
+#include "tessera/comm/operation.h"
 
 namespace tessera::comm {
 namespace {
@@ -15,8 +19,8 @@ std::vector<int64_t> balanced(int64_t count, int members) {
 
 }  // namespace
 
-Meter::Meter(World& world, int rank, int64_t largest, const TimingOptions& options)
-    : world_(world), rank_(rank), options_(options) {
+Meter::Meter(World& world, int rank, int64_t largest, const TimingOptions& options, bool writes)
+    : world_(world), rank_(rank), options_(options), writes_(writes) {
   std::vector<int> members(static_cast<size_t>(world.size()));
   std::iota(members.begin(), members.end(), 0);
   all_ = world.join(rank, members);
@@ -45,7 +49,30 @@ Timing Meter::time(Kind kind, std::span<const int> members, int64_t bytes) {
     operation.to = (me + 1) % size;
     operation.from = (me + size - 1) % size;
   }
-  return median([&] { communicator->run(operation); });
+  if (kind == Kind::send) {
+    operation.kind = me == 0 ? Kind::recv : Kind::send;
+    operation.counts = {};
+    operation.from = size - 1;
+    operation.to = 0;
+  }
+  const bool is_idle = kind == Kind::send && (size == 1 || (me != 0 && me != size - 1));
+  const auto run = [&] {
+    if (!is_idle) communicator->run(operation);
+  };
+  if (!writes_ || kind == Kind::barrier) return median(run);
+  std::byte* const operand = kind == Kind::broadcast ? out_.get() : in_.get();
+  const size_t written = is_idle ? 0 : in_bytes(operation, me);
+  const auto write = [&] {
+    std::memset(operand, 0, written);
+    asm volatile("" ::: "memory");  // the compiler must keep what nobody reads
+  };
+  Timing timing = median([&] {
+    write();
+    run();
+  });
+  const double writing = median(write).seconds;
+  timing.seconds -= std::min(writing, timing.seconds / 2);  // disturbances must not make it nothing
+  return timing;
 }
 
 Timing Meter::time_of_copy(int64_t bytes) {
@@ -78,6 +105,90 @@ Timing Meter::time_by_levels(std::span<const int> near, std::span<const int> far
     across->run(reduce);
     inside->run(gather);
   });
+}
+
+namespace {
+
+constexpr int kRepeats = 5;
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double median_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Seconds of one `body` among those that run for a while.
+double time_in_loop(const std::function<void()>& body) {
+  constexpr double kWhile = 0.02;
+  const auto start = std::chrono::steady_clock::now();
+  int times = 0;
+  double passed = 0;
+  while (passed < kWhile) {
+    body();
+    ++times;
+    passed = seconds_since(start);
+  }
+  return passed / times;
+}
+
+}  // namespace
+
+Slowdown Meter::slowdown(const std::function<void()>& kernel, int64_t bytes, bool in_background) {
+  if (slowest(kernel ? 0 : 1) > 0) return {};
+  const Slowdown own = in_background ? slowdown_in_background(kernel, bytes) : slowdown_at_wait(kernel, bytes);
+  return {std::max(1.0, slowest(own.computation)), std::max(1.0, slowest(own.communication))};
+}
+
+Slowdown Meter::slowdown_in_background(const std::function<void()>& kernel, int64_t bytes) {
+  Operation operation;
+  operation.kind = Kind::all_reduce;
+  operation.label = "bench";
+  operation.in = in_.get();
+  operation.out = out_.get();
+  operation.count = bytes / static_cast<int64_t>(sizeof(float));
+  const double transfer = median([&] { all_->run(operation); }).seconds, computing = median(kernel).seconds;
+  // A library that says nothing of a transfer's end must not keep the rank computing.
+  const double most = 20 * (1 + transfer / computing);
+  std::vector<double> kernels, transfers;
+  for (int repeat = 0; repeat < kRepeats; ++repeat) {
+    all_->run({});
+    const auto start = std::chrono::steady_clock::now();
+    const Ticket ticket = all_->start(operation);
+    double times = 0;
+    do {
+      kernel();
+      ++times;
+    } while (!all_->test(ticket) && times < most);
+    const double passed = seconds_since(start);
+    all_->wait(ticket);
+    kernels.push_back(passed / times / computing);
+    transfers.push_back((passed - passed / times / 2) / transfer);  // it ended during the last kernel
+  }
+  return {median_of(kernels), median_of(transfers)};
+}
+
+Slowdown Meter::slowdown_at_wait(const std::function<void()>& kernel, int64_t bytes) {
+  const bool computes = rank_ % 2 != 0;
+  const std::function<void()> copy = [&] {
+    std::memcpy(out_.get(), in_.get(), static_cast<size_t>(bytes));
+    asm volatile("" ::: "memory");
+  };
+  const auto& body = computes ? kernel : copy;
+  // Only these ranks at once; 0: this is none of them.
+  const auto time = [&](bool computing, bool copying) {
+    all_->run({});
+    return (computes ? computing : copying) ? time_in_loop(body) : 0;
+  };
+  std::vector<double> ratios;
+  for (int repeat = 0; repeat < kRepeats; ++repeat) {
+    const double computing = time(true, false), copying = time(false, true), beside = time(true, true);
+    ratios.push_back(beside / (computes ? computing : copying));
+  }
+  const double ratio = median_of(ratios);
+  return computes ? Slowdown{ratio, 1} : Slowdown{1, ratio};
 }
 
 Timing Meter::median(const std::function<void()>& body) {

@@ -60,7 +60,7 @@ double KernelTimes::analytic(const KernelWork& work) const {
 
 KernelTime KernelTimes::of(const KernelWork& work) const {
   if (const auto found = machine_.kernels.find(work.signature); found != machine_.kernels.end())
-    return {found->second.seconds, true};
+    return {found->second.seconds, true, found->second.uncertain};
   const double analytic = this->analytic(work);
   const auto known = by_operator_.find(operator_of(work.signature));
   if (known == by_operator_.end()) return {analytic, false};

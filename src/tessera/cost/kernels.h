@@ -24,7 +24,8 @@ void add_extents(KernelWork& work, double elements, double count, double columns
 
 struct KernelTime {
   double seconds = 0;
-  bool measured = false;  ///< this very kernel, on that machine
+  bool measured = false;   ///< this very kernel, on that machine
+  bool uncertain = false;  ///< measured, but measurements did not agree
 };
 
 /// The measured time of the kernel. If it was not measured: the analytic time, scaled by what was measured for the

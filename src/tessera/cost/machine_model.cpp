@@ -49,6 +49,12 @@ class Reader {
       fail(kStage, "{} is {}, but must be a whole number of at least {}", place(key), value->dump(), least);
     return value->get<int64_t>();
   }
+  bool flag(const char* key) {
+    const Json* value = find(key);
+    if (!value) return false;
+    if (!value->is_boolean()) fail(kStage, "{} is {}, but must be true or false", place(key), value->dump());
+    return value->get<bool>();
+  }
   void each_in_list(const char* key, const std::function<void(const Json&, const std::string& place)>& read) {
     const Json* value = find(key);
     if (!value) return;
@@ -134,8 +140,17 @@ MachineModel::Kernel read_kernel(const Json& json, const std::string& place) {
   kernel.scatter = reader.number("scatter", 0, 0);
   kernel.flops = reader.number("flops", 0, 0);
   kernel.bytes = reader.number("bytes", 0, 0);
+  kernel.uncertain = reader.flag("uncertain");
   reader.require_known();
   return kernel;
+}
+
+MachineModel::Overlap read_overlap(Reader& reader) {
+  return {reader.number("slows_computation", 1, 1), reader.number("slowed_by_computation", 1, 1)};
+}
+
+Json overlap_json(const MachineModel::Overlap& overlap) {
+  return {{"slows_computation", overlap.slows_computation}, {"slowed_by_computation", overlap.slowed_by_computation}};
 }
 
 MachineModel::Collective read_collective(const Json& json, const std::string& place) {
@@ -201,8 +216,12 @@ MachineModel MachineModel::from_json(std::string_view text, std::string_view sou
   if (progress != "background" && progress != "at_wait")
     fail(kStage, "{}: 'progress' is '{}', but must be background or at_wait", source, progress);
   model.progress = progress == "at_wait" ? Progress::at_wait : Progress::background;
-  model.slows_computation = reader.number("slows_computation", 1, 1);
-  model.slowed_by_computation = reader.number("slowed_by_computation", 1, 1);
+  model.overlap = read_overlap(reader);
+  reader.each_in_object("overlaps", [&](const std::string& name, const Json& value, const std::string& place) {
+    Reader entry(value, place);
+    model.overlaps[name] = read_overlap(entry);
+    entry.require_known();
+  });
   reader.each_in_object("kernels", [&](const std::string& name, const Json& value, const std::string& place) {
     model.kernels[name] = read_kernel(value, place);
   });
@@ -243,19 +262,26 @@ std::string MachineModel::to_json() const {
     json["links"].push_back(entry);
   }
   json["progress"] = progress == Progress::at_wait ? "at_wait" : "background";
-  json["slows_computation"] = slows_computation;
-  json["slowed_by_computation"] = slowed_by_computation;
+  json.update(overlap_json(overlap));
+  for (const auto& [engine, each] : overlaps) json["overlaps"][engine] = overlap_json(each);
   for (const Collective& each : collectives)
     json["collectives"].push_back({{"engine", each.engine},
                                    {"kind", each.kind},
                                    {"members", each.members},
                                    {"ranks", each.ranks},
                                    {"points", each.points}});
-  for (const auto& [signature, each] : kernels)
-    json["kernels"][signature] = {
-        {"seconds", each.seconds}, {"scatter", each.scatter}, {"flops", each.flops}, {"bytes", each.bytes}};
+  for (const auto& [signature, each] : kernels) {
+    Json& entry = json["kernels"][signature];
+    entry = {{"seconds", each.seconds}, {"scatter", each.scatter}, {"flops", each.flops}, {"bytes", each.bytes}};
+    if (each.uncertain) entry["uncertain"] = true;
+  }
   if (!sources.empty()) json["sources"] = sources;
   return json.dump(1) + "\n";
+}
+
+const MachineModel::Overlap& MachineModel::overlap_on(const std::string& engine) const {
+  const auto measured = overlaps.find(engine);
+  return measured == overlaps.end() ? overlap : measured->second;
 }
 
 Topology MachineModel::topology(const Mesh& mesh) const {

@@ -45,6 +45,7 @@ struct MachineModel {
     double seconds = 0;
     double scatter = 0;           ///< of the measurements: interquartile range over median
     double flops = 0, bytes = 0;  ///< of the kernel
+    bool uncertain = false;       ///< measurements did not agree: it is measured again when it is next needed
     bool operator==(const Kernel&) const = default;
   };
   /// Measured seconds of a collective, by bytes.
@@ -59,6 +60,11 @@ struct MachineModel {
   enum class Progress : uint8_t {
     background,  ///< by themselves (NCCL, Gloo's threads)
     at_wait,     ///< only while a rank waits, on its own thread (ranks that are threads or share memory)
+  };
+  /// How many times as long kernels take beside transfers, and transfers beside kernels.
+  struct Overlap {
+    double slows_computation = 1, slowed_by_computation = 1;
+    bool operator==(const Overlap&) const = default;
   };
 
   std::string name;
@@ -76,15 +82,17 @@ struct MachineModel {
   std::vector<Bandwidth> bandwidths;    ///< ascending; the last one is for any size
   std::vector<Link> links;              ///< the nearest first
   Progress progress = Progress::background;
-  double slows_computation = 1;           ///< factor on kernels' times while a collective is under way
-  double slowed_by_computation = 1;       ///< factor on a collective's time while kernels run
-  std::map<std::string, Kernel> kernels;  ///< by operator, attributes and types
+  Overlap overlap;                          ///< on engines that `overlaps` lacks
+  std::map<std::string, Overlap> overlaps;  ///< as measured, by engine: "gloo"
+  std::map<std::string, Kernel> kernels;    ///< by operator, attributes and types
   std::vector<Collective> collectives;
   std::map<std::string, std::string> sources;  ///< where numbers come from, as text
 
   /// Reads a machine file. Throws a user error (stage "machine") that names `source`, the key and the fix.
   static MachineModel from_json(std::string_view text, std::string_view source = "machine");
   std::string to_json() const;
+
+  const Overlap& overlap_on(const std::string& engine) const;
 
   /// The links of a mesh of such machines. The mesh's last axis is the nearest; an axis that crosses the boundary of a
   /// level is split there. Throws a user error if the mesh has more ranks than the last level joins, or if an axis

@@ -30,6 +30,10 @@ std::optional<double> measured_time(const MachineModel& machine, std::string_vie
   return std::nullopt;
 }
 
+bool moves_in_background(std::string_view engine) {
+  return engine == "gloo" || engine == "mpi";
+}
+
 Prices::Prices(MachineModel machine, const Mesh& mesh, const Topology& topology)
     : machine_(std::move(machine)),
       mesh_(mesh),

@@ -17,6 +17,9 @@ namespace tessera::cost {
 std::optional<double> measured_time(const MachineModel& machine, std::string_view engine, Collective kind,
                                     int64_t members, int64_t ranks, double bytes);
 
+/// Whether an engine's collectives go on by themselves between start and wait, also between ranks of one machine.
+bool moves_in_background(std::string_view engine);
+
 /// Seconds of what choices between programs weigh, on a machine that is measured or described.
 class Prices {
  public:

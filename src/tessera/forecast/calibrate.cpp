@@ -105,6 +105,13 @@ std::string products_probe(bool quick) {
   return probe.text();
 }
 
+// A kernel that takes a millisecond or two, for MeasureOptions::kernel.
+std::function<void()> kernel_to_run_beside(int threads) {
+  Probe probe;
+  probe.product({128, 768, 768});
+  return sim::kernels_of(probe_run(probe.text(), DType::float32, Mesh(), threads), 0);
+}
+
 std::string memory_probe(bool quick) {
   Probe probe;
   for (int64_t bytes : working_sets(quick))
@@ -121,6 +128,10 @@ std::string memory_probe(bool quick) {
 
 using Kernels = std::map<std::string, MachineModel::Kernel>;
 
+void add_kernels(MachineModel& machine, const Kernels& found) {
+  for (const auto& [signature, kernel] : found) machine.kernels.insert_or_assign(signature, kernel);
+}
+
 // Adds the kernels under each of the conditions that calibrate() promises.
 void add_kernels(MachineModel& machine, const std::string& text, DType dtype, const sim::MeasureLimits& limits) {
   const int cores = machine.cores;
@@ -128,8 +139,7 @@ void add_kernels(MachineModel& machine, const std::string& text, DType dtype, co
   if (cores > 1) conditions.insert(conditions.end(), {{1, 1}, {1, cores}});
   for (const auto& [threads, ranks] : conditions) {
     const Mesh mesh = ranks == 1 ? Mesh() : Mesh({{"r", ranks}});
-    Kernels found = sim::measure_kernels(probe_run(text, dtype, mesh, threads), 0, machine.kernels, limits);
-    machine.kernels.merge(found);
+    add_kernels(machine, sim::measure_kernels(probe_run(text, dtype, mesh, threads), 0, machine.kernels, limits));
   }
 }
 
@@ -205,8 +215,9 @@ void fit_memory(MachineModel& machine, bool quick) {
 }
 
 void add_collectives(MachineModel& machine, const CollectiveTimes& times, const std::string& engine, int64_t ranks) {
-  for (const CollectiveTime& time : times.times) {
+  for (CollectiveTime time : times.times) {
     if (time.kind == "copy" || time.kind == "all_reduce by levels") continue;
+    if (time.kind == name_of(Collective::send)) time.members = 2;
     const auto same = [&](const MachineModel::Collective& known) {
       return known.engine == engine && known.kind == time.kind && known.members == time.members && known.ranks == ranks;
     };
@@ -244,7 +255,7 @@ bool is_this_machine(const MachineModel& machine) {
 
 MachineModel calibrate(bool quick, const Begins& begins) {
   MachineModel machine = describe_machine();
-  const sim::MeasureLimits limits{.seconds = quick ? 0.4 : 2.0};
+  const sim::MeasureLimits limits{.seconds = quick ? 0.4 : 2.0, .most_series = 2};
   begins("kernels that move data");
   add_kernels(machine, memory_probe(quick), DType::float32, limits);
   fit_memory(machine, quick);
@@ -258,8 +269,12 @@ MachineModel calibrate(bool quick, const Begins& begins) {
   options.seconds = quick ? 0.01 : 0.05;
   options.most = quick ? int64_t{4} << 20 : int64_t{64} << 20;
   options.kinds = {"all_reduce", "all_gather", "reduce_scatter"};
+  options.writes = true;
   options.begins = begins;
+  options.kernel = [] { return kernel_to_run_beside(1); };
   const CollectiveTimes times = measure_collectives(mesh, options);
+  if (mesh.size() <= machine.cores)
+    machine.overlaps["threads"] = {times.slows_computation, times.slowed_by_computation};
   add_collectives(machine, times, "threads", mesh.size());
   for (const LinkFit& fit : times.fits)
     if (fit.level.bandwidth > 0) machine.links = {{"threads", 0, fit.level.alpha, fit.level.bandwidth}};
@@ -277,10 +292,15 @@ bool measure_missing(const runtime::DryRun& run, const sim::PredictOptions& opti
   bool any = false;
   if (!connection || connection->launch().rank == 0) {
     begins("kernels of the program");
+    Kernels known = machine.kernels;
     for (int rank : sim::classes_of(*run.programs, run.symbols, {}).first) {
-      Kernels found = sim::measure_kernels(run, rank, machine.kernels);
+      const Kernels found = sim::measure_kernels(run, rank, known);
       any = any || !found.empty();
-      machine.kernels.merge(found);
+      add_kernels(machine, found);
+      for (auto [signature, kernel] : found) {
+        kernel.uncertain = false;  // once is enough for this command
+        known.insert_or_assign(signature, kernel);
+      }
     }
   }
   if (connection) connection->from_all(0);  // no rank waits in a collective while kernels are measured
@@ -289,18 +309,28 @@ bool measure_missing(const runtime::DryRun& run, const sim::PredictOptions& opti
   for (const sim::UsedCollective& each : used) {
     const auto traits = std::find_if(collectives().begin(), collectives().end(),
                                      [&](const CollectiveTraits& known) { return known.name == each.kind; });
-    if (each.measured || traits->message) continue;
+    if (each.measured || (traits->message && !each.outside)) continue;
     if (std::find(measured.kinds.begin(), measured.kinds.end(), each.kind) == measured.kinds.end())
       measured.kinds.push_back(each.kind);
     most = std::max(most, each.bytes);
   }
-  if (measured.kinds.empty()) return any;
+  const int64_t together = run.options.machine_ranks > 0 ? run.options.machine_ranks : mesh.size();
+  const bool needs_overlap = !used.empty() && together <= machine.cores && !machine.overlaps.contains(options.engine);
+  if (measured.kinds.empty() && !needs_overlap) return any;
+  if (measured.kinds.empty()) measured.kinds = {std::string(name_of(Collective::barrier))};
+  if (needs_overlap)
+    measured.kernel = [threads = runtime::threads_of_rank(*run.programs, run.options)] {
+      return kernel_to_run_beside(threads);
+    };
   measured.seconds = 0.03;
+  measured.writes = true;
   measured.most = int64_t{1} << 20;
   while (static_cast<double>(measured.most) < most && measured.most < int64_t{256} << 20) measured.most *= 4;
   measured.begins = begins;
   measured.connection = connection;
-  add_collectives(machine, measure_collectives(mesh, measured), options.engine, mesh.size());
+  const CollectiveTimes times = measure_collectives(mesh, measured);
+  add_collectives(machine, times, options.engine, mesh.size());
+  if (needs_overlap) machine.overlaps[options.engine] = {times.slows_computation, times.slowed_by_computation};
   return true;
 }
 

@@ -143,6 +143,7 @@ Prediction report(const sim::Predicted& predicted) {
                : timeline.links >= timeline.bound() ? "link"
                                                     : "chain";
   made.extrapolated = predicted.extrapolated;
+  made.uncertain = predicted.uncertain;
   made.profile.duration = timeline.seconds * kMicros;
   double ranks = 0;
   for (size_t c = 0; c < predicted.classes.size(); ++c) {

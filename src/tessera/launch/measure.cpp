@@ -10,6 +10,7 @@
 #include <cmath>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <thread>
 
@@ -17,6 +18,7 @@
 #include "tessera/base/error_kind.h"
 #include "tessera/collectives.h"
 #include "tessera/cost/fit.h"
+#include "tessera/cost/prices.h"
 #include "tessera/launch/engines.h"
 #include "tessera/mesh/group.h"
 
@@ -26,11 +28,11 @@ namespace {
 
 using comm::Kind;
 
-// Those of a whole group.
+// Those that can be measured: a send with its recv.
 std::vector<Kind> measured_kinds() {
   std::vector<Kind> kinds;
   for (const CollectiveTraits& collective : collectives())
-    if (!collective.message) kinds.push_back(collective.kind);
+    if (collective.kind != Kind::recv) kinds.push_back(collective.kind);
   return kinds;
 }
 
@@ -45,7 +47,9 @@ std::vector<Kind> kinds_of(const std::vector<std::string>& names) {
       fail("bench", "there is no collective '{}' to measure; the collectives are: {}", name, fmt::join(known, ", "));
     kinds.push_back(all[static_cast<size_t>(found - known.begin())]);
   }
-  return kinds.empty() ? all : kinds;
+  if (kinds.empty())
+    std::copy_if(all.begin(), all.end(), std::back_inserter(kinds), [](Kind kind) { return !traits_of(kind).message; });
+  return kinds;
 }
 
 // The average part of the whole tensor that a rank receives.
@@ -126,11 +130,16 @@ void hold_core(size_t index) {
 class Measurement {
  public:
   Measurement(const Mesh& mesh, const MeasureOptions& options, const std::vector<Kind>& kinds,
-              const std::vector<Groups>& groups)
-      : mesh_(mesh), options_(options), kinds_(kinds), groups_(groups) {}
+              const std::vector<Groups>& groups, bool has_cores, bool in_background)
+      : mesh_(mesh),
+        options_(options),
+        kinds_(kinds),
+        groups_(groups),
+        has_cores_(has_cores),
+        in_background_(in_background) {}
 
   CollectiveTimes on_rank(comm::World& world, int rank) const {
-    comm::Meter meter(world, rank, options_.most, {.seconds = options_.seconds});
+    comm::Meter meter(world, rank, options_.most, {.seconds = options_.seconds}, options_.writes);
     const bool tells = options_.begins && rank == world.local_ranks().front();
     CollectiveTimes found;
     std::vector<double> shares;  // of the copied bytes, by time
@@ -183,6 +192,12 @@ class Measurement {
       entry.level.bandwidth = fit->beta > 0 ? static_cast<double>(group.sharing) / fit->beta : 0;
       found.fits.push_back(std::move(entry));
     }
+    if (mesh_.size() > 1) {
+      if (tells && options_.kernel) options_.begins("kernels beside transfers");
+      const comm::Slowdown slowdown = slowdown_of(meter);
+      found.slows_computation = slowdown.computation;
+      found.slowed_by_computation = slowdown.communication;
+    }
     for (size_t i = 0; i < shares.size(); ++i)
       if (shares[i] > 0) found.times[i].floor = copies.at(found.times[i].bytes).seconds * shares[i];
     return found;
@@ -208,6 +223,13 @@ class Measurement {
   void for_sizes(Time&& time) const {
     for (int64_t bytes = options_.least; bytes <= options_.most; bytes *= 4)
       if (4 * time(bytes).seconds > options_.longest) return;
+  }
+
+  // Ranks may differ in what they have, so all ask.
+  comm::Slowdown slowdown_of(comm::Meter& meter) const {
+    constexpr int64_t kMostBytes = int64_t{4} << 20;
+    return meter.slowdown(options_.kernel && has_cores_ ? options_.kernel() : nullptr,
+                          std::min(options_.most, kMostBytes), in_background_);
   }
 
   Series time_kinds(comm::Meter& meter, const std::vector<int>& members,
@@ -260,6 +282,8 @@ class Measurement {
   const MeasureOptions& options_;
   const std::vector<Kind>& kinds_;
   const std::vector<Groups>& groups_;
+  bool has_cores_;      // for each rank of a machine
+  bool in_background_;  // transfers go on while ranks compute
 };
 
 }  // namespace
@@ -306,7 +330,8 @@ CollectiveTimes measure_collectives(const Mesh& mesh, const MeasureOptions& opti
   const std::vector<int> ranks = world->local_ranks();
   require_memory(machine_ranks, options.most);
 
-  const Measurement measurement(mesh, options, kinds, groups);
+  const Measurement measurement(mesh, options, kinds, groups, machine_ranks <= cores,
+                                cost::moves_in_background(engine));
   std::vector<CollectiveTimes> found(ranks.size());
   std::vector<std::exception_ptr> errors(ranks.size());
   std::vector<std::thread> threads;

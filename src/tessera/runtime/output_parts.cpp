@@ -1,7 +1,7 @@
 #include "tessera/runtime/output_parts.h"
 
 #include <algorithm>
-#include <vector>
+#include <memory>
 
 #include "tessera/base/error.h"
 #include "tessera/base/keep.h"
@@ -9,65 +9,64 @@
 namespace tessera::runtime {
 namespace {
 
-/// The place of a rank's part within the whole value. The part's bytes are dense, in the order of its elements.
-struct PartOfWhole {
-  const Value* value = nullptr;
-  Box box;
-  size_t element = 1;  // bytes
-
-  PartOfWhole(const RankPrograms& programs, int rank, const std::string& name, const Symbols& symbols) {
-    const spmd::Program& program = programs.of(rank);
-    value = program.graph->find(name);
-    if (!value) return;  // it lives elsewhere
-    const std::vector<int64_t> coordinates = program.mesh.coordinates(rank);
-    if (!spmd::writes_part(program, value, coordinates)) return;
-    CopiedBox copied(spmd::held_part(program, value, coordinates, symbols), value->dtype());
-    box = std::move(copied.box);
-    element = copied.unit;
-    written = box.count() > 0;
-  }
-
-  bool written = false;
-  size_t bytes() const { return static_cast<size_t>(box.count()) * element; }
-  size_t offset() const { return static_cast<size_t>(box.first()) * element; }
-};
+bool is_among(std::span<const int> ranks, int rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
 
 }  // namespace
 
+std::optional<OutputPart> part_of(const RankPrograms& programs, int rank, const std::string& name,
+                                  const Symbols& symbols) {
+  const spmd::Program& program = programs.of(rank);
+  const Value* value = program.graph->find(name);
+  if (!value) return std::nullopt;  // it lives elsewhere
+  const std::vector<int64_t> coordinates = program.mesh.coordinates(rank);
+  if (!spmd::writes_part(program, value, coordinates)) return std::nullopt;
+  CopiedBox copied(spmd::held_part(program, value, coordinates, symbols), value->dtype());
+  if (copied.box.count() == 0) return std::nullopt;
+  return OutputPart{rank, std::move(copied.box), copied.unit};
+}
+
+std::vector<OutputPart> received_parts(const RankPrograms& programs, std::span<const int> here,
+                                       const std::string& value, const Symbols& symbols) {
+  std::vector<OutputPart> parts;
+  const auto size = static_cast<int>(programs.mesh().size());
+  if (static_cast<int>(here.size()) == size) return parts;
+  for (int rank = 0; rank < size; ++rank) {
+    if (is_among(here, rank)) continue;
+    if (auto part = part_of(programs, rank, value, symbols)) parts.push_back(std::move(*part));
+  }
+  return parts;
+}
+
 void bring_parts(RankState& rank, const RankPrograms& programs, const Symbols& symbols, std::span<const int> here,
                  const std::string& value, void* whole) {
-  const int size = static_cast<int>(programs.mesh().size());
-  if (static_cast<int>(here.size()) == size) return;
-  auto is_here = [&](int other) { return std::find(here.begin(), here.end(), other) != here.end(); };
-  KeptIfThrown<std::vector<std::byte>> room;  // a library may still write to it
-  std::vector<std::byte>& dense = *room;
+  KeptIfThrown<std::unique_ptr<std::byte[]>> dense;  // a library may still write to it
+  size_t dense_bytes = 0;
   comm::Operation operation{.dtype = DType::uint8, .label = value};
-  auto buffer_of = [&](const PartOfWhole& part) {
+  auto buffer_of = [&](const OutputPart& part) {
     operation.count = static_cast<int64_t>(part.bytes());
-    if (part.box.contiguous()) return static_cast<std::byte*>(whole) + part.offset();
-    dense.resize(part.bytes());
-    return dense.data();
+    if (part.is_one_piece()) return static_cast<std::byte*>(whole) + part.offset();
+    if (part.bytes() > dense_bytes) *dense = std::make_unique_for_overwrite<std::byte[]>(dense_bytes = part.bytes());
+    return (*dense).get();
   };
-  if (!is_here(0)) {
-    const PartOfWhole part(programs, rank.rank(), value, symbols);
-    if (!part.written) return;
+  if (!is_among(here, 0)) {
+    const std::optional<OutputPart> part = part_of(programs, rank.rank(), value, symbols);
+    if (!part) return;
     operation.kind = comm::Kind::send;
     operation.to = 0;
-    std::byte* buffer = buffer_of(part);
-    if (buffer == dense.data()) copy_from_whole(buffer, whole, part.box, part.element);
+    std::byte* buffer = buffer_of(*part);
+    if (!part->is_one_piece()) copy_from_whole(buffer, whole, part->box, part->element);
     operation.in = buffer;
     rank.communicators().everyone().run(operation);
   } else if (rank.rank() == 0) {
     operation.kind = comm::Kind::recv;
-    for (int other = 0; other < size; ++other) {
-      if (is_here(other)) continue;
-      const PartOfWhole part(programs, other, value, symbols);
-      if (!part.written) continue;
-      operation.from = other;
+    for (const OutputPart& part : received_parts(programs, here, value, symbols)) {
+      operation.from = part.rank;
       std::byte* buffer = buffer_of(part);
       operation.out = buffer;
       rank.communicators().everyone().run(operation);
-      if (buffer == dense.data()) copy_to_whole(whole, buffer, part.box, part.element);
+      if (!part.is_one_piece()) copy_to_whole(whole, buffer, part.box, part.element);
     }
   }
 }

@@ -10,8 +10,6 @@
 #include <cstring>
 #include <exception>
 #include <functional>
-#include <mutex>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <thread>
@@ -19,6 +17,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ir/collective.h"
 #include "tessera/runtime/sized_rank.h"
+#include "tessera/sim/kernel_estimates.h"
 
 namespace tessera::sim {
 namespace {
@@ -26,7 +25,7 @@ namespace {
 using bind::Location;
 using Clock = std::chrono::steady_clock;
 using Where = Location::Where;
-using Times = std::vector<std::optional<double>>;  // by step; none: it has no kernel, or one that does not run
+using Times = RoundTimes;
 
 // Memory of these bytes holds 0.01 in float32 and bfloat16 and 1.06 in float16: nothing overflows or is denormal.
 constexpr int kFloatByte = 0x3c;
@@ -190,16 +189,6 @@ class Replay {
   std::vector<Ready> ready_;
 };
 
-double quantile(std::vector<double>& sorted, double share) {
-  return sorted[static_cast<size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5)];
-}
-
-double total_of(const Times& times) {
-  double total = 0;
-  for (const std::optional<double>& time : times) total += time.value_or(0);
-  return total;
-}
-
 // Ranks that wait for each other go on when the slowest of them has come: of each segment between collectives, the
 // times of the team that took longest.
 Times slowest(const std::vector<Times>& teams, const std::vector<size_t>& segments) {
@@ -217,19 +206,22 @@ Times slowest(const std::vector<Times>& teams, const std::vector<size_t>& segmen
   return times;
 }
 
-// The half of the rounds whose totals are nearest to the median's: a kernel's mean over these is what it takes of a
-// usual run, in which a few kernels among many are disturbed.
-std::vector<Times> usual(std::vector<Times> rounds) {
-  std::stable_sort(rounds.begin(), rounds.end(),
-                   [](const Times& a, const Times& b) { return total_of(a) < total_of(b); });
-  const auto quarter = static_cast<std::ptrdiff_t>(rounds.size() / 4);
-  return {rounds.begin() + quarter, rounds.end() - quarter};
-}
-
-MachineModel::Kernel kernel_of(std::vector<double>& times, const bind::StepWork& work) {
-  const double mean = std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
-  std::sort(times.begin(), times.end());
-  return {mean, mean > 0 ? (quantile(times, 0.75) - quantile(times, 0.25)) / mean : 0, work.flops, work.bytes};
+// Calls `body` in a thread for each team, and `fails` in one whose call throws; throws one such error in the end.
+void on_teams(int teams, const std::function<void(int team)>& body, const std::function<void()>& fails) {
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(teams));
+  std::vector<std::thread> threads;
+  for (int team = 0; team < teams; ++team)
+    threads.emplace_back([&, team] {
+      try {
+        body(team);
+      } catch (...) {
+        errors[static_cast<size_t>(team)] = std::current_exception();
+        fails();
+      }
+    });
+  for (std::thread& each : threads) each.join();
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
 }
 
 }  // namespace
@@ -248,66 +240,63 @@ std::map<std::string, MachineModel::Kernel> measure_kernels(const runtime::DryRu
   const int teams = std::clamp(cores / threads, 1, ranks);
   const std::string suffix = condition(threads, teams);
 
-  std::vector<bind::StepWork> works;
   std::vector<size_t> segments;
   std::vector<Times> times(static_cast<size_t>(teams)), rounds;
-  std::mutex mutex;
+  std::optional<KernelEstimates> estimates;
   std::barrier begin(teams);
   std::atomic<bool> more = true;
-  std::exception_ptr failed;
-  const auto is_missing = [&](const bind::StepWork& work) {
-    return !work.signature.empty() && !known.contains(work.signature + suffix);
+  // Whether measuring goes on after a round. `started`: when the series did, whose rounds are `rounds`.
+  auto goes_on = [&, series = 0](Clock::time_point& started) mutable {
+    const auto count = static_cast<int>(rounds.size());
+    const double passed = std::chrono::duration<double>(Clock::now() - started).count();
+    if (count < limits.most_rounds && (count < limits.least_rounds || passed < limits.seconds)) return true;
+    estimates->add_series(rounds);
+    rounds.clear();
+    started = Clock::now();
+    return ++series < limits.most_series && !estimates->is_settled();
   };
   const auto measure = [&](int team) {
     omp_set_num_threads(threads);
     Replay replay(run, rank, threads);
-    if (std::none_of(replay.works().begin(), replay.works().end(), is_missing)) return;
+    std::vector<cost::KernelWork> works(replay.works().begin(), replay.works().end());
+    for (cost::KernelWork& work : works)
+      if (!work.signature.empty()) work.signature += suffix;
+    if (std::none_of(works.begin(), works.end(),
+                     [&](const auto& work) { return KernelEstimates::is_wanted(work, known); }))
+      return;
     replay.place(limits.memory / static_cast<size_t>(teams));
     Times& own = times[static_cast<size_t>(team)];
-    own.resize(replay.works().size());
+    own.resize(works.size());
     if (team == 0) {
-      works = replay.works();
+      estimates.emplace(std::move(works), known);
       segments = replay.segments();
     }
-    const Clock::time_point started = Clock::now();
-    for (int round = -1; more; ++round) {
+    Clock::time_point started = Clock::now();
+    for (bool counts = false; more; counts = true) {
       begin.arrive_and_wait();
       replay.run(own, [&] { begin.arrive_and_wait(); });
       begin.arrive_and_wait();
-      if (team == 0) {
-        if (round >= 0 && !failed) rounds.push_back(slowest(times, segments));
-        const double passed = std::chrono::duration<double>(Clock::now() - started).count();
-        more = round + 1 < limits.most_rounds && (round + 1 < limits.least_rounds || passed < limits.seconds);
+      if (team == 0 && counts && more) {
+        rounds.push_back(slowest(times, segments));
+        if (!goes_on(started)) more = false;
       }
       begin.arrive_and_wait();
     }
+    begin.arrive_and_drop();  // a team may have begun another round when one has failed
   };
-  std::vector<std::thread> others;
-  for (int team = 0; team < teams; ++team)
-    others.emplace_back([&, team] {
-      try {
-        measure(team);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        failed = std::current_exception();
-        begin.arrive_and_drop();
-        more = false;
-      }
-    });
-  for (std::thread& each : others) each.join();
-  if (failed) std::rethrow_exception(failed);
+  on_teams(teams, measure, [&] {
+    more = false;
+    begin.arrive_and_drop();
+  });
+  return estimates ? estimates->found() : std::map<std::string, MachineModel::Kernel>();
+}
 
-  std::map<std::string, std::vector<double>> samples;
-  std::map<std::string, size_t> steps;
-  for (const Times& round : usual(std::move(rounds)))
-    for (size_t s = 0; s < round.size(); ++s)
-      if (round[s] && is_missing(works[s])) {
-        samples[works[s].signature].push_back(*round[s]);
-        steps[works[s].signature] = s;
-      }
-  std::map<std::string, MachineModel::Kernel> found;
-  for (auto& [signature, sampled] : samples) found[signature + suffix] = kernel_of(sampled, works[steps.at(signature)]);
-  return found;
+std::function<void()> kernels_of(const runtime::DryRun& run, int rank) {
+  const int threads = runtime::threads_of_rank(*run.programs, run.options);
+  omp_set_num_threads(threads);
+  auto replay = std::make_shared<Replay>(run, rank, threads);
+  replay->place(MeasureLimits{}.memory);
+  return [replay, times = Times(replay->works().size())]() mutable { replay->run(times, [] {}); };
 }
 
 }  // namespace tessera::sim

@@ -6,6 +6,7 @@
 #include "tessera/base/error.h"
 #include "tessera/cost/kernels.h"
 #include "tessera/runtime/sized_rank.h"
+#include "tessera/sim/deliveries.h"
 #include "tessera/sim/measure.h"
 #include "tessera/sim/transfer.h"
 
@@ -44,6 +45,20 @@ void note_collective(std::vector<UsedCollective>& all, const bind::Step& step, c
   all.push_back(used);
 }
 
+void note_delivery(std::vector<UsedCollective>& all, const Transfer& transfer) {
+  const std::string kind(name_of(Collective::send));
+  auto known =
+      std::find_if(all.begin(), all.end(), [&](const auto& each) { return each.kind == kind && each.outside; });
+  if (known == all.end()) known = all.insert(all.end(), {kind, {}, 2, 0, transfer.measured, true});
+  known->bytes = std::max(known->bytes, transfer.bytes);
+}
+
+Setting setting_of(const Mesh& mesh, const RankClasses& ranks, const RunConditions& conditions,
+                   const PredictOptions& options) {
+  return {mesh,           options.topology,   *options.machine,        ranks.of,
+          options.engine, conditions.threads, conditions.machine_ranks};
+}
+
 double copied_seconds(const std::vector<bind::HostCopy>& copies, const cost::KernelTimes& times) {
   double seconds = 0;
   for (const bind::HostCopy& copy : copies) seconds += times.copy(2.0 * static_cast<double>(copy.bytes));
@@ -55,7 +70,7 @@ struct Pricing {
   const Setting& setting;
   const cost::KernelTimes& times;
   std::string suffix;  // of kernels' signatures
-  double total = 0, unmeasured = 0;
+  double total = 0, unmeasured = 0, uncertain = 0;
 
   std::vector<StepTime> add(Workload& made, const ClassWork& work, int rank, int64_t count, double slow) {
     const bind::MachineProgram& machine = *work.machine;
@@ -82,6 +97,7 @@ struct Pricing {
         time = {of.seconds * runs * slow, of.measured};
         total += time.seconds * static_cast<double>(count);
         if (!of.measured) unmeasured += time.seconds * static_cast<double>(count);
+        if (of.uncertain) uncertain += time.seconds * static_cast<double>(count);
       }
       steps.push_back(time);
       simulated.seconds.push_back(time.seconds);
@@ -123,8 +139,7 @@ Workload priced(const Mesh& mesh, const RankClasses& ranks, const std::vector<Cl
   Workload made;
   made.ranks = ranks;
   made.conditions = conditions;
-  const Setting setting{
-      mesh, options.topology, machine, ranks.of, options.engine, conditions.threads, conditions.machine_ranks};
+  const Setting setting = setting_of(mesh, ranks, conditions, options);
   const cost::KernelTimes times(machine);
   Pricing pricing{setting, times, condition_of(conditions, mesh.size(), machine.cores)};
   for (size_t c = 0; c < classes.size(); ++c) {
@@ -132,7 +147,10 @@ Workload priced(const Mesh& mesh, const RankClasses& ranks, const std::vector<Cl
     made.steps.push_back(
         pricing.add(made, classes[c], ranks.first[c], ranks.count[c], slow == options.slow.end() ? 1 : slow->second));
   }
-  made.extrapolated = pricing.total > 0 ? pricing.unmeasured / pricing.total : 0;
+  if (pricing.total > 0) {
+    made.extrapolated = pricing.unmeasured / pricing.total;
+    made.uncertain = pricing.uncertain / pricing.total;
+  }
   return made;
 }
 
@@ -141,6 +159,7 @@ Predicted simulated(Workload workload, const Mesh& mesh, const PredictOptions& o
   made.ranks = std::move(workload.ranks);
   made.collectives = std::move(workload.collectives);
   made.extrapolated = workload.extrapolated;
+  made.uncertain = workload.uncertain;
   for (size_t c = 0; c < workload.programs.size(); ++c) {
     const ClassProgram& program = workload.programs[c];
     PredictedClass& each = made.classes.emplace_back();
@@ -161,14 +180,8 @@ Predicted simulated(Workload workload, const Mesh& mesh, const PredictOptions& o
     each.cost = program.machine->total();
     each.copied = program.before + program.after;
   }
-  const Setting setting{mesh,
-                        options.topology,
-                        *options.machine,
-                        made.ranks.of,
-                        options.engine,
-                        workload.conditions.threads,
-                        workload.conditions.machine_ranks};
-  made.timeline = simulate(workload.programs, setting);
+  made.timeline = simulate(workload.programs, setting_of(mesh, made.ranks, workload.conditions, options));
+  deliver(workload.deliveries, made.ranks.of, workload.programs, made.timeline);
   return made;
 }
 
@@ -177,8 +190,10 @@ Predicted predict(const runtime::DryRun& run, const PredictOptions& options) {
   const RankClasses ranks =
       options.fold ? classes_of(*run.programs, run.symbols, options.slow) : single_ranks(mesh.size());
   const RunConditions conditions{runtime::threads_of_rank(*run.programs, run.options), run.options.machine_ranks};
-  return simulated(priced(mesh, ranks, planned(run, ranks, options.machine->device), conditions, options), mesh,
-                   options);
+  Workload workload = priced(mesh, ranks, planned(run, ranks, options.machine->device), conditions, options);
+  workload.deliveries = deliveries_of(run, setting_of(mesh, ranks, conditions, options), options.process_ranks);
+  for (const Delivery& each : workload.deliveries) note_delivery(workload.collectives, each.transfer);
+  return simulated(std::move(workload), mesh, options);
 }
 
 }  // namespace tessera::sim

@@ -7,6 +7,7 @@
 
 #include "tessera/runtime/dry_run.h"
 #include "tessera/runtime/profile.h"
+#include "tessera/sim/deliveries.h"
 #include "tessera/sim/rank_classes.h"
 #include "tessera/sim/simulate.h"
 
@@ -17,6 +18,7 @@ struct PredictOptions {
   const MachineModel* machine = nullptr;
   Topology topology;  ///< the mesh's links
   std::string engine = "threads";
+  int64_t process_ranks = 0;   ///< ranks that live in each process; 0: all
   std::map<int, double> slow;  ///< by rank: a factor on its kernels' times
   bool fold = true;            ///< simulate one rank for each class; false: every rank, to compare
 };
@@ -49,6 +51,7 @@ struct UsedCollective {
   int64_t members = 1;
   double bytes = 0;       ///< of the largest one
   bool measured = false;  ///< on that machine, and not computed
+  bool outside = false;   ///< messages to rank 0 after the programs, in which it receives outputs
 };
 
 struct Predicted {
@@ -57,6 +60,7 @@ struct Predicted {
   Timeline timeline;
   std::vector<UsedCollective> collectives;
   double extrapolated = 0;  ///< the share of kernels' time that is computed, since the machine file lacks it
+  double uncertain = 0;     ///< the share of kernels' time whose measurements did not agree
 };
 
 /// What a class of ranks runs, before its steps have times.
@@ -77,7 +81,9 @@ struct Workload {
   std::vector<ClassProgram> programs;        ///< by class
   std::vector<std::vector<StepTime>> steps;  ///< by class
   std::vector<UsedCollective> collectives;
-  double extrapolated = 0;  ///< the share of kernels' time that was not measured on the machine
+  std::vector<Delivery> deliveries;  ///< of outputs, to the process of rank 0
+  double extrapolated = 0;           ///< the share of kernels' time that was not measured on the machine
+  double uncertain = 0;              ///< the share whose measurements did not agree
   RunConditions conditions;
 };
 

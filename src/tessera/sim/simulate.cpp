@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/cost/prices.h"
 #include "tessera/mesh/group.h"
 
 namespace tessera::sim {
@@ -37,6 +38,7 @@ struct UnderWay {
   std::vector<int> meetings;  // that its wait needs
   double began = kNever;      // when its own transfer began, if ranks transfer only while they wait
   double left = 0;
+  bool measured = false;
 };
 
 struct QueueState {
@@ -61,16 +63,14 @@ struct ClassState {
   int transfers = 0;                     // under way
 };
 
-// Gloo and MPI make progress by themselves, between ranks of one machine, too.
 bool moves_at_wait(const Setting& setting) {
-  return setting.machine.progress == MachineModel::Progress::at_wait && setting.engine != "gloo" &&
-         setting.engine != "mpi";
+  return setting.machine.progress == MachineModel::Progress::at_wait && !cost::moves_in_background(setting.engine);
 }
 
 class Simulation {
  public:
   Simulation(const std::vector<ClassProgram>& programs, const Setting& setting)
-      : setting_(setting), at_wait_(moves_at_wait(setting)) {
+      : setting_(setting), at_wait_(moves_at_wait(setting)), overlap_(setting.machine.overlap_on(setting.engine)) {
     timeline_.classes.resize(programs.size());
     for (const ClassProgram& program : programs) classes_.push_back(state_of(program));
     hosts_ = setting.machine_ranks > 0
@@ -163,6 +163,7 @@ class Simulation {
     std::vector<Event>& events = timeline_.classes[static_cast<size_t>(c)].events;
     state.event_of[static_cast<size_t>(action)] = static_cast<int>(events.size());
     queue.before = {c, static_cast<int>(events.size())};
+    timeline_.classes[static_cast<size_t>(c)].ended = now_;
     events.push_back({action, queue.begin, now_, moving, cause.of_class, cause.event});
     queue.running = false;
     ++queue.next;
@@ -212,6 +213,7 @@ class Simulation {
       Meeting& meeting = meetings_[static_cast<size_t>(id)];
       own.meetings.push_back(id);
       own.left = state.program->transfers[static_cast<size_t>(task)].seconds;
+      own.measured = state.program->transfers[static_cast<size_t>(task)].measured;
       meeting.chain[c] = state.chain_to_start[task];
       if (meeting.began == kNever && own.left > meeting.left)  // as long as the slowest member's
         meeting.left = meeting.transfer.seconds = own.left;
@@ -322,13 +324,22 @@ class Simulation {
     return found->second;
   }
 
-  // The share of its full speed at which each kernel runs, if ranks share cores.
+  // The share of its full speed at which each kernel runs, if ranks share cores. A rank that transfers while it waits
+  // does so with one thread.
   double share_of_cores() const {
     if (setting_.machine.cores <= 0) return 1;
     double busy = 0;
-    for (const ClassState& state : classes_)
-      if (at_work(state)) busy += static_cast<double>(state.program->count) / hosts_ * setting_.threads;
+    for (const ClassState& state : classes_) {
+      const double threads = at_work(state) ? setting_.threads : at_wait_ && state.transfers > 0 ? 1 : 0;
+      busy += static_cast<double>(state.program->count) / hosts_ * threads;
+    }
     return busy > setting_.machine.cores ? setting_.machine.cores / busy : 1;
+  }
+
+  // The share of a core that each rank had when all of them transferred, as their collectives were measured.
+  double share_when_measured() const {
+    const double ranks = static_cast<double>(setting_.mesh.size()) / hosts_;
+    return setting_.machine.cores > 0 ? std::min(1.0, setting_.machine.cores / ranks) : 1;
   }
 
   static bool has_ended(const ClassState& state) {
@@ -346,8 +357,16 @@ class Simulation {
     return runs ? &queue.left : nullptr;
   }
 
+  // Where ranks transfer while they wait, it is others that slow a rank's kernel down.
   double kernel_rate(const ClassState& state) const {
-    return share_of_cores_ / (state.transfers > 0 && !at_wait_ ? setting_.machine.slows_computation : 1);
+    const bool beside = at_wait_ ? any_transfers_ : state.transfers > 0;
+    return share_of_cores_ / (beside ? overlap_.slows_computation : 1);
+  }
+
+  // Of a transfer by a rank that waits.
+  double rate_at_wait(const UnderWay& own) const {
+    const double share = share_of_cores_ / (own.measured ? share_when_measured() : 1);
+    return share / (any_computes_ ? overlap_.slowed_by_computation : 1);
   }
 
   // Transfers that share a level of links at a class share its bandwidth.
@@ -367,20 +386,23 @@ class Simulation {
         beside = beside || at_work(classes_[static_cast<size_t>(member)]);
         for (const std::string& level : meeting.transfer.levels) most = std::max(most, sharing[{member, level}]);
       }
-      rates.push_back(1.0 / most / (beside ? setting_.machine.slowed_by_computation : 1));
+      rates.push_back(1.0 / most / (beside ? overlap_.slowed_by_computation : 1));
     }
     return rates;
   }
 
   double time_to_next() {
     share_of_cores_ = share_of_cores();
+    any_transfers_ =
+        std::any_of(classes_.begin(), classes_.end(), [](const auto& state) { return state.transfers > 0; });
+    any_computes_ = std::any_of(classes_.begin(), classes_.end(), [&](const auto& state) { return at_work(state); });
     transfer_rates_ = transfer_rates();
     double least = kNever;
     for (ClassState& state : classes_) {
       if (const double* left = at_work(state)) least = std::min(least, *left / kernel_rate(state));
       if (at_wait_)
         for (const auto& [task, own] : state.under_way)
-          if (own.began != kNever && own.left > 0) least = std::min(least, own.left);
+          if (own.began != kNever && own.left > 0) least = std::min(least, own.left / rate_at_wait(own));
     }
     for (size_t i = 0; i < moving_.size(); ++i)
       least = std::min(least, meetings_[static_cast<size_t>(moving_[i])].left / transfer_rates_[i]);
@@ -395,12 +417,15 @@ class Simulation {
       if (left <= kEnds) left = 0;
     };
     for (size_t c = 0; c < classes_.size(); ++c) account(classes_[c], timeline_.classes[c], step);
-    for (ClassState& state : classes_) {
-      const double rate = kernel_rate(state);
-      if (double* left = at_work(state)) reduce(*left, step * rate);
+    for (size_t c = 0; c < classes_.size(); ++c) {
+      ClassState& state = classes_[c];
+      if (double* left = at_work(state)) {
+        reduce(*left, step * kernel_rate(state));
+        timeline_.classes[c].ended = now_ + step;
+      }
       if (at_wait_)
         for (auto& [task, own] : state.under_way)
-          if (own.began != kNever && own.left > 0) reduce(own.left, step);
+          if (own.began != kNever && own.left > 0) reduce(own.left, step * rate_at_wait(own));
     }
     now_ += step;
     std::vector<int> still;
@@ -448,6 +473,7 @@ class Simulation {
 
   const Setting& setting_;
   bool at_wait_;
+  const MachineModel::Overlap& overlap_;
   double hosts_ = 1;
   double now_ = 0;
   std::vector<ClassState> classes_;
@@ -455,7 +481,9 @@ class Simulation {
   std::map<std::string, int> ids_;  // of meetings
   std::map<std::pair<int, std::vector<std::string>>, std::vector<int>> members_;
   std::vector<int> moving_;  // meetings
+  // Until the next event:
   double share_of_cores_ = 1;
+  bool any_transfers_ = false, any_computes_ = false;
   std::vector<double> transfer_rates_;
   Timeline timeline_;
 };

@@ -18,8 +18,8 @@
 ///   share a level of links at a rank share its bandwidth equally.
 /// - Where nothing moves between start and wait (MachineModel::Progress::at_wait), each rank's transfer begins only
 ///   while it waits.
-/// - If the kernels of ranks that share a machine have more threads than it has cores, they slow each other down
-/// equally.
+/// - If kernels and transfers of ranks that share a machine have more threads than it has cores, they slow each other
+///   down equally. Beside each other, kernels and transfers are slower by MachineModel::Overlap, too.
 namespace tessera::sim {
 
 /// A communication as it occupies links.
@@ -62,17 +62,18 @@ struct Event {
 
 struct ClassTimes {
   std::vector<Event> events;  ///< in the order in which they end
-  double compute = 0;         ///< time in kernels and copies
+  double compute = 0;         ///< time in kernels and copies; after the program, as means over the class' ranks
   double overlapped = 0;      ///< the part of it in which a transfer was under way
-  double exposed = 0;         ///< time in waits while a transfer was under way
+  double exposed = 0;         ///< time in waits while a transfer was under way, and in deliveries
   double idle = 0;            ///< the rest, until the last class ends
+  double ended = 0;           ///< when its program had, and copies of outputs; without deliveries
 };
 
 struct Timeline {
   double seconds = 0;  ///< of the run
   std::vector<ClassTimes> classes;
   /// Lower bounds for any order of the actions: the kernels of the busiest class, the transfers of the busiest level of
-  /// links, and the longest chain of dependent actions.
+  /// links, and the longest chain of dependent actions. Deliveries come after all of them.
   double kernels = 0, links = 0, chain = 0;
   double bound() const { return std::max({kernels, links, chain}); }
 };

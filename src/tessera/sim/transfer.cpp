@@ -49,6 +49,31 @@ Transfer transfer_of(const bind::Step& step, const Setting& setting) {
   return transfer;
 }
 
+Transfer message_of(int from, double bytes, const Setting& setting) {
+  Transfer transfer;
+  transfer.bytes = bytes;
+  const int64_t ranks = setting.mesh.size(), together = setting.machine_ranks > 0 ? setting.machine_ranks : ranks;
+  const bool is_near = from < together && together < ranks;
+  const auto measured =
+      is_near ? std::nullopt : cost::measured_time(setting.machine, setting.engine, Collective::send, 2, ranks, bytes);
+  if (measured) {
+    transfer.levels = {setting.engine};
+    transfer.seconds = *measured;
+    transfer.measured = true;
+    return transfer;
+  }
+  if (setting.topology.axes.empty())
+    fail("simulate",
+         "{} has no links over which rank {} could send its outputs to rank 0; add 'links' to the machine file, or "
+         "give a topology",
+         setting.machine.source, from);
+  const LinkLevel& link =
+      is_near ? setting.topology.axes.back().levels.front() : setting.topology.axes.front().levels.back();
+  transfer.levels = {link.name};
+  transfer.seconds = link.alpha + bytes / link.bandwidth;
+  return transfer;
+}
+
 double moved_bytes(const bind::Step& step) {
   return whole_bytes(traits_of(*collective_of_op(step.info.op)), step.cost);
 }
