@@ -12,7 +12,7 @@
 #include "tessera/ops/library/one_program.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
-#include "tessera/rewrite/regions/lists.h"
+#include "tessera/rewrite/lower/lists.h"
 #include "tessera/rewrite/regions/loop_form.h"
 
 namespace tessera::rewrite {

@@ -1,3 +1,5 @@
+#include "tessera/rewrite/lower/lists.h"
+
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -9,7 +11,6 @@
 #include "tessera/ops/library/one_program.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/lower/lower.h"
-#include "tessera/rewrite/regions/lists.h"
 #include "tessera/rewrite/regions/open_regions.h"
 
 // ONNX's sequences, as lists whose tensors are known one by one:
