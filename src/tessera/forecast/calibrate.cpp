@@ -13,9 +13,9 @@
 #include "tessera/base/error.h"
 #include "tessera/collectives.h"
 #include "tessera/compiler/programs.h"
+#include "tessera/forecast/measure.h"
 #include "tessera/ir/text.h"
 #include "tessera/kernels/versions.h"
-#include "tessera/sim/measure.h"
 
 namespace tessera::forecast {
 namespace {
@@ -122,13 +122,13 @@ std::string memory_probe(bool quick) {
 using Kernels = std::map<std::string, MachineModel::Kernel>;
 
 // Adds the kernels under each of the conditions that calibrate() promises.
-void add_kernels(MachineModel& machine, const std::string& text, DType dtype, const sim::MeasureLimits& limits) {
+void add_kernels(MachineModel& machine, const std::string& text, DType dtype, const MeasureLimits& limits) {
   const int cores = machine.cores;
   std::vector<std::pair<int, int>> conditions = {{cores, 1}};  // threads, ranks
   if (cores > 1) conditions.insert(conditions.end(), {{1, 1}, {1, cores}});
   for (const auto& [threads, ranks] : conditions) {
     const Mesh mesh = ranks == 1 ? Mesh() : Mesh({{"r", ranks}});
-    Kernels found = sim::measure_kernels(probe_run(text, dtype, mesh, threads), 0, machine.kernels, limits);
+    Kernels found = measure_kernels(probe_run(text, dtype, mesh, threads), 0, machine.kernels, limits);
     machine.kernels.merge(found);
   }
 }
@@ -244,7 +244,7 @@ bool is_this_machine(const MachineModel& machine) {
 
 MachineModel calibrate(bool quick, const Begins& begins) {
   MachineModel machine = describe_machine();
-  const sim::MeasureLimits limits{.seconds = quick ? 0.4 : 2.0};
+  const MeasureLimits limits{.seconds = quick ? 0.4 : 2.0};
   begins("kernels that move data");
   add_kernels(machine, memory_probe(quick), DType::float32, limits);
   fit_memory(machine, quick);
@@ -278,7 +278,7 @@ bool measure_missing(const runtime::DryRun& run, const sim::PredictOptions& opti
   if (!connection || connection->launch().rank == 0) {
     begins("kernels of the program");
     for (int rank : sim::classes_of(*run.programs, run.symbols, {}).first) {
-      Kernels found = sim::measure_kernels(run, rank, machine.kernels);
+      Kernels found = measure_kernels(run, rank, machine.kernels);
       any = any || !found.empty();
       machine.kernels.merge(found);
     }

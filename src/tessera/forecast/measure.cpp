@@ -1,6 +1,5 @@
-#include "tessera/sim/measure.h"
+#include "tessera/forecast/measure.h"
 
-#include <fmt/format.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -19,8 +18,9 @@
 #include "tessera/base/error.h"
 #include "tessera/ir/collective.h"
 #include "tessera/runtime/sized_rank.h"
+#include "tessera/sim/predict.h"
 
-namespace tessera::sim {
+namespace tessera::forecast {
 namespace {
 
 using bind::Location;
@@ -234,10 +234,6 @@ MachineModel::Kernel kernel_of(std::vector<double>& times, const bind::StepWork&
 
 }  // namespace
 
-std::string condition(int threads, int teams) {
-  return fmt::format(" @{} of {} threads", teams, threads);
-}
-
 std::map<std::string, MachineModel::Kernel> measure_kernels(const runtime::DryRun& run, int rank,
                                                             const std::map<std::string, MachineModel::Kernel>& known,
                                                             const MeasureLimits& limits) {
@@ -246,7 +242,7 @@ std::map<std::string, MachineModel::Kernel> measure_kernels(const runtime::DryRu
   const int ranks =
       run.options.machine_ranks > 0 ? run.options.machine_ranks : static_cast<int>(run.programs->mesh().size());
   const int teams = std::clamp(cores / threads, 1, ranks);
-  const std::string suffix = condition(threads, teams);
+  const std::string suffix = sim::condition(threads, teams);
 
   std::vector<bind::StepWork> works;
   std::vector<size_t> segments;
@@ -310,4 +306,4 @@ std::map<std::string, MachineModel::Kernel> measure_kernels(const runtime::DryRu
   return found;
 }
 
-}  // namespace tessera::sim
+}  // namespace tessera::forecast
