@@ -133,12 +133,13 @@ void print_run(const Console& console, const RunForecast& run) {
               ", steps that failures undo " + share_text(found.lost_share) + ", restarts of " +
               short_or_long(run.failures.restart) + " " + share_text(found.restart_share));
   console.say("a checkpoint of " + bytes_text(static_cast<double>(run.checkpoint_bytes)) + " in " +
-              short_or_long(run.failures.checkpoint) + " every " + std::to_string(run.every) + " steps (" +
+              short_or_long(run.failures.checkpoint) + " every " + counted(run.every, "step") + " (" +
               short_or_long(interval) + ")" +
               (run.chosen ? ", which is best" : "; best are " + short_or_long(run.best) + " of steps between two"));
   if (run.steps > 0)
-    console.say(std::to_string(run.steps) + " steps are expected to take " + short_or_long(run.expected) + ", with " +
-                ratio_text(run.expected / run.failures.mtbf) + " failures; without any, and without checkpoints, " +
+    console.say(counted(run.steps, "step") + (run.steps == 1 ? " is" : " are") + " expected to take " +
+                short_or_long(run.expected) + ", with " + ratio_text(run.expected / run.failures.mtbf) +
+                " failures; without any, and without checkpoints, " +
                 short_or_long(run.step * static_cast<double>(run.steps)));
 }
 

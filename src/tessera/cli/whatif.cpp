@@ -190,9 +190,8 @@ class WhatIfCommand : public Command {
 
   void print(const Console& console, const WhatIf& answer, const RunTrace& trace, const Mesh& mesh,
              const std::optional<MachineModel>& machine) const {
-    console.say(std::to_string(answer.runs) + (answer.runs == 1 ? " run" : " runs") + " of " +
-                ms_text(answer.measured_ms) + " (median) on " + mesh_text(trace.mesh()) +
-                "; simulated unchanged: " + percent(answer.replay_error));
+    console.say(counted(answer.runs, "run") + " of " + ms_text(answer.measured_ms) + " (median) on " +
+                mesh_text(trace.mesh()) + "; simulated unchanged: " + percent(answer.replay_error));
     if (answer.hidden > 0)
       console.note("note: " + std::to_string(answer.hidden) + " of " + std::to_string(answer.transfers) +
                    " communications ended before they were waited for; their times are estimates");
