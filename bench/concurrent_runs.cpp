@@ -22,15 +22,11 @@ namespace {
 using namespace tessera;
 using Clock = std::chrono::steady_clock;
 
-struct Case {
+struct Kind {
   const char* name;
-  int concurrent_runs, threads_per_rank, callers;
+  int concurrent_runs, threads_per_rank;
 };
-constexpr Case kCases[] = {
-    {"1 caller, one run at a time, 1 thread", 1, 1, 1},    {"2 callers, one run at a time, 1 thread", 1, 1, 2},
-    {"1 caller, two runs at once, 1 thread", 2, 1, 1},     {"2 callers, two runs at once, 1 thread", 2, 1, 2},
-    {"1 caller, one run at a time, all threads", 1, 0, 1}, {"2 callers, one run at a time, all threads", 1, 0, 2},
-};
+constexpr Kind kKinds[] = {{"1 thread", 1, 1}, {"1 thread, two runs at once", 2, 1}, {"all threads", 1, 0}};
 constexpr int kTurns = 9;
 
 // "batch=1,sequence=16"
@@ -73,24 +69,28 @@ int main(int argc, char** argv) try {
   const Program program = compile(model, argc > 2 ? Mesh::parse(argv[2]) : Mesh(), plan);
   const Tensors inputs = random_inputs(model, plan.shapes, 1);
 
+  // One session of each kind: idle teams of other sessions would change how threads wait.
   std::vector<Session> sessions;
-  std::vector<std::vector<double>> rates(std::size(kCases));
-  for (const Case& each : kCases) {
+  for (const Kind& kind : kKinds) {
     sessions.emplace_back(
-        program, SessionOptions{.threads_per_rank = each.threads_per_rank, .concurrent_runs = each.concurrent_runs});
-    sessions.back().prepare(inputs);
+        program, SessionOptions{.threads_per_rank = kind.threads_per_rank, .concurrent_runs = kind.concurrent_runs});
     sessions.back().run(inputs);
   }
+  std::vector<double> rates[std::size(kKinds)][2];
   for (int turn = 0; turn < kTurns; ++turn)
-    for (size_t c = 0; c < std::size(kCases); ++c)
-      rates[c].push_back(runs_per_second(sessions[c], inputs, kCases[c].callers, seconds));
+    for (size_t kind = 0; kind < std::size(kKinds); ++kind)
+      for (int callers : {1, 2})
+        rates[kind][callers - 1].push_back(runs_per_second(sessions[kind], inputs, callers, seconds));
   double first = 0;
-  for (size_t c = 0; c < std::size(kCases); ++c) {
-    std::nth_element(rates[c].begin(), rates[c].begin() + kTurns / 2, rates[c].end());
-    const double rate = rates[c][kTurns / 2];
-    if (c == 0) first = rate;
-    std::printf("%-44s %10.1f runs/s %6.2f\n", kCases[c].name, rate, rate / first);
-  }
+  for (size_t kind = 0; kind < std::size(kKinds); ++kind)
+    for (int callers : {1, 2}) {
+      std::vector<double>& all = rates[kind][callers - 1];
+      std::nth_element(all.begin(), all.begin() + kTurns / 2, all.end());
+      const double rate = all[kTurns / 2];
+      if (first == 0) first = rate;
+      std::printf("%s, %-28s %10.1f runs/s %6.2f\n", callers == 1 ? "1 caller" : "2 callers", kKinds[kind].name, rate,
+                  rate / first);
+    }
   return 0;
 } catch (const Error& error) {
   std::fprintf(stderr, "%s\n", error.what());
