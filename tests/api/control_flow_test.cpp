@@ -381,7 +381,7 @@ TEST(ControlFlow, TakesAnnotationsOfTensorsInBodies) {
     return "";
   };
   EXPECT_THAT(message_of("y/none=[d, -]"), HasSubstr("'y/none' matches no tensor of the model"));
-  EXPECT_THAT(message_of("y/p=[d]"), HasSubstr("has 2 dimensions, but '[d]' has 1 entries"));
+  EXPECT_THAT(message_of("y/p=[d]"), HasSubstr("has 2 dimensions, but '[d]' has 1 entry"));
 }
 
 }  // namespace

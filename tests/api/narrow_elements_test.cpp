@@ -5,6 +5,7 @@
 
 #include "api/same_bits.h"
 #include "api/small_model.h"
+#include "sample.h"
 
 namespace tessera::test {
 namespace {
@@ -26,6 +27,7 @@ TEST(NarrowElements, MoveByTheirBytes) {
   const std::vector<std::string> layouts = {"[-, -, -]", "[t, -, -]", "[-, t, -]",
                                             "[t, u, -]", "[u, t, -]", "[-, {u,t}, -]"};
   int moved = 0;
+  size_t turn = 0;
   for (const DType dtype : kNarrow)
     for (const Dims& dims : {Dims{6, 4, 8}, {5, 6, 4}, {6, 4, 2}, {4, 2, 3}, {3, 8, 1}}) {
       const std::string extents = fmt::format("{}", fmt::join(dims, ", "));
@@ -42,7 +44,9 @@ TEST(NarrowElements, MoveByTheirBytes) {
       EXPECT_NE(std::count(alone.at("z").data, alone.at("z").data + alone.at("z").bytes, std::byte{0}),
                 static_cast<int64_t>(alone.at("z").bytes));
       for (const std::string& before : layouts)
-        for (const std::string& after : layouts) {
+        // Types of equally many bits are moved alike: one of them is laid out in all ways.
+        for (const std::string& after :
+             one_in(dtype == DType::int4 || dtype == DType::int2 ? 1 : layouts.size(), layouts, turn++)) {
           SCOPED_TRACE(fmt::format("{} [{}]: {} to {}", name_of(dtype), extents, before, after));
           try {
             expect_same(alone, answers_of(model, "t=2,u=3", {{"y=" + before}, {"z=" + after}}, inputs));
@@ -53,7 +57,7 @@ TEST(NarrowElements, MoveByTheirBytes) {
           }
         }
     }
-  EXPECT_GT(moved, 500);
+  EXPECT_GT(moved, 200);
 }
 
 // Weights of codes are cut, packed or not, also where a program is written and read.

@@ -400,7 +400,7 @@ TEST(SessionOfModel, is_compiled_by_hand_for_what_must_be_known) {
   EXPECT_THAT(message_of([&] {
                 model.for_program({}, {{"axes", ints({}, {0})}});
               }),
-              HasSubstr("1 dimensions and not 0"));
+              HasSubstr("1 dimension and not 0"));
   EXPECT_THAT(message_of([&] { model_of(folder, kParts).for_program(); }), HasSubstr("runs in parts"));
 }
 

@@ -110,7 +110,7 @@ const std::vector<std::string> kLearners = {"mlp", "cnn", "gpt"};
 
 class SharedStates : public testing::TestWithParam<size_t> {};
 
-TEST_P(SharedStates, hasOneLayoutUnderAllPresets) {
+TEST_P(SharedStates, has_one_layout_under_all_presets) {
   const Learner learner = test::learner(kLearners[GetParam()]);
   const Evaluated alone = run(learner, compiled(learner, {"", "none"}), true);
   size_t products = GetParam();  // learners take turns at products of presets
@@ -134,7 +134,7 @@ TEST_P(SharedStates, hasOneLayoutUnderAllPresets) {
   }
 }
 
-TEST(SharedStatesOf, programsForOtherMeshesOrParametersAreRefused) {
+TEST(SharedStatesOf, programs_for_other_meshes_or_parameters_are_refused) {
   Learner learner = test::learner("mlp");
   const auto refusal = [&](const std::string& mesh) -> std::string {
     CompileOptions options;

@@ -113,7 +113,7 @@ class TrainingSelections : public testing::Test {
   int count_ = 0;
 };
 
-TEST_F(TrainingSelections, areWhatTheExporterRecorded) {
+TEST_F(TrainingSelections, are_what_the_exporter_recorded) {
   const TrainingStep step = training_step(made(kExported, true), training());
   EXPECT_THAT(step.parameters, UnorderedElementsAre("embed.weight", "val_1", "bias"));
   EXPECT_THAT(row(step, "val_1").sources, ElementsAre("layer.0.weight"));
@@ -127,7 +127,7 @@ TEST_F(TrainingSelections, areWhatTheExporterRecorded) {
   EXPECT_FALSE(step.frozen.contains("val_2"));
 }
 
-TEST_F(TrainingSelections, tieCopiesOnEveryMesh) {
+TEST_F(TrainingSelections, tie_copies_on_every_mesh) {
   // Gradients of both uses are added in the one state; an evaluation sees the same.
   const Model model = made(kExported, true);
   Training by_hand = training();
@@ -140,7 +140,7 @@ TEST_F(TrainingSelections, tieCopiesOnEveryMesh) {
   EXPECT_THAT(training_step(model, apart).parameters, Contains("val_2"));
 }
 
-TEST_F(TrainingSelections, evaluateAndSaveTiedCopiesAlike) {
+TEST_F(TrainingSelections, evaluate_and_save_tied_copies_alike) {
   const Model model = made(kExported, true);
   const TrainingStep step = training_step(model, training());
   Session session(compile(step.model, Mesh::parse("dp=2")), one_thread());
@@ -162,7 +162,7 @@ TEST_F(TrainingSelections, evaluateAndSaveTiedCopiesAlike) {
   EXPECT_NEAR(after.run(batches_[1]).at("loss").as<float>()[0], loss, 1e-5);
 }
 
-TEST_F(TrainingSelections, takePatternsOfTheExportedModelsNames) {
+TEST_F(TrainingSelections, take_patterns_of_the_exported_models_names) {
   const Model model = made(kExported, true);
   Training changed = training();
   changed.freeze = {"layer.0.*"};
@@ -188,7 +188,7 @@ TEST_F(TrainingSelections, takePatternsOfTheExportedModelsNames) {
   EXPECT_EQ(norm_of(session.states({"val_1"}).at("val_1")), 0);
 }
 
-TEST_F(TrainingSelections, sayWhatBecameOfAParameterThatIsNotInTheFile) {
+TEST_F(TrainingSelections, say_what_became_of_a_parameter_that_is_not_in_the_file) {
   const Model model = made(kExported, true);
   Training changed = training();
   changed.train = {"*logit_scale*"};
@@ -204,13 +204,13 @@ TEST_F(TrainingSelections, sayWhatBecameOfAParameterThatIsNotInTheFile) {
   EXPECT_THAT(mistake(model, changed), HasSubstr("matches no parameter of the model"));
 }
 
-TEST_F(TrainingSelections, doNotTieWhatHasChangedSince) {
+TEST_F(TrainingSelections, do_not_tie_what_has_changed_since) {
   const TrainingStep step = training_step(made(kExported, true, false), training());
   EXPECT_THAT(step.parameters, Contains("val_2"));
   EXPECT_THAT(step.notes, Contains(AllOf(HasSubstr("'val_2'"), HasSubstr("values differ"))));
 }
 
-TEST_F(TrainingSelections, reportEqualTensorsAndTieThemIfAsked) {
+TEST_F(TrainingSelections, report_equal_tensors_and_tie_them_if_asked) {
   const Model model = made(kExported, false);
   const TrainingStep apart = training_step(model, training());
   EXPECT_THAT(apart.parameters, Contains("val_2"));
@@ -227,7 +227,7 @@ TEST_F(TrainingSelections, reportEqualTensorsAndTieThemIfAsked) {
               train(made(kTiedByHand, false), by_hand, {"dp=1", ""}, batches_));
 }
 
-TEST_F(TrainingSelections, refuseInvalidTies) {
+TEST_F(TrainingSelections, refuse_invalid_ties) {
   const Model model = made(kExported, false);
   Training tied = training();
   for (const auto& [text, part] : std::map<std::string, std::string>{{"val_2", "is not COPY=SOURCE"},
@@ -249,7 +249,7 @@ TEST_F(TrainingSelections, refuseInvalidTies) {
   EXPECT_THAT(step.notes, Contains(HasSubstr("its own differ")));
 }
 
-TEST_F(TrainingSelections, tieCopiesOfWhatIsTiedToItsSource) {
+TEST_F(TrainingSelections, tie_copies_of_what_is_tied_to_its_source) {
   const Model model = made(R"(
 g (int64[b, s] ids) => (float[b, s, 17] logits)
   <float[17, 6] "embed.weight", float[6, 6] val_1, float[6, 17] val_2, float[6, 17] spare, float[1, 6] table,
@@ -279,7 +279,7 @@ g (int64[b, s] ids) => (float[b, s, 17] logits)
   expect_near(train(model, tied, {"tp=2", ""}, batches_), one);
 }
 
-TEST_F(TrainingSelections, saveCopiesOfWhatIsFrozenAsTheRunUsedThem) {
+TEST_F(TrainingSelections, save_copies_of_what_is_frozen_as_the_run_used_them) {
   Training tied = training();
   tied.tie = {"val_2=embed.weight^T"};
   tied.freeze = {"embed.weight"};
@@ -289,7 +289,7 @@ TEST_F(TrainingSelections, saveCopiesOfWhatIsFrozenAsTheRunUsedThem) {
 }
 
 // Whatever lies between a table and its lookup: a cast, a transposition.
-TEST_F(TrainingSelections, knowWhatIndicesLookUp) {
+TEST_F(TrainingSelections, know_what_indices_look_up) {
   const auto looked_up = [](const Model& model, const Training& training) {
     std::vector<std::string> found;
     for (const IndexRange& range : training_step(model, training).ranges)
@@ -317,7 +317,7 @@ TEST_F(TrainingSelections, knowWhatIndicesLookUp) {
 }
 
 // The step keeps the exporter's list of parameters, without which a name of the exported model means nothing here.
-TEST_F(TrainingSelections, areLaidOutByTheExportedModelsNames) {
+TEST_F(TrainingSelections, are_laid_out_by_the_exported_models_names) {
   const Model model = made(kExported, true);
   for (const Model& program : {training_step(model, training()).model, evaluation(model, training())}) {
     Plan plan;
@@ -330,7 +330,7 @@ TEST_F(TrainingSelections, areLaidOutByTheExportedModelsNames) {
   }
 }
 
-TEST_F(TrainingSelections, freezeWinsOverTrainForNumbersOfConstants) {
+TEST_F(TrainingSelections, freeze_wins_over_train_for_numbers_of_constants) {
   const Model model = made(R"(
 g (float[b, 6] x) => (float[b, 6] y) <float[6, 6] val_1> {
   h = MatMul (x, val_1)
@@ -352,7 +352,7 @@ g (float[b, 6] x) => (float[b, 6] y) <float[6, 6] val_1> {
   EXPECT_THAT(mistake(model, squares), HasSubstr("does not train: `freeze` 'gain.b'"));
 }
 
-TEST_F(TrainingSelections, listWhatLooksConstant) {
+TEST_F(TrainingSelections, list_what_looks_constant) {
   const Model model = made(R"(
 g (float[b, 3, 6] x) => (float[b, 3, 6] y)
   <float[6, 6] val_1, float[3, 6] first, float[3, 6] second, float[3, 6] third, float[3, 6] fourth> {
@@ -368,7 +368,7 @@ g (float[b, 3, 6] x) => (float[b, 3, 6] y)
   EXPECT_THAT(training_step(model, squares).notes, Contains(HasSubstr("'third' and 1 other;")));
 }
 
-TEST_F(TrainingSelections, guessConstantsByWhoReadsThem) {
+TEST_F(TrainingSelections, guess_constants_by_who_reads_them) {
   const Model model = made(R"(
 g (float[b, 3, 6] x) => (float[b, 3, 6] y)
   <float[6, 6] val_1, float[3, 6] rotations, float[6] scale, float[3, 6] positions, float[6] bias> {
@@ -389,7 +389,7 @@ g (float[b, 3, 6] x) => (float[b, 3, 6] y)
   EXPECT_THAT(training_step(model, squares).parameters, Contains("rotations"));
 }
 
-TEST_F(TrainingSelections, leaveOutWhatAnOperatorReadsBeforehand) {
+TEST_F(TrainingSelections, leave_out_what_an_operator_reads_beforehand) {
   const Model model = made(R"(
 g (float[2, 3, 4, 4] x) => (float[2, 3, 8, 8] y) <float[3, 1, 1] factors, float[2] ones = {1.0, 1.0}, float[2] twos = {2.0, 2.0}> {
   h = Mul (x, factors)
@@ -409,7 +409,7 @@ g (float[2, 3, 4, 4] x) => (float[2, 3, 8, 8] y) <float[3, 1, 1] factors, float[
   EXPECT_THAT(mistake(model, squares), HasSubstr("needs before the run"));
 }
 
-TEST_F(TrainingSelections, trainNumbersThatAreParameters) {
+TEST_F(TrainingSelections, train_numbers_that_are_parameters) {
   const std::string text = R"(
 g (float[b, 6] x) => (float[b, 6] y) <float[6, 6] val_1, float temperature, float two = {2}> {
   h = MatMul (x, val_1)

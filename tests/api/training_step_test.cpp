@@ -40,7 +40,7 @@ class TrainingSteps : public testing::Test, protected SmallModels {
   }
 };
 
-TEST_F(TrainingSteps, trainParametersOfOneElement) {
+TEST_F(TrainingSteps, train_parameters_of_one_element) {
   // A bias of a layer with one output, and a factor that does not train.
   const Model model = this->model(R"(
 g (float[b, 4] x) => (float[b, 1] y) <float[4, 1] w, float[1] bias = {0.5}, float[1, 1] scale = {2.0}, float two = {2}> {
@@ -61,7 +61,7 @@ g (float[b, 4] x) => (float[b, 1] y) <float[4, 1] w, float[1] bias = {0.5}, floa
   for (const Layout& layout : all_layouts()) expect_near(train(model, squares(), layout, {batch, batch}), one);
 }
 
-TEST_F(TrainingSteps, leaveAloneWhatOperatorsReadBeforehand) {
+TEST_F(TrainingSteps, leave_alone_what_operators_read_beforehand) {
   const Model model = this->model(R"(
 g (float[2, 4] x) => (float[2, 8] y) <float[4] w, float[1] scale = {2.0}, int64[1] axes = {1}> {
   h = Mul (x, w)
@@ -70,7 +70,7 @@ g (float[2, 4] x) => (float[2, 8] y) <float[4] w, float[1] scale = {2.0}, int64[
   EXPECT_THAT(training_step(model, squares()).parameters, ElementsAre("w"));
 }
 
-TEST_F(TrainingSteps, knowTheParametersThatDoNotTrain) {
+TEST_F(TrainingSteps, know_the_parameters_that_do_not_train) {
   Training training = squares();
   training.freeze = {"up"};
   const TrainingStep step = training_step(model(R"(
@@ -83,7 +83,7 @@ g (float[b, 8] x) => (float[b, 8] y) <float[8, 32] up, float[32, 8] down> {
   EXPECT_EQ(step.frozen.at("up").dims, (Dims{8, 32}));
 }
 
-TEST_F(TrainingSteps, giveTheirNamesPrecedenceOverResultsOfTheModel) {
+TEST_F(TrainingSteps, give_their_names_precedence_over_results_of_the_model) {
   // The model's own results have the names of the step's outputs, states and gradients.
   const std::string body = R"(> {
   loss = MatMul (x, w)
@@ -114,7 +114,7 @@ TEST_F(TrainingSteps, giveTheirNamesPrecedenceOverResultsOfTheModel) {
   expect_near(made, train(plain, training, {"dp=2", ""}, batches));
 }
 
-TEST_F(TrainingSteps, refuseInputsAndParametersWithTheirNames) {
+TEST_F(TrainingSteps, refuse_inputs_and_parameters_with_their_names) {
   const std::string body = "{\n  h = MatMul (x, w)\n  y = Add (h, $)\n}";
   const auto with = [&](const std::string& name, const std::string& ports, const std::string& parameters) {
     std::string text = "g (float[b, 4] x" + ports + ") => (float[b, 3] y) <float[4, 3] w" + parameters + "> " + body;
@@ -153,7 +153,7 @@ Tensors batch_with(float element) {
   return batch;
 }
 
-TEST_F(TrainingSteps, changeNoStateIfTheLossIsNotFinite) {
+TEST_F(TrainingSteps, change_no_state_if_the_loss_is_not_finite) {
   for (const std::string optimizer : {"sgd:momentum=0.9", "adamw", "lamb", "lion", "adafactor", "muon"})
     for (const Layout& layout : all_layouts()) {
       SCOPED_TRACE(optimizer + " " + layout.mesh + " " + layout.presets);
@@ -169,7 +169,7 @@ TEST_F(TrainingSteps, changeNoStateIfTheLossIsNotFinite) {
     }
 }
 
-TEST_F(TrainingSteps, nameTheTensorThatWasNotFiniteFirst) {
+TEST_F(TrainingSteps, name_the_tensor_that_was_not_finite_first) {
   std::vector<Layout> layouts = all_layouts();
   layouts.push_back({"dp=1", ""});
   for (const Layout& layout : layouts) {
@@ -208,7 +208,7 @@ TEST_F(TrainingSteps, nameTheTensorThatWasNotFiniteFirst) {
 }
 
 // A mask's infinities are meant; the NaN behind them is not.
-TEST_F(TrainingSteps, passOverInfinitiesOfMasks) {
+TEST_F(TrainingSteps, pass_over_infinities_of_masks) {
   const Model masked = model(R"(
 g (float[4, 5] x, bool[4, 5] seen) => (float[4, 5] y) <float[5, 5] w, float hidden = {-inf}> {
   s = MatMul (x, w)
@@ -230,7 +230,7 @@ g (float[4, 5] x, bool[4, 5] seen) => (float[4, 5] y) <float[5, 5] w, float hidd
   EXPECT_EQ(found->tensor, "r");
 }
 
-TEST_F(TrainingSteps, giveSomeStatesWithoutTheOthers) {
+TEST_F(TrainingSteps, give_some_states_without_the_others) {
   for (const Layout& layout : all_layouts()) {
     Training training = squares();
     training.optimizer = "adamw";
@@ -244,7 +244,7 @@ TEST_F(TrainingSteps, giveSomeStatesWithoutTheOthers) {
 
 class WrittenSteps : public testing::TestWithParam<std::string> {};
 
-TEST_P(WrittenSteps, areInOnnxsOwnOperatorsAsOnnxSpellsThem) {
+TEST_P(WrittenSteps, are_in_onnxs_own_operators_as_onnx_spells_them) {
   const std::string folder = std::string(TESSERA_TEST_DATA) + "/models/training/" + GetParam() + "/";
   Training training;
   if (GetParam() == "mlp") training.loss = "mse";

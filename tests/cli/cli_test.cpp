@@ -161,7 +161,7 @@ TEST_F(CommandLine, wildcards_reach_what_has_as_many_dimensions) {
       EXPECT_EQ(tessera("verify " + models + name + "/model.onnx --mesh tp=2 --annotate '*=" + entries + "'").code, 0)
           << name << entries;
   EXPECT_THAT(mistake("run " + model_ + " --mesh tp=2 --annotate '*=[tp]'"),
-              HasSubstr("'*' matches 6 tensors, but none with 1 dimensions, as '[tp]' has entries: 'x' is [batch, 8], "
+              HasSubstr("'*' matches 6 tensors, but none with 1 dimension, as '[tp]' has entries: 'x' is [batch, 8], "
                         "'up' is [8, 32], 'down' is [32, 8], …; write one entry per dimension"));
 }
 

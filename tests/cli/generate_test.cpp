@@ -130,7 +130,7 @@ TEST_F(GenerateCommand, names_what_is_wrong) {
               HasSubstr("prompt 0 has 2 tokens and may gain 3, but caches hold 4; give them a larger capacity"));
   const std::string emit = "--emit " + (folder_ / "step.onnx").string() + " --batch 1 --capacity ";
   EXPECT_THAT(mistake(cached_ + emit + "16 --ids 1"), HasSubstr("--emit generates nothing; give no prompts with it"));
-  EXPECT_THAT(mistake(cached_ + emit + "1"), HasSubstr("a capacity of 1 tokens is too small"));
+  EXPECT_THAT(mistake(cached_ + emit + "1"), HasSubstr("a capacity of 1 token is too small"));
   write_npz(folder_ / "other.npz", {{"other", Tensor::of<int64_t>(DType::int64, {1}, {1})}});
   EXPECT_THAT(mistake(cached_ + emit + "16 --inputs " + (folder_ / "other.npz").string()), HasSubstr("'other'"));
   EXPECT_THAT(mistake("generate " + model_ + " --ids 1"), HasSubstr("no input 'input_ids'"));

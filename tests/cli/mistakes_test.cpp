@@ -221,7 +221,7 @@ TEST_F(CommandLine, mistakes_in_inputs) {
   EXPECT_THAT(mistake(run + npz("b.npz", "x", Tensor::zeros(DType::int64, {2, 8}))),
               HasSubstr("input 'x' has dtype int64, but the model needs float32"));
   EXPECT_THAT(mistake(run + npz("c.npz", "x", test::ramp({2, 9}))), HasSubstr("dimension 1 has extent 9"));
-  EXPECT_THAT(mistake(run + npz("d.npz", "x", test::ramp({8}))), HasSubstr("'x' has 1 dimensions"));
+  EXPECT_THAT(mistake(run + npz("d.npz", "x", test::ramp({8}))), HasSubstr("'x' has 1 dimension"));
   write_npz(folder_ / "e.npz", {});
   EXPECT_EQ(tessera(run + (folder_ / "e.npz").string()).code, 2);
 }

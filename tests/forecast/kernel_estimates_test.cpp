@@ -1,10 +1,10 @@
-#include "tessera/sim/kernel_estimates.h"
+#include "tessera/forecast/kernel_estimates.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tessera::sim {
+namespace tessera::forecast {
 namespace {
 
 using testing::IsEmpty;
@@ -117,4 +117,4 @@ TEST(KernelEstimates, LeaveOutKernelsThatDidNotRun) {
 }
 
 }  // namespace
-}  // namespace tessera::sim
+}  // namespace tessera::forecast

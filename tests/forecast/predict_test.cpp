@@ -9,9 +9,9 @@
 #include "error_of.h"
 #include "tessera/compiler/programs.h"
 #include "tessera/cost/collectives.h"
+#include "tessera/forecast/measure.h"
 #include "tessera/forecast/report.h"
 #include "tessera/ir/text.h"
-#include "tessera/sim/measure.h"
 #include "tessera/time.h"
 
 namespace tessera::sim {
@@ -308,7 +308,7 @@ lookup (int64[batch, 8] ids) => (float[batch, 8, 64] y, int64[batch, 8] best) <f
     SCOPED_TRACE(mesh);
     runtime::DryRun run = dry_run(kLookup, mesh, mesh == "dp=2" ? "dp" : "megatron");
     run.options.machine_ranks = 2;
-    auto found = measure_kernels(run, 0, {}, {.seconds = 0, .least_rounds = 3, .most_rounds = 3});
+    auto found = forecast::measure_kernels(run, 0, {}, {.seconds = 0, .least_rounds = 3, .most_rounds = 3});
     size_t gathers = 0;
     for (const auto& [signature, kernel] : found) {
       EXPECT_GT(kernel.seconds, 0) << signature;
@@ -316,7 +316,7 @@ lookup (int64[batch, 8] ids) => (float[batch, 8, 64] y, int64[batch, 8] best) <f
     }
     EXPECT_GE(gathers, 1U);
     for (auto& [signature, kernel] : found) kernel.uncertain = false;  // else it is measured again
-    EXPECT_TRUE(measure_kernels(run, 0, found).empty());
+    EXPECT_TRUE(forecast::measure_kernels(run, 0, found).empty());
   }
 }
 

@@ -361,7 +361,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Wrong{"g (float) => () {}", "a name after the type"},
                     Wrong{"g (seq(float) x) => () {}", "'seq' is not a tensor's element type"},
                     Wrong{"g (flaot x) => () {}", "'flaot' is not a tensor's element type"},
-                    Wrong{"g () => () <float[2] w = {1}> {}", "1 elements for 'w', which has 2"},
+                    Wrong{"g () => () <float[2] w = {1}> {}", "1 element for 'w', which has 2"},
                     Wrong{"g () => () <float[2] w = {1, 2, 3}> {}", "3 elements for 'w'"},
                     Wrong{"g () => () <int8 w = {128}> {}", "'128' is not of type int8"},
                     Wrong{"g () => () <int64 w = {1.5}> {}", "'1.5' is not of type int64"},

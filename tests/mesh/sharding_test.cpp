@@ -76,7 +76,7 @@ TEST(ShardingText, HasShortForms) {
 
 TEST(ShardingText, SaysWhatIsWrong) {
   Mesh mesh = Mesh::parse("dp=2,tp=4");
-  EXPECT_THAT(refusal("[tp]", {4, 6}, mesh), HasSubstr("1 entries, but the tensor has 2 dimensions"));
+  EXPECT_THAT(refusal("[tp]", {4, 6}, mesh), HasSubstr("1 entry, but the tensor has 2 dimensions"));
   EXPECT_THAT(refusal("[pp, -]", {4, 6}, mesh), HasSubstr("its axes are: dp, tp"));
   EXPECT_THAT(refusal("[tp, tp]", {4, 6}, mesh), HasSubstr("axis 'tp' splits both dimension 0 and dimension 1"));
   EXPECT_THAT(refusal("[tp:(1)3, -]", {4, 6}, mesh), HasSubstr("does not divide the axis' size 4"));

@@ -48,13 +48,13 @@ class ExportRecords : public testing::Test {
   OnnxModel model_;
 };
 
-TEST_F(ExportRecords, sayNothingOfFilesWithoutThem) {
+TEST_F(ExportRecords, say_nothing_of_files_without_them) {
   make({"w"});
   EXPECT_TRUE(ExportRecord(graph()).empty());
   EXPECT_EQ(of("w").role, Role::unknown);
 }
 
-TEST_F(ExportRecords, knowParametersAndBuffers) {
+TEST_F(ExportRecords, know_parameters_and_buffers) {
   make({"w", "table"});
   say("w", kKind, "PARAMETER");
   say("table", kKind, "BUFFER");
@@ -62,7 +62,7 @@ TEST_F(ExportRecords, knowParametersAndBuffers) {
   EXPECT_EQ(of("table").role, Role::buffer);
 }
 
-TEST_F(ExportRecords, tellCopiesFromWhatWasComputed) {
+TEST_F(ExportRecords, tell_copies_from_what_was_computed) {
   make({"val_7", "permute_2", "exp", "unsqueeze_3", "add_1", "val_8", "val_9", "stack"});
   sign(
       "p_q: PARAMETER target='q.weight'\np_k: PARAMETER target='k.weight'\np_n: PARAMETER target='n.weight'\nb_i: "
@@ -92,7 +92,7 @@ TEST_F(ExportRecords, tellCopiesFromWhatWasComputed) {
   EXPECT_THAT(ExportRecord(graph()).merged(), ElementsAre("n.weight"));
 }
 
-TEST_F(ExportRecords, takeRowsOfATableAsCopiesIfNoneOccursTwice) {
+TEST_F(ExportRecords, take_rows_of_a_table_as_copies_if_none_occurs_twice) {
   make({"embedding_1", "index"});
   sign("p_p: PARAMETER target='positions'\n");
   say("embedding_1", kFolded, "['positions', 'arange', 'add', 'val_3']");
@@ -104,7 +104,7 @@ TEST_F(ExportRecords, takeRowsOfATableAsCopiesIfNoneOccursTwice) {
   EXPECT_EQ(of("index").role, Role::computed);
 }
 
-TEST_F(ExportRecords, readSignaturesOfOlderVersions) {
+TEST_F(ExportRecords, read_signatures_of_older_versions) {
   make({"val_7", "val_8"});
   sign(
       "ExportGraphSignature(input_specs=[InputSpec(kind=<InputKind.PARAMETER: 2>, arg=TensorArgument(name='p_w'), "
@@ -117,7 +117,7 @@ TEST_F(ExportRecords, readSignaturesOfOlderVersions) {
   EXPECT_THAT(ExportRecord(graph()).missing(), IsEmpty());
 }
 
-TEST_F(ExportRecords, doWithoutASignature) {
+TEST_F(ExportRecords, do_without_a_signature) {
   make({"val_7", "val_8"});
   say("val_7", kFolded, "['encoder.weight']");
   say("val_8", kFolded, "['encoder.weight', 'x']");
@@ -125,7 +125,7 @@ TEST_F(ExportRecords, doWithoutASignature) {
   EXPECT_EQ(of("val_8").role, Role::unknown);
 }
 
-TEST_F(ExportRecords, findTheParametersThatOneTensorStandsFor) {
+TEST_F(ExportRecords, find_the_parameters_that_one_tensor_stands_for) {
   make({"head.weight", "other"});
   sign("p_e: PARAMETER target='embed.weight'\np_h: PARAMETER target='head.weight'\n");
   say("head.weight", kKind, "PARAMETER");

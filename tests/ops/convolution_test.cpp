@@ -99,7 +99,7 @@ TEST(Conv, SaysWhatDoesNotFit) {
   EXPECT_THAT(window.error(), HasSubstr("does not fit"));
   OneNode strides("Conv");
   strides.operand("n 4 9 9").operand("8 4 3 3").set("strides", Ints{2});
-  EXPECT_THAT(strides.error(), HasSubstr("'strides' has 1 values, 2 are needed"));
+  EXPECT_THAT(strides.error(), HasSubstr("'strides' has 1 value, 2 are needed"));
   OneNode pad("Conv");
   pad.operand("n 4 9").operand("8 4 3").set("auto_pad", std::string("SAME"));
   EXPECT_THAT(pad.error(), HasSubstr("auto_pad is 'SAME'"));
@@ -180,7 +180,7 @@ TEST(Pool, ARanksPaddingIsItsOwn) {
   EXPECT_EQ(node.type(), "float32 [n, c, 4]");
   OneNode wrong("AveragePool", "tessera");
   wrong.operand("n c 5").ints({1}).set("kernel_shape", Ints{3});
-  EXPECT_THAT(wrong.error(), HasSubstr("pads has 1 elements for 1 spatial dimensions"));
+  EXPECT_THAT(wrong.error(), HasSubstr("pads has 1 element for 1 spatial dimension"));
 }
 
 Interval read(const Window& window, int64_t begin, int64_t end) {

@@ -55,7 +55,7 @@ TEST(Elementwise, RefusesMixedTypesAndAsksForACast) {
 
   OneNode lonely("Sub");
   lonely.operand("2");
-  EXPECT_THAT(lonely.error(), HasSubstr("it has 1 operands; Sub takes 2"));
+  EXPECT_THAT(lonely.error(), HasSubstr("it has 1 operand; Sub takes 2"));
 
   OneNode condition("Where");
   condition.operand("2").operand("2").operand("2");

@@ -102,7 +102,7 @@ TEST(Executor, RefusesInputsThatAreNotTheModels) {
   EXPECT_THAT(error_of(run, {{"x", good}, {"z", good}}), HasSubstr("no input 'z'; its inputs are: x"));
   EXPECT_THAT(error_of(run, {{"x", Tensor::zeros(DType::int64, {1, 2})}}),
               HasSubstr("input 'x' has dtype int64, but the model needs float32"));
-  EXPECT_THAT(error_of(run, {{"x", floats({2}, {1, 0})}}), HasSubstr("input 'x' has 1 dimensions"));
+  EXPECT_THAT(error_of(run, {{"x", floats({2}, {1, 0})}}), HasSubstr("input 'x' has 1 dimension"));
   EXPECT_THAT(error_of(run, {{"x", floats({1, 3}, {1, 0, 0})}}),
               HasSubstr("dimension 1 has extent 3, but the model needs 2"));
   EXPECT_THAT(result(run.run({{"x", good}})), ElementsAre(2, 2)) << "a refused run leaves nothing behind";

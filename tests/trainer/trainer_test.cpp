@@ -161,7 +161,7 @@ TEST_F(Runs, BeginWhereThereIsNoCheckpoint) {
   Trainer run = trainer("", saving("empty"));
   EXPECT_EQ(run.resume(), std::nullopt);
   EXPECT_EQ(run.step().step, 1);
-  EXPECT_THAT(mistake([&] { run.resume(); }), HasSubstr("has made 1 steps"));
+  EXPECT_THAT(mistake([&] { run.resume(); }), HasSubstr("has made 1 step;"));
   Trainer none = trainer();
   EXPECT_THAT(mistake([&] { none.resume(); }), HasSubstr("no folder of checkpoints"));
 }

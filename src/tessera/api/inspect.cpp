@@ -1,6 +1,7 @@
 #include "tessera/inspect.h"
 
 #include "tessera/api/impl.h"
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/base/saturated.h"
 #include "tessera/compiler/graph_costs.h"
@@ -29,7 +30,7 @@ Inspection inspect(const Model& model, const SymbolSizes& sizes) {
   result.weights = std::move(weights.all);
   for (const DeviceConfiguration& configuration : device_configurations(read))
     result.device_configurations.push_back(
-        fmt::format("{}: {} devices", configuration.name, configuration.num_devices));
+        fmt::format("{}: {}", configuration.name, counted(configuration.num_devices, "device")));
   result.annotated_nodes = facts.annotated_nodes;
 
   result.value_inputs = model.impl().value_inputs();

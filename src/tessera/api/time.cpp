@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/api/impl.h"
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/forecast/calibrate.h"
 #include "tessera/forecast/chakra.h"
@@ -47,8 +48,8 @@ struct Simulated {
     const Mesh& mesh = program.mesh();
     for (const auto& [rank, factor] : settings.slow)
       if (rank < 0 || rank >= mesh.size())
-        fail("simulate", "there is no rank {} on a mesh of {} ranks, which are numbered 0 to {}", rank, mesh.size(),
-             mesh.size() - 1);
+        fail("simulate", "there is no rank {} on a mesh of {}, which are numbered 0 to {}", rank,
+             counted(mesh.size(), "rank"), mesh.size() - 1);
     run.options.overlap = settings.overlap;
     if (settings.threads_per_rank > 0)
       run.options.threads_per_rank = settings.threads_per_rank;
@@ -81,8 +82,8 @@ bool is_this_machine(const MachineModel& machine) {
 
 bool measure_missing(const Program& program, PredictSettings& settings, const MeasurementObserver& begins) {
   if (!is_this_machine(settings.machine))
-    fail("machine", "{} describes another machine ({}, {} cores), so nothing can be measured for it here",
-         settings.machine.source, settings.machine.processor, settings.machine.cores);
+    fail("machine", "{} describes another machine ({}, {}), so nothing can be measured for it here",
+         settings.machine.source, settings.machine.processor, counted(settings.machine.cores, "core"));
   const Simulated simulated(program, settings);
   return forecast::measure_missing(
       simulated.run, simulated.options, settings.connection, settings.machine,

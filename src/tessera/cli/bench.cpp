@@ -358,13 +358,12 @@ class Bench : public Command {
              const std::optional<Forecast>& forecast) const {
     auto ms = [](double value) { return time_text(value * 1e-3); };
     console.note(program.summary());
-    console.say("mesh " + mesh_text(program.mesh()) + ", " + std::to_string(session.threads_per_rank()) +
-                (session.threads_per_rank() == 1 ? " thread" : " threads") + " each, " +
+    console.say("mesh " + mesh_text(program.mesh()) + ", " + counted(session.threads_per_rank(), "thread") + " each, " +
                 (floor.dtype ? std::string(name_of(*floor.dtype)) + ", " : "") + joined(machine().instruction_sets));
     console.say("prepared in " + ms(prepared.compile + prepared.load) + ": compile " + ms(prepared.compile) +
                 ", load " + ms(prepared.load) + (prepared.bind ? ", a new shape " + ms(*prepared.bind) : ""));
-    console.say("throughput " + ratio_text(1e3 / latency.mean) + " runs/s over " + std::to_string(iterations_) +
-                " runs after " + std::to_string(warmup_));
+    console.say("throughput " + ratio_text(1e3 / latency.mean) + " runs/s over " + counted(iterations_, "run") +
+                " after " + std::to_string(warmup_));
     Table times({"latency", "min", "mean", "median", "p90", "p99"});
     times.add({"", ms(latency.min), ms(latency.mean), ms(latency.median), ms(latency.p90), ms(latency.p99)});
     times.print(console);
@@ -372,8 +371,7 @@ class Bench : public Command {
       console.say("floor " + ms(floor.ms()) + ": " + count_text(floor.flops) + "FLOP at " +
                   count_text(floor.peak.flops) + "FLOP/s are " + ms(floor.compute_ms()) + ", " +
                   bytes_text(floor.bytes) + " at " + bytes_text(floor.peak.bandwidth) + "/s are " +
-                  ms(floor.memory_ms()) + " on " + std::to_string(floor.cores) +
-                  (floor.cores == 1 ? " core" : " cores"));
+                  ms(floor.memory_ms()) + " on " + counted(floor.cores, "core"));
       console.say("median / floor " + ratio_text(latency.median / floor.ms()));
     }
     Table ranks({"rank", "compute", "of that, overlapped", "exposed communication", "idle", "peak memory"});

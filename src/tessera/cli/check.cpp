@@ -142,10 +142,6 @@ class Check : public Command {
                           : "it runs only after its models are accepted: tessera check --accept " + path_);
   }
 
-  static std::string counted(int64_t count, const std::string& what) {
-    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-  }
-
   static Json findings_json(const std::vector<CheckFinding>& all) {
     Json findings = Json::array();
     for (const CheckFinding& finding : all) {

@@ -279,6 +279,10 @@ std::string small_text(double value) {
   return value == 0 ? "0" : formatted("%.2g%s", value, "");
 }
 
+std::string counted(int64_t count, std::string_view noun) {
+  return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
+}
+
 std::string joined(const std::vector<std::string>& items, std::string_view separator) {
   std::string text;
   for (const std::string& item : items) {

@@ -80,6 +80,8 @@ std::string ratio_text(double ratio);
 std::string small_text(double value);
 /// "float32 [batch, 128]"
 std::string type_text(const TensorInfo& info);
+/// "1 rank", "3 ranks"
+std::string counted(int64_t count, std::string_view noun);
 std::string joined(const std::vector<std::string>& items, std::string_view separator = ", ");
 
 }  // namespace tessera::cli

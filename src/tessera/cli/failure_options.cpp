@@ -56,22 +56,23 @@ std::optional<double> parse_duration(std::string_view text) {
 }
 
 void FailureOptions::declare(CLI::App& app) {
-  under(app, Heading::checkpoints);
-  CLI::Option* whole = app.add_option("--mtbf", mtbf,
-                                      "the mean time between failures, each of which stops all ranks: 3h; prints the "
-                                      "share of time that makes progress");
+  under(app, Heading::failures);
+  CLI::Option* whole =
+      app.add_option("--mtbf", mtbf,
+                     "the mean time between failures, each of which stops all ranks, e.g. 3h; prints the "
+                     "share of time that makes progress");
   CLI::Option* device =
-      app.add_option("--device-mtbf", device_mtbf, "the same of one device: 50000h; divided by the number of ranks");
+      app.add_option("--device-mtbf", device_mtbf, "the mean time between failures of one device, e.g. 50000h");
   CLI::Option* restarts = app.add_option(
       "--restart-cost", restart,
-      "from a failure until steps go on: to notice it, to replace what failed, to load a checkpoint: 5m");
+      "the time from a failure until steps go on, e.g. 5m: noticing it, replacing what failed, loading a checkpoint");
   CLI::Option* cost =
-      app.add_option("--checkpoint-cost", checkpoint, "for how long saving a checkpoint stops the steps: 30s");
+      app.add_option("--checkpoint-cost", checkpoint, "how long saving a checkpoint stops the steps, e.g. 30s");
   CLI::Option* rate =
       app.add_option("--checkpoint-bandwidth", bandwidth,
-                     "bytes per second that all ranks together write, instead of --checkpoint-cost: 100G");
+                     "bytes per second that all ranks together write, e.g. 100G, instead of --checkpoint-cost");
   CLI::Option* interval =
-      app.add_option("--checkpoint-every", every, "steps between checkpoints; auto, the default: the best number");
+      app.add_option("--checkpoint-every", every, "steps between checkpoints; by default (auto), the best number");
   CLI::Option* length = app.add_option("--steps", steps, "steps of the run, whose expected time is printed");
   length->check(above_zero());
   whole->excludes(device);
@@ -133,12 +134,13 @@ void print_run(const Console& console, const RunForecast& run) {
               ", steps that failures undo " + share_text(found.lost_share) + ", restarts of " +
               short_or_long(run.failures.restart) + " " + share_text(found.restart_share));
   console.say("a checkpoint of " + bytes_text(static_cast<double>(run.checkpoint_bytes)) + " in " +
-              short_or_long(run.failures.checkpoint) + " every " + std::to_string(run.every) + " steps (" +
+              short_or_long(run.failures.checkpoint) + " every " + counted(run.every, "step") + " (" +
               short_or_long(interval) + ")" +
               (run.chosen ? ", which is best" : "; best are " + short_or_long(run.best) + " of steps between two"));
   if (run.steps > 0)
-    console.say(std::to_string(run.steps) + " steps are expected to take " + short_or_long(run.expected) + ", with " +
-                ratio_text(run.expected / run.failures.mtbf) + " failures; without any, and without checkpoints, " +
+    console.say(counted(run.steps, "step") + (run.steps == 1 ? " is" : " are") + " expected to take " +
+                short_or_long(run.expected) + ", with " + ratio_text(run.expected / run.failures.mtbf) +
+                " failures; without any, and without checkpoints, " +
                 short_or_long(run.step * static_cast<double>(run.steps)));
 }
 

@@ -92,8 +92,8 @@ GenerationFloor floor_of(const Model& model, const Plan& plan, const Generator& 
 
 void note_generator(const Console& console, const Generator& generator) {
   console.note(generator.program().summary());
-  console.note("mesh " + mesh_text(generator.program().mesh()) + ", " + std::to_string(generator.threads_per_rank()) +
-               (generator.threads_per_rank() == 1 ? " thread" : " threads") + " each");
+  console.note("mesh " + mesh_text(generator.program().mesh()) + ", " +
+               counted(generator.threads_per_rank(), "thread") + " each");
   switch (generator.form()) {
     case CacheForm::held:
       console.note("caches for " + std::to_string(generator.capacity()) + " tokens" +
@@ -114,8 +114,8 @@ void GenerationReport::print(const Console& console, bool streamed) const {
     console.say(texts.empty() ? list_of(made.texts[i].ids) : texts[i] + text_of(made.texts[i].ids));
   if (!written.empty()) console.note("wrote " + written);
   console.note("at its peak a process needs " + bytes_text(static_cast<double>(generator.process_bytes())));
-  console.note("prefill " + time_text(made.prefill_ms * 1e-3) + " for " + std::to_string(made.prefill_tokens) +
-               " tokens, after " + time_text(load_ms * 1e-3) + " of compiling and loading");
+  console.note("prefill " + time_text(made.prefill_ms * 1e-3) + " for " + counted(made.prefill_tokens, "token") +
+               ", after " + time_text(load_ms * 1e-3) + " of compiling and loading");
   if (forecast && !console.quiet) print_forecast(console);
   if (made.decode_ms.empty()) return;
   const double median = median_of(made.decode_ms);

@@ -11,10 +11,9 @@ namespace tessera::cli {
 namespace {
 
 // One for each Heading.
-constexpr std::array kHeadings = {"Model and inputs", "Mesh and layout", "Training",   "Training data",
-                                  "Evaluation",       "Checkpoints",     "Generation", "Comparison",
-                                  "Measurement",      "Written program", "Ranks",      "Memory",
-                                  "Output and logs"};
+constexpr std::array kHeadings = {"Model and inputs", "Mesh and layout", "Training",   "Training data",  "Evaluation",
+                                  "Checkpoints",      "Failures",        "Generation", "Comparison",     "Measurement",
+                                  "Written program",  "Ranks",           "Memory",     "Output and logs"};
 static_assert(kHeadings.size() == static_cast<size_t>(Heading::output) + 1);
 
 using Options = std::vector<const CLI::Option*>;

@@ -15,6 +15,7 @@ enum class Heading {
   data,
   evaluation,
   checkpoints,
+  failures,
   generation,
   comparison,
   measurement,

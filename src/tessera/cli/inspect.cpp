@@ -137,7 +137,7 @@ class Inspect : public Command {
                     ? "coverage: all operators"
                     : "coverage: lacks " + (found.uncovered.empty() ? "no operator" : joined(found.uncovered)));
     for (const std::string& configuration : found.device_configurations)
-      console.say("device configuration " + configuration + ", on " + std::to_string(found.annotated_nodes) + " nodes");
+      console.say("device configuration " + configuration + ", on " + counted(found.annotated_nodes, "node"));
   }
 
   std::string model_, shapes_;

@@ -49,7 +49,7 @@ double distance_of(const PlannerReport& report) {
 
 void print_planner_report(const Console& console, const PlannerReport& report, const PlannerSettings& settings) {
   const PlannedOption& best = report.best.front();
-  console.say("plan for " + std::to_string(settings.devices) + " devices of " + settings.predict.machine.name + ": " +
+  console.say("plan for " + counted(settings.devices, "device") + " of " + settings.predict.machine.name + ": " +
               best.text + "; " + ms_text(best.prediction.step_ms) + " a step, " +
               bytes_text(static_cast<double>(best.peak_bytes)) + " on a rank" +
               (report.memory_limit > 0 ? " of " + bytes_text(report.memory_limit) : ""));

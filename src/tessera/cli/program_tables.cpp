@@ -105,7 +105,7 @@ Json mesh_json(const Mesh& mesh) {
 }
 
 std::string mesh_text(const Mesh& mesh) {
-  std::string ranks = std::to_string(mesh.size()) + (mesh.size() == 1 ? " rank" : " ranks");
+  const std::string ranks = counted(mesh.size(), "rank");
   return mesh.axes().empty() ? ranks : mesh.str() + " (" + ranks + ")";
 }
 

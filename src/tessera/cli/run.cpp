@@ -234,9 +234,8 @@ class Run : public Command {
     const std::vector<int64_t> peaks = session.peak_bytes(inputs);
     progress.end();
     console.note(program.summary());
-    console.note("mesh " + mesh_text(program.mesh()) + ", " + std::to_string(session.threads_per_rank()) +
-                 (session.threads_per_rank() == 1 ? " thread" : " threads") + " each; " +
-                 peak_text(peaks, run_.ranks_of_process(console, program.mesh()), session.process_bytes()));
+    console.note("mesh " + mesh_text(program.mesh()) + ", " + counted(session.threads_per_rank(), "thread") +
+                 " each; " + peak_text(peaks, run_.ranks_of_process(console, program.mesh()), session.process_bytes()));
     Plan sizes;
     plan_.add_sizes(sizes, program.inputs(), inputs);
     dump_.machine(console, program, sizes.shapes, session_options(console));
@@ -291,8 +290,8 @@ class Run : public Command {
       if (!outputs_.empty()) object["written"] = outputs_;
       console.emit(object);
     } else if (!console.quiet) {
-      console.say("ran in " + std::to_string(programs.size()) + (programs.size() == 1 ? " part" : " parts") +
-                  ", since " + why_in_parts(model) + ", in " + time_text(ran.seconds));
+      console.say("ran in " + counted(static_cast<int64_t>(programs.size()), "part") + ", since " +
+                  why_in_parts(model) + ", in " + time_text(ran.seconds));
       print_outputs(console, model.outputs(), ran.outputs);
       if (!outputs_.empty()) console.say("wrote " + outputs_);
     }
@@ -338,9 +337,8 @@ class Run : public Command {
     if (forecast) print_forecast(console, *forecast);
     if (console.quiet) return;
     print_collectives(console, program.summary());
-    console.say(inputs_.steps > 0
-                    ? "ran " + std::to_string(inputs_.steps) + " steps, the fastest in " + time_text(seconds)
-                    : "ran in " + time_text(seconds));
+    console.say(inputs_.steps > 0 ? "ran " + counted(inputs_.steps, "step") + ", the fastest in " + time_text(seconds)
+                                  : "ran in " + time_text(seconds));
     print_outputs(console, program.outputs(), outputs);
     for (const std::string* path : {&outputs_, &saved_states_})
       if (!path->empty()) console.say("wrote " + *path);

@@ -8,9 +8,10 @@ std::optional<SlowLevel> slow_level_of(const AskedStep& step, const MachineModel
 }
 
 std::string slow_level_text(const SlowLevel& level) {
-  const std::string unit = level.counts_tokens ? "tokens" : "samples";
-  return "over '" + level.link + "', between slices of " + std::to_string(level.slice) + " devices: a slice has " +
-         count_text(level.tokens_per_slice) + " " + unit + " and needs " + count_text(level.needed) +
+  std::string held = count_text(level.tokens_per_slice) + (level.counts_tokens ? " token" : " sample");
+  if (level.tokens_per_slice != 1) held += "s";
+  return "over '" + level.link + "', between slices of " + counted(level.slice, "device") + ": a slice has " + held +
+         " and needs " + count_text(level.needed) +
          " (twice FLOP/s over bytes/s) to hide gradients of 32 bits: they are " +
          (level.is_hidden() ? "hidden" : "not hidden") + "; the least batch that hides them is " +
          std::to_string(level.least_batch);

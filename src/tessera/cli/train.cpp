@@ -27,6 +27,27 @@
 namespace tessera::cli {
 namespace {
 
+// Predicted and measured steps, beside each other. `seconds`: the median of the steps; 0: there were none.
+void tell_forecast(Console& console, const Forecast& forecast, double seconds) {
+  if (console.json) {
+    console.known["predicted"] = forecast_json(forecast);
+    if (seconds > 0) console.known["measured"] = {{"step_ms", seconds * 1e3}};
+  } else if (seconds > 0) {
+    console.say(compared_text(forecast.prediction, seconds * 1e3));
+  }
+}
+
+// Some launchers end all ranks when one ends with another code than 0.
+int all_left(const Console& console, int code) {
+  if (console.connection) console.connection->from_all(0);
+  return code;
+}
+
+int stopped(const Console& console, const std::string& when) {
+  console.advise("stopped by a signal " + when);
+  return all_left(console, kStopped);
+}
+
 class Train : public Command {
  public:
   void declare(CLI::App& app) override {
@@ -314,16 +335,6 @@ class Train : public Command {
                                 (options_.checkpoints.empty() ? "" : "; --resume continues from there"));
   }
 
-  // Predicted and measured steps, beside each other. `seconds`: the median of the steps; 0: there were none.
-  static void tell_forecast(Console& console, const Forecast& forecast, double seconds) {
-    if (console.json) {
-      console.known["predicted"] = forecast_json(forecast);
-      if (seconds > 0) console.known["measured"] = {{"step_ms", seconds * 1e3}};
-    } else if (seconds > 0) {
-      console.say(compared_text(forecast.prediction, seconds * 1e3));
-    }
-  }
-
   // What --profile says of the program, beside its times.
   void record(TrainingReport& report, const Program& program, const Training& training,
               const SessionOptions& session) const {
@@ -374,17 +385,6 @@ class Train : public Command {
         ErrorKind::running, "train",
         "the states after step " + std::to_string(made) + " are saved nowhere: " + trainer.checkpoint_problem() +
             "; make room, then run the command again with --resume, which continues from the last good checkpoint");
-  }
-
-  static int stopped(const Console& console, const std::string& when) {
-    console.advise("stopped by a signal " + when);
-    return all_left(console, kStopped);
-  }
-
-  // Some launchers end all ranks when one ends with another code than 0.
-  static int all_left(const Console& console, int code) {
-    if (console.connection) console.connection->from_all(0);
-    return code;
   }
 
   const CLI::App* app_ = nullptr;

@@ -124,13 +124,14 @@ std::string memory_line(const TrainingStep& step, const Program& program, const 
                         std::optional<int> threads) {
   const auto text = [](int64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
   const auto if_any = [&](const char* what, int64_t bytes) { return bytes > 0 ? what + text(bytes) : ""; };
-  const std::string each =
-      threads ? ", " + std::to_string(*threads) + (*threads == 1 ? " thread" : " threads") + " each" : "";
-  return "mesh " + mesh_text(program.mesh()) + each + "; " + std::to_string(step.parameters.size()) +
-         " parameters train; at its peak a rank needs " + text(memory.peak) + ": parameters " +
-         text(memory.parameters) + ", optimizer " + text(memory.optimizer) + ", gradients " + text(memory.gradients) +
-         ", activations " + text(memory.activations) + if_any(", copies for checkpoints ", memory.checkpoints) +
-         if_any(", evaluation ", memory.evaluation) + ", buffers " + text(memory.buffers + memory.other_states) +
+  const std::string each = threads ? ", " + counted(*threads, "thread") + " each" : "";
+  return "mesh " + mesh_text(program.mesh()) + each + "; " +
+         counted(static_cast<int64_t>(step.parameters.size()), "parameter") +
+         (step.parameters.size() == 1 ? " trains;" : " train;") + " at its peak a rank needs " + text(memory.peak) +
+         ": parameters " + text(memory.parameters) + ", optimizer " + text(memory.optimizer) + ", gradients " +
+         text(memory.gradients) + ", activations " + text(memory.activations) +
+         if_any(", copies for checkpoints ", memory.checkpoints) + if_any(", evaluation ", memory.evaluation) +
+         ", buffers " + text(memory.buffers + memory.other_states) +
          (memory.process_ranks > 1 ? "; a process, with " + std::to_string(memory.process_ranks) + " ranks, needs " +
                                          text(memory.process_peak)
                                    : "");

@@ -14,6 +14,57 @@
 namespace tessera::cli {
 namespace {
 
+// The outputs, and the states that the step leaves if `states`.
+Tensors answers(Session& session, const Program& program, const Tensors& inputs, bool states) {
+  Tensors all = session.run(inputs);
+  const std::vector<StateInfo> known = program.states();
+  if (states && std::any_of(known.begin(), known.end(), [](const StateInfo& state) { return state.changes; }))
+    all.merge(session.states());
+  return all;
+}
+
+Tensors answers(const Program& program, const SessionOptions& options, const Tensors& inputs, bool states) {
+  Session session(program, options);
+  return answers(session, program, inputs, states);
+}
+
+// What answers() gives, in the model's order.
+std::vector<TensorInfo> answered(const Program& program, bool states) {
+  std::vector<TensorInfo> all = program.outputs();
+  for (const StateInfo& state : program.states())
+    if (states && state.changes) all.push_back(state.tensor);
+  return all;
+}
+
+std::vector<std::string> names_of(const std::vector<TensorInfo>& ports) {
+  std::vector<std::string> names;
+  for (const TensorInfo& port : ports) names.push_back(port.name);
+  return names;
+}
+
+bool all_pass(const std::vector<Difference>& differences) {
+  return std::all_of(differences.begin(), differences.end(), [](const Difference& d) { return d.pass; });
+}
+
+/// Whether the model computes in another type than its own.
+bool lowers(const Plan& plan) {
+  return plan.dtype && *plan.dtype != DType::float32;
+}
+
+Plan in_own_type(Plan plan) {
+  plan.dtype.reset();
+  return plan;
+}
+
+std::vector<Difference> in_order(std::vector<Difference> differences, const std::vector<TensorInfo>& ports) {
+  auto place = [&](const Difference& difference) {
+    return std::find_if(ports.begin(), ports.end(), [&](const TensorInfo& p) { return p.name == difference.name; });
+  };
+  std::stable_sort(differences.begin(), differences.end(),
+                   [&](const Difference& a, const Difference& b) { return place(a) < place(b); });
+  return differences;
+}
+
 class Verify : public Command {
  public:
   void declare(CLI::App& app) override {
@@ -186,39 +237,12 @@ class Verify : public Command {
     return lowers(plan) && expected_.empty() && against_.empty() && !rtol_option_->count() && !atol_option_->count();
   }
 
-  // The outputs, and the states that the step leaves if `states`.
-  static Tensors answers(const Program& program, const SessionOptions& options, const Tensors& inputs, bool states) {
-    Session session(program, options);
-    return answers(session, program, inputs, states);
-  }
-  static Tensors answers(Session& session, const Program& program, const Tensors& inputs, bool states) {
-    Tensors all = session.run(inputs);
-    const std::vector<StateInfo> known = program.states();
-    if (states && std::any_of(known.begin(), known.end(), [](const StateInfo& state) { return state.changes; }))
-      all.merge(session.states());
-    return all;
-  }
-
-  // What answers() gives, in the model's order.
-  static std::vector<TensorInfo> answered(const Program& program, bool states) {
-    std::vector<TensorInfo> all = program.outputs();
-    for (const StateInfo& state : program.states())
-      if (states && state.changes) all.push_back(state.tensor);
-    return all;
-  }
-
   // An output without an expected one is not compared, and would always pass.
   void require_all(const Tensors& expected, const std::vector<TensorInfo>& outputs) const {
     for (const TensorInfo& output : outputs)
       if (!expected.contains(output.name))
         throw Error(ErrorKind::user, "verify",
                     "'" + expected_ + "' holds no '" + output.name + "'; give an array for every output of the model");
-  }
-
-  static std::vector<std::string> names_of(const std::vector<TensorInfo>& ports) {
-    std::vector<std::string> names;
-    for (const TensorInfo& port : ports) names.push_back(port.name);
-    return names;
   }
 
   /// The source of the answers with which the mesh's are compared.
@@ -242,18 +266,6 @@ class Verify : public Command {
     return others;
   }
 
-  static bool all_pass(const std::vector<Difference>& differences) {
-    return std::all_of(differences.begin(), differences.end(), [](const Difference& d) { return d.pass; });
-  }
-
-  /// Whether the model computes in another type than its own.
-  static bool lowers(const Plan& plan) { return plan.dtype && *plan.dtype != DType::float32; }
-
-  static Plan in_own_type(Plan plan) {
-    plan.dtype.reset();
-    return plan;
-  }
-
   // Outputs may be float32 though a model computes in 16-bit floats, but then not with float32's precision.
   Tolerance tolerance(const Plan& plan, const Model& model) const {
     Tolerance result;
@@ -262,15 +274,6 @@ class Verify : public Command {
     if (rtol_option_->count()) result.relative = rtol_;
     if (atol_option_->count()) result.absolute = atol_;
     return result;
-  }
-
-  static std::vector<Difference> in_order(std::vector<Difference> differences, const std::vector<TensorInfo>& ports) {
-    auto place = [&](const Difference& difference) {
-      return std::find_if(ports.begin(), ports.end(), [&](const TensorInfo& p) { return p.name == difference.name; });
-    };
-    std::stable_sort(differences.begin(), differences.end(),
-                     [&](const Difference& a, const Difference& b) { return place(a) < place(b); });
-    return differences;
   }
 
   SessionOptions alone(const Console& console) const {

@@ -132,12 +132,17 @@ class WhatIfCommand : public Command {
                                 "communication hid as well as dependences and links allow"),
                  {"off", "perfect"});
     under(app, Heading::mesh);
-    repeatable(app.add_option("--ranks", other_.ranks, "AXIS=N: another number of ranks along an axis of the mesh"))
+    repeatable(app.add_option("--ranks", other_.ranks,
+                              "AXIS=N: compile for another number of ranks along an axis of the mesh"))
         ->type_name("AXIS=N");
-    app.add_option("--bucket-bytes", other_.bucket_bytes,
-                   "as in the command that recorded: how small collectives join");
-    app.add_option("--dtype", other_.dtype, "as there: the type of matrix products and what lies between them");
-    app.add_option("--shapes", other_.shapes, "as there: other sizes, as batch=16");
+    app.add_option(
+        "--bucket-bytes", other_.bucket_bytes,
+        "compile anew: start small collectives of one kind and group as one, up to this many bytes (64K, 1M) "
+        "together; 0: each alone");
+    app.add_option(
+        "--dtype", other_.dtype,
+        "compile anew: the type in which a float32 model computes: float32 (fp32), bfloat16 (bf16) or float16 (fp16)");
+    app.add_option("--shapes", other_.shapes, "compile anew: sizes of symbolic dimensions, e.g. batch=16");
     time_.declare(app);
     declare_paths(app, {{"trace", PathUse::reads}});
   }

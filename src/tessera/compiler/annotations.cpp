@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/compiler/places.h"
 #include "tessera/ir/glob.h"
@@ -51,10 +52,10 @@ class AnnotationReader {
     for (const std::string& name : meant) read_named(name, request);
     if (annotations_.size() == before && !request.optional)
       fail("annotate",
-           "'{}' matches {} tensors, but none with {} dimensions{}, as '{}' has entries{}; write one entry per "
+           "'{}' matches {}, but none with {}{}, as '{}' has entries{}; write one entry per "
            "dimension",
-           request.pattern, names.size(), request.entries(), request.has_ellipsis() ? " or more" : "", request.sharding,
-           first_shapes(names));
+           request.pattern, counted(names.size(), "tensor"), counted(request.entries(), "dimension"),
+           request.has_ellipsis() ? " or more" : "", request.sharding, first_shapes(names));
   }
   std::vector<spmd::Annotation> take() { return std::move(annotations_); }
 
@@ -93,11 +94,10 @@ class AnnotationReader {
     if (!request.fits(value.rank())) {
       if (request.is_one_of_many) return;
       if (!request.optional)
-        fail("annotate", "'{}' has {} dimensions, but '{}' has {} entries; write one entry per dimension", name,
-             value.rank(), request.sharding, request.entries());
-      warnings_.push_back(
-          fmt::format("{}: '{}' has {} dimensions, so it cannot have the layout {}; propagation decides", request.by,
-                      name, value.rank(), request.sharding));
+        fail("annotate", "'{}' has {}, but '{}' has {}; write one entry per dimension", name,
+             counted(value.rank(), "dimension"), request.sharding, counted(request.entries(), "entry", "entries"));
+      warnings_.push_back(fmt::format("{}: '{}' has {}, so it cannot have the layout {}; propagation decides",
+                                      request.by, name, counted(value.rank(), "dimension"), request.sharding));
       return;
     }
     Sharding sharding = parse_sharding(request.for_rank(value.rank()), value.shape(), mesh_, name);

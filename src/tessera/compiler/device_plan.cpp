@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/compiler/device_layouts.h"
 #include "tessera/compiler/implied.h"
@@ -112,7 +113,7 @@ class Follower {
       warn(
           "annotations in functions that are operators of Tessera's own are not followed ({}); propagation decides "
           "there",
-          inlined_.ignored == 1 ? "1 node" : fmt::format("{} nodes", inlined_.ignored));
+          counted(inlined_.ignored, "node"));
   }
 
   // Adds the annotated nodes of a body (or a body within it) of the main graph's node `holder`.
@@ -359,8 +360,8 @@ class Follower {
       if (placed) ++elsewhere[inner.holder];
     }
     for (const auto& [holder, count] : elsewhere)
-      warn("{}: all devices run it, because all take part in control flow, although {} in its bodies {} otherwise",
-           holder->label(), count == 1 ? "1 node" : fmt::format("{} nodes", count), count == 1 ? "says" : "say");
+      warn("{}: all devices run it, because all take part in control flow, although {} otherwise", holder->label(),
+           counted(count, "node in its bodies says", "nodes in its bodies say"));
   }
 
   // A copy that all nodes share that want this layout.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/compiler/places.h"
 #include "tessera/ir/glob.h"
@@ -34,9 +35,10 @@ spmd::Storage read_storage(const Graph& graph, const std::vector<AnnotationReque
            request.pattern, nearest_names(states, request.pattern));
     if (!fitted && !shared)
       fail("store",
-           "'{}' matches states, but none with {} dimensions{}, as '{}' has entries; write one entry per "
+           "'{}' matches states, but none with {}{}, as '{}' has entries; write one entry per "
            "dimension, or '...' for those that stay whole",
-           request.pattern, request.entries(), request.has_ellipsis() ? " or more" : "", request.sharding);
+           request.pattern, counted(request.entries(), "dimension"), request.has_ellipsis() ? " or more" : "",
+           request.sharding);
   }
   return storage;
 }

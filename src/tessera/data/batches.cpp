@@ -6,6 +6,7 @@
 
 #include "tessera/base/bytes_text.h"
 #include "tessera/base/checked.h"
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/io/npz.h"
 #include "tessera/ir/pages.h"
@@ -40,8 +41,8 @@ class TokenBatches : public Batches::Maker {
   Batch make(int64_t cursor) const override {
     check(cursor >= 0, "cursors count from 0");
     if (single_pass() && cursor >= samples_.pass())
-      fail("data", "sample {} is past the end of the data, which has {} samples; request fewer steps", cursor,
-           samples_.pass());
+      fail("data", "sample {} is past the end of the data, which has {}; request fewer steps", cursor,
+           counted(samples_.pass(), "sample"));
     const Dims dims = {options_.batch, options_.samples.sequence};
     Batch batch{cursor, cursor + options_.batch, 0, {}};
     const auto array = [&](const std::string& name, int64_t fill) -> int64_t* {
@@ -78,12 +79,12 @@ class TokenBatches : public Batches::Maker {
     const auto bytes = count_if_fits(std::array<int64_t, 5>{options_.batch, options_.samples.sequence, arrays,
                                                             bits_of(DType::int64) / 8, options_.prefetch ? 2 : 1});
     if (!bytes)
-      fail("data", "a batch of {} samples of {} tokens is larger than any memory; give a smaller batch", options_.batch,
-           options_.samples.sequence);
+      fail("data", "a batch of {} of {} is larger than any memory; give a smaller batch",
+           counted(options_.batch, "sample"), counted(options_.samples.sequence, "token"));
     if (static_cast<size_t>(*bytes) > limit)
-      fail("data", "a batch of {} samples of {} tokens needs {}, but only {} are available; give a smaller batch",
-           options_.batch, options_.samples.sequence, bytes_text(static_cast<double>(*bytes)),
-           bytes_text(static_cast<double>(limit)));
+      fail("data", "a batch of {} of {} needs {}, but only {} are available; give a smaller batch",
+           counted(options_.batch, "sample"), counted(options_.samples.sequence, "token"),
+           bytes_text(static_cast<double>(*bytes)), bytes_text(static_cast<double>(limit)));
   }
 
   bool single_pass() const { return options_.samples.order == Order::once; }
@@ -101,9 +102,8 @@ class ArrayBatches : public Batches::Maker {
       if (extents.empty())
         fail("data", "{}: '{}' is a scalar; give it a first dimension with an element for each step", what_, name);
       if (first && extents[0] != steps_)
-        fail("data",
-             "{}: '{}' has {} steps, but '{}' has {}; the first dimension of every array must be the number of steps",
-             what_, *first, steps_, name, extents[0]);
+        fail("data", "{}: '{}' has {}, but '{}' has {}; the first dimension of every array must be the number of steps",
+             what_, *first, counted(steps_, "step"), name, extents[0]);
       first = &name;
       steps_ = extents[0];
       dims_.emplace(name, Dims(extents.begin() + 1, extents.end()));
@@ -114,9 +114,8 @@ class ArrayBatches : public Batches::Maker {
   Batch make(int64_t step) const override {
     check(step >= 0, "steps count from 0");
     if (step >= steps_)
-      fail("data",
-           "{}: has {} steps, but step {} is requested (the first is 0); request fewer steps, or add to the file",
-           what_, steps_, step);
+      fail("data", "{}: has {}, but step {} is requested (the first is 0); request fewer steps, or add to the file",
+           what_, counted(steps_, "step"), step);
     Batch batch{step, step + 1, 0, {}};
     for (const auto& [name, dims] : dims_) batch.tensors.emplace(name, slice(name, step));
     return batch;
@@ -200,8 +199,8 @@ class MadeBatches : public Batches::Maker {
   Batch make(int64_t step) const override {
     check(step >= 0, "steps count from 0");
     if (count_ && step >= *count_)
-      fail("data", "{}: has {} steps, but step {} is requested (the first is 0); request fewer steps", what_, *count_,
-           step);
+      fail("data", "{}: has {}, but step {} is requested (the first is 0); request fewer steps", what_,
+           counted(*count_, "step"), step);
     Batch batch{step, step + 1, 0, make_(step)};
     for (const auto& [name, array] : batch.tensors) array.require_whole(name);
     for (const auto& [name, array] : batch.tensors)
@@ -209,8 +208,8 @@ class MadeBatches : public Batches::Maker {
         fail("data", "{}: '{}' of step {} has other extents than that of step 0; make all steps alike", what_, name,
              step);
     if (batch.tensors.size() != dims_.size())
-      fail("data", "{}: step {} has {} arrays, but step 0 has {}; make all steps alike", what_, step,
-           batch.tensors.size(), dims_.size());
+      fail("data", "{}: step {} has {}, but step 0 has {}; make all steps alike", what_, step,
+           counted(batch.tensors.size(), "array"), dims_.size());
     return batch;
   }
 

@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "tessera/base/bytes_text.h"
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/ir/pages.h"
 
@@ -57,9 +58,9 @@ std::shared_ptr<Device> make_device(std::string_view name, int local_rank) {
         name);
   if (machine->devices && local_rank >= *machine->devices)
     fail("device",
-         "'{}' is a machine with {} device{}, but its rank {} (from 0) needs one of its own; use fewer ranks on a "
+         "'{}' is a machine with {}, but its rank {} (from 0) needs one of its own; use fewer ranks on a "
          "machine, or more devices",
-         name, *machine->devices, *machine->devices == 1 ? "" : "s", local_rank);
+         name, counted(*machine->devices, "device"), local_rank);
   return make_simulated(local_rank, machine->capacity);
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <set>
 
+#include "tessera/base/counted.h"
 #include "tessera/dialect/engine.h"
 #include "tessera/dialect/group.h"
 #include "tessera/dialect/schema.h"
@@ -68,9 +69,9 @@ void require_even(const Outgoing& outgoing, const Expr& extent, std::string_view
   for (const std::string& symbol : symbols) fix += fmt::format("{}{}=…", fix.empty() ? "" : ",", symbol);
   if (!fix.empty()) fix = fmt::format("; if this size is always the same, give it with `shapes` {}", fix);
   outgoing.refuse(
-      "its members' blocks have {} elements, and {} moves equal blocks only; split a dimension that {} ranks divide, "
+      "its members' blocks have {} elements, and {} moves equal blocks only; split a dimension that {} divide, "
       "or write `dialect=tessera`{}",
-      fmt::join(shown, ", "), engine, extents.size(), fix);
+      fmt::join(shown, ", "), engine, counted(extents.size(), "rank"), fix);
 }
 
 }  // namespace
@@ -139,8 +140,8 @@ void split_variadic(Graph& graph) {
   for (Node* node : rewrite::nodes_of(graph)) {
     if (!is_foreign(*node) || node->inputs.size() < 2) continue;
     if (node->inputs.size() != node->outputs.size())
-      fail("dialect", "{}: it has {} operands and {} results; give one result for each operand", node->label(),
-           node->inputs.size(), node->outputs.size());
+      fail("dialect", "{}: it has {} and {}; give one result for each operand", node->label(),
+           counted(node->inputs.size(), "operand"), counted(node->outputs.size(), "result"));
     const std::vector<Value*> operands = node->inputs, results = node->outputs;
     become(graph, *node, std::string(node->op_type), std::string(node->domain), {operands.back()},
            std::move(node->attributes));

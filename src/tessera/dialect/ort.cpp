@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "tessera/base/counted.h"
 #include "tessera/dialect/engine.h"
 #include "tessera/dialect/group.h"
 #include "tessera/ops/library/infer.h"
@@ -106,12 +107,11 @@ void read(const Incoming& in) {
     return;
   }
   if (!node.find_attribute("group_size") && in.mesh.size() != kDefaultGroupSize)
-    in.refuse("its group_size is missing, so it is {}, but there are {} ranks; give it group_size = {}",
-              kDefaultGroupSize, in.mesh.size(), in.mesh.size());
+    in.refuse("its group_size is missing, so it is {}, but there are {}; give it group_size = {}", kDefaultGroupSize,
+              counted(in.mesh.size(), "rank"), in.mesh.size());
   if (int64_t size = node.get_int("group_size", kDefaultGroupSize); size != in.mesh.size())
-    in.refuse(
-        "its group_size is {}, but there are {} ranks, and {} communicates among all of them; give a `mesh` of {}",
-        size, in.mesh.size(), kName, size);
+    in.refuse("its group_size is {}, but there are {}, and {} communicates among all of them; give a `mesh` of {}",
+              size, counted(in.mesh.size(), "rank"), kName, size);
   if (node.op_type == "AllGather") {
     const size_t dim = ops::normalize_axis(node, node.get_int("axis", kDefaultAxis), in.shape().size());
     become(in, {.kind = Collective::all_gather, .axes = axes, .dim = static_cast<int64_t>(dim)});

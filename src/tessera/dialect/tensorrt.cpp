@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 
+#include "tessera/base/counted.h"
 #include "tessera/dialect/engine.h"
 #include "tessera/dialect/group.h"
 #include "tessera/mesh/group.h"
@@ -143,10 +144,11 @@ std::vector<std::string> group_axes(const Incoming& in) {
   const Node& node = in.node;
   const std::vector<int64_t> groups = node.get_ints("groups");
   if (int64_t stated = node.get_int("group_size", 0); stated != 0 && stated != static_cast<int64_t>(groups.size()))
-    in.refuse("its group_size is {}, but its groups name {} ranks; make the two equal", stated, groups.size());
+    in.refuse("its group_size is {}, but its groups name {}; make the two equal", stated,
+              counted(groups.size(), "rank"));
   const int64_t members = groups.empty() ? in.mesh.size() : static_cast<int64_t>(groups.size());
   if (int64_t ranks = node.get_int("nb_rank", 1); ranks != members)
-    in.refuse("its nb_rank is {}, but its group has {} ranks; {}", ranks, members,
+    in.refuse("its nb_rank is {}, but its group has {}; {}", ranks, counted(members, "rank"),
               groups.empty() ? fmt::format("give a `mesh` of {}", ranks) : "make the two equal");
   if (groups.empty()) return all_axes(in.mesh);
   if (in.rank ? std::find(groups.begin(), groups.end(), *in.rank) == groups.end() : members != in.mesh.size())

@@ -13,9 +13,9 @@
 #include "tessera/base/error.h"
 #include "tessera/collectives.h"
 #include "tessera/compiler/programs.h"
+#include "tessera/forecast/measure.h"
 #include "tessera/ir/text.h"
 #include "tessera/kernels/versions.h"
-#include "tessera/sim/measure.h"
 
 namespace tessera::forecast {
 namespace {
@@ -109,7 +109,7 @@ std::string products_probe(bool quick) {
 std::function<void()> kernel_to_run_beside(int threads) {
   Probe probe;
   probe.product({128, 768, 768});
-  return sim::kernels_of(probe_run(probe.text(), DType::float32, Mesh(), threads), 0);
+  return kernels_of(probe_run(probe.text(), DType::float32, Mesh(), threads), 0);
 }
 
 std::string memory_probe(bool quick) {
@@ -133,13 +133,13 @@ void add_kernels(MachineModel& machine, const Kernels& found) {
 }
 
 // Adds the kernels under each of the conditions that calibrate() promises.
-void add_kernels(MachineModel& machine, const std::string& text, DType dtype, const sim::MeasureLimits& limits) {
+void add_kernels(MachineModel& machine, const std::string& text, DType dtype, const MeasureLimits& limits) {
   const int cores = machine.cores;
   std::vector<std::pair<int, int>> conditions = {{cores, 1}};  // threads, ranks
   if (cores > 1) conditions.insert(conditions.end(), {{1, 1}, {1, cores}});
   for (const auto& [threads, ranks] : conditions) {
     const Mesh mesh = ranks == 1 ? Mesh() : Mesh({{"r", ranks}});
-    add_kernels(machine, sim::measure_kernels(probe_run(text, dtype, mesh, threads), 0, machine.kernels, limits));
+    add_kernels(machine, measure_kernels(probe_run(text, dtype, mesh, threads), 0, machine.kernels, limits));
   }
 }
 
@@ -255,7 +255,7 @@ bool is_this_machine(const MachineModel& machine) {
 
 MachineModel calibrate(bool quick, const Begins& begins) {
   MachineModel machine = describe_machine();
-  const sim::MeasureLimits limits{.seconds = quick ? 0.4 : 2.0, .most_series = 2};
+  const MeasureLimits limits{.seconds = quick ? 0.4 : 2.0, .most_series = 2};
   begins("kernels that move data");
   add_kernels(machine, memory_probe(quick), DType::float32, limits);
   fit_memory(machine, quick);
@@ -294,7 +294,7 @@ bool measure_missing(const runtime::DryRun& run, const sim::PredictOptions& opti
     begins("kernels of the program");
     Kernels known = machine.kernels;
     for (int rank : sim::classes_of(*run.programs, run.symbols, {}).first) {
-      const Kernels found = sim::measure_kernels(run, rank, known);
+      const Kernels found = measure_kernels(run, rank, known);
       any = any || !found.empty();
       add_kernels(machine, found);
       for (auto [signature, kernel] : found) {

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "tessera/api/impl.h"
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
 #include "tessera/inspect.h"
@@ -44,13 +45,13 @@ std::vector<float> floats(const Tensor& tensor, int64_t first, int64_t count) {
 /// token only, [batch, 1, vocabulary].
 Rows rows_of(const Tensor& logits, int64_t last) {
   if (logits.dims.size() != 3)
-    fail("generate", "logits have {} dimensions; they must be [batch, sequence, vocabulary]", logits.dims.size());
+    fail("generate", "logits have {}; they must be [batch, sequence, vocabulary]",
+         counted(logits.dims.size(), "dimension"));
   const int64_t sequence = logits.dims[1], vocabulary = logits.dims[2];
   if (sequence == 1) last = 0;
   if (last >= sequence)
-    fail("generate",
-         "logits are of {} tokens, but the run has at least {}; a decoder gives those of all, or of the last", sequence,
-         last + 1);
+    fail("generate", "logits are of {}, but the run has at least {}; a decoder gives those of all, or of the last",
+         counted(sequence, "token"), last + 1);
   Rows rows;
   for (int64_t text = 0; text < logits.dims[0]; ++text)
     rows.push_back(floats(logits, (text * sequence + last) * vocabulary, vocabulary));

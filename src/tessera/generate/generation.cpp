@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "tessera/api/impl.h"
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/base/unmoved.h"
 #include "tessera/generate/decoder.h"
@@ -27,9 +28,10 @@ constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
 
 void require_options(const GeneratorOptions& options) {
   if (options.batch < 1) fail("generate", "batch is {}; it must be at least 1", options.batch);
-  if (options.capacity < 2) fail("generate", "a capacity of {} tokens is too small; give at least 2", options.capacity);
+  if (options.capacity < 2)
+    fail("generate", "a capacity of {} is too small; give at least 2", counted(options.capacity, "token"));
   if (options.capacity > kMostTokens)
-    fail("generate", "a capacity of {} tokens is too large; give at most {}", options.capacity, kMostTokens);
+    fail("generate", "a capacity of {} is too large; give at most {}", counted(options.capacity, "token"), kMostTokens);
   const std::optional<DType>& type = options.cache_dtype;
   if (type && *type != DType::float32 && *type != DType::bfloat16 && *type != DType::float16)
     fail("generate", "caches cannot be stored in {}; use float32, bfloat16 or float16", name_of(*type));
@@ -41,8 +43,8 @@ void require_room(const std::vector<std::vector<int64_t>>& prompts, int64_t max_
   const int64_t most = options.grows ? kMostTokens : options.capacity;
   for (size_t i = 0; i < prompts.size(); ++i)
     if (const auto length = static_cast<int64_t>(prompts[i].size()); length > most - max_new)
-      fail("generate", "prompt {} has {} tokens and may gain {}, but caches hold {}{}", i, length, max_new, most,
-           options.grows ? " at most; request fewer new tokens" : "; give them a larger capacity");
+      fail("generate", "prompt {} has {} and may gain {}, but caches hold {}{}", i, counted(length, "token"), max_new,
+           most, options.grows ? " at most; request fewer new tokens" : "; give them a larger capacity");
 }
 
 generate::HeldDecoder held_in(const Model& model, const generate::DecoderPorts& ports, const GeneratorOptions& options,

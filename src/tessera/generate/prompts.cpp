@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/generation.h"
 #include "tessera/io/npy.h"
@@ -80,8 +81,8 @@ std::pair<int64_t, int64_t> shown(const std::vector<int64_t>& mask, int64_t row,
 void add_prompts(std::vector<std::vector<int64_t>>& prompts, const std::string& name, const Tensor& array,
                  const Tensor* mask, const std::string& path) {
   if (!is_integer(array.dtype) || array.dims.empty() || array.dims.size() > 2)
-    fail("generate", "{}: the array '{}' is {} of {} dimensions; prompts are integers [length] or [count, length]",
-         path, name, name_of(array.dtype), array.dims.size());
+    fail("generate", "{}: the array '{}' is {} of {}; prompts are integers [length] or [count, length]", path, name,
+         name_of(array.dtype), counted(array.dims.size(), "dimension"));
   if (mask && ((!is_integer(mask->dtype) && mask->dtype != DType::boolean) || mask->dims != array.dims))
     fail("generate", "{}: the array 'attention_mask' is {} [{}]; it must be integers or bools [{}], as '{}' is", path,
          name_of(mask->dtype), fmt::join(mask->dims, ", "), fmt::join(array.dims, ", "), name);

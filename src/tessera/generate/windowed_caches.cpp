@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/generate/later_keys.h"
 #include "tessera/generate/token_meetings.h"
@@ -90,7 +91,8 @@ class WindowOpener {
         continue;
       }
       if (!node.is("Attention") || !node.input(ops::kMask) || !keys.hides_before(node.input(ops::kMask), kept))
-        fail("generate", "the cache '{}' keeps {} tokens, and {} may see others", cache.past, kept, node.label());
+        fail("generate", "the cache '{}' keeps {}, and {} may see others", cache.past, counted(kept, "token"),
+             node.label());
     }
   }
 

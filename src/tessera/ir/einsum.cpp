@@ -4,6 +4,7 @@
 #include <cctype>
 #include <map>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 
 namespace tessera {
@@ -54,13 +55,13 @@ EinsumEquation EinsumEquation::read(std::string_view text, const std::vector<siz
     ellipsis_rank = std::max(ellipsis_rank, own);
     equation.operands.push_back(labels_of(term, own, label));
     if (equation.operands[index].size() != ranks[index])
-      fail("shape", "{}: the term '{}' has {} dimensions, operand {} has {}", label, term,
-           equation.operands[index].size(), index, ranks[index]);
+      fail("shape", "{}: the term '{}' has {}, operand {} has {}", label, term,
+           counted(equation.operands[index].size(), "dimension"), index, ranks[index]);
     start = end + 1;
   }
   if (equation.operands.size() != ranks.size())
-    fail("shape", "{}: the equation '{}' has {} terms for {} operands", label, text, equation.operands.size(),
-         ranks.size());
+    fail("shape", "{}: the equation '{}' has {} for {}", label, text, counted(equation.operands.size(), "term"),
+         counted(ranks.size(), "operand"));
   if (arrow == std::string_view::npos) {
     equation.result = implied_result(equation, ellipsis_rank, label);
     return equation;

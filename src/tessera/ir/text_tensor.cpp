@@ -6,6 +6,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "tessera/base/counted.h"
 #include "tessera/ir/aligned.h"
 #include "tessera/ir/pages.h"
 
@@ -182,7 +183,8 @@ Tensor parse_elements(Scanner& scanner, DType dtype, const Dims& dims, std::stri
     ++read;
     if (!scanner.take(",") && scanner.peek() != '}') scanner.expected("',' or '}'");
   }
-  if (read != count) scanner.fail_at(start, fmt::format("{} elements for {}, which has {}", read, what, count));
+  if (read != count)
+    scanner.fail_at(start, fmt::format("{} for {}, which has {}", counted(read, "element"), what, count));
   return tensor;
 }
 

@@ -14,6 +14,7 @@
 #include <map>
 #include <thread>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/base/error_kind.h"
 #include "tessera/collectives.h"
@@ -318,8 +319,8 @@ CollectiveTimes measure_collectives(const Mesh& mesh, const MeasureOptions& opti
     per_host = machine_ranks = launch.local_size;
     first_core = static_cast<size_t>(launch.local_rank);
     if (mesh.size() != launch.size)
-      fail("bench", "the mesh '{}' has {} ranks, but {} were started; name a `mesh` of that size", mesh.str(),
-           mesh.size(), launch.size);
+      fail("bench", "the mesh '{}' has {}, but {} were started; name a `mesh` of that size", mesh.str(),
+           counted(mesh.size(), "rank"), launch.size);
   } else {
     if (mesh.size() > 256) fail("bench", "{} ranks are too many threads; name a `mesh` of at most 256", mesh.size());
     world = comm::make_local_world(static_cast<int>(mesh.size()),

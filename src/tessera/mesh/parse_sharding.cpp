@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/base/trim.h"
 #include "tessera/mesh/group.h"
@@ -47,8 +48,8 @@ class ShardingParser {
     std::string_view inside = trim(text.substr(1, close - 1));
     auto dims = inside.empty() ? std::vector<std::string_view>{} : split_outside(inside, ",");
     if (dims.size() != shape_.size())
-      wrong("'{}' has {} entries, but the tensor has {} dimensions {}; give one entry for each", text, dims.size(),
-            shape_.size(), to_string(shape_));
+      wrong("'{}' has {}, but the tensor has {} {}; give one entry for each", text,
+            counted(dims.size(), "entry", "entries"), counted(shape_.size(), "dimension"), to_string(shape_));
     Sharding result;
     for (size_t d = 0; d < dims.size(); ++d) result.dims.push_back(dimension(dims[d], d));
     std::string_view rest = trim(text.substr(close + 1));

@@ -1,3 +1,4 @@
+#include "tessera/base/counted.h"
 #include "tessera/ops/examples/examples.h"
 #include "tessera/ops/gradients/gradients.h"
 #include "tessera/ops/library/codes.h"
@@ -83,7 +84,7 @@ ConvDims conv_dims(const Node& node) {
   size_t rank = dims.in.size();
   Dims extra = node.get_ints("output_padding", Dims(rank, 0)), asked = node.get_ints("output_shape");
   if (extra.size() != rank || (!asked.empty() && asked.size() != rank))
-    fail_node(node, "output_padding and output_shape need {} values each", rank);
+    fail_node(node, "output_padding and output_shape need {} each", counted(rank, "value"));
   for (size_t d = 0; d < rank; ++d) {
     const Windows& w = dims.windows;
     if (!transposed)

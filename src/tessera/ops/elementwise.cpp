@@ -2,6 +2,7 @@
 #include <array>
 #include <limits>
 
+#include "tessera/base/counted.h"
 #include "tessera/ops/examples/examples.h"
 #include "tessera/ops/fold.h"
 #include "tessera/ops/gradients/gradients.h"
@@ -205,7 +206,7 @@ void check_types(const Node& node, const Row& row) {
 void infer(Node& node) {
   const Row& row = row_of(node);
   if (node.inputs.size() < row.least_operands || node.inputs.size() > row.most_operands)
-    fail_node(node, "it has {} operands; {} takes {}", node.inputs.size(), node.op_type,
+    fail_node(node, "it has {}; {} takes {}", counted(node.inputs.size(), "operand"), node.op_type,
               row.most_operands == kMany ? "one or more"
               : row.least_operands == row.most_operands
                   ? fmt::format("{}", row.least_operands)

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "tessera/base/counted.h"
 #include "tessera/ops/examples/examples.h"
 #include "tessera/ops/gradients/gradients.h"
 #include "tessera/ops/library/infer.h"
@@ -209,8 +210,8 @@ void infer_tile(Node& node) {
     return;
   }
   if (repeats->size() != data.rank())
-    fail_node(node, "repeats has {} entries for an input of rank {}; give one per dimension", repeats->size(),
-              data.rank());
+    fail_node(node, "repeats has {} for an input of rank {}; give one per dimension",
+              counted(repeats->size(), "entry", "entries"), data.rank());
   Shape shape;
   for (size_t d = 0; d < data.rank(); ++d) shape.push_back(data.shape()[d] * (*repeats)[d]);
   auto content = content_of(&data);
@@ -256,8 +257,8 @@ std::optional<std::vector<std::pair<Expr, Expr>>> paddings(const Node& node) {
   std::iota(axes.begin(), axes.end(), size_t{0});
   if (auto given = axes_operand(node, 3, rank)) axes = *given;
   if (pads->size() != 2 * axes.size())
-    fail_node(node, "pads has {} entries for {} dimensions; give one before and one after each", pads->size(),
-              axes.size());
+    fail_node(node, "pads has {} for {}; give one before and one after each", counted(pads->size(), "entry", "entries"),
+              counted(axes.size(), "dimension"));
   std::vector<std::pair<Expr, Expr>> result(rank);
   for (size_t i = 0; i < axes.size(); ++i) result[axes[i]] = {(*pads)[i], (*pads)[i + axes.size()]};
   return result;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/base/counted.h"
 #include "tessera/ops/examples/examples.h"
 #include "tessera/ops/library/dims.h"
 #include "tessera/ops/library/infer.h"
@@ -53,7 +54,8 @@ void infer_constant_of_shape(Node& node) {
     if (extent.is_constant() && *extent.constant() < 0)
       fail_node(node, "the shape {} has a negative extent", to_string(shape));
   const Tensor* value = node.get<Tensor>("value");
-  if (value && value->count() != 1) fail_node(node, "its attribute 'value' has {} elements; give one", value->count());
+  if (value && value->count() != 1)
+    fail_node(node, "its attribute 'value' has {}; give one", counted(value->count(), "element"));
   DType dtype = value ? value->dtype : DType::float32;
   std::optional<std::vector<Expr>> content;
   if (dtype == DType::int64 || dtype == DType::int32 || dtype == DType::boolean)

@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "tessera/base/checked.h"
+#include "tessera/base/counted.h"
 #include "tessera/ops/examples/examples.h"
 #include "tessera/ops/gradients/gradients.h"
 #include "tessera/ops/library/infer.h"
@@ -19,7 +20,8 @@ std::vector<size_t> permutation(const Node& node) {
   std::iota(given.rbegin(), given.rend(), 0);
   given = node.get_ints("perm", given);
   if (given.size() != rank)
-    fail_node(node, "perm has {} entries for an input of rank {}; give one per dimension", given.size(), rank);
+    fail_node(node, "perm has {} for an input of rank {}; give one per dimension",
+              counted(given.size(), "entry", "entries"), rank);
   for (int64_t dim : given)  // the standard counts other axes from the end, and not these
     if (dim < 0) fail_node(node, "perm holds {}; its entries are the dimensions 0 to {}, each once", dim, rank - 1);
   return normalize_axes(node, given, rank, "perm");
@@ -138,8 +140,8 @@ std::vector<Expr> pieces(const Node& node) {
   if (has_operand(node, 1)) {
     auto given = content_operand(node, 1, "split");
     if (static_cast<int64_t>(given.size()) != count)
-      fail_node(node, "split names {} pieces and there are {} results; give one extent per result", given.size(),
-                count);
+      fail_node(node, "split names {} and there are {}; give one extent per result", counted(given.size(), "piece"),
+                counted(count, "result"));
     Expr sum = std::accumulate(given.begin(), given.end(), Expr(0));
     if (!same_extent(sum, extent))
       fail_node(node, "the pieces {} add up to {}, but the dimension has {}", to_string(given), sum.str(),
@@ -147,7 +149,7 @@ std::vector<Expr> pieces(const Node& node) {
     return given;
   }
   if (int64_t named = node.get_int("num_outputs", count); named != count)
-    fail_node(node, "num_outputs is {} and there are {} results", named, count);
+    fail_node(node, "num_outputs is {} and there are {}", named, counted(count, "result"));
   auto exact = Expr::exact_divide(extent, count);
   Expr piece = exact ? *exact : ceildiv(extent, count);
   std::vector<Expr> all(count, piece);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "tessera/base/counted.h"
 #include "tessera/ops/examples/examples.h"
 #include "tessera/ops/gradients/gradients.h"
 #include "tessera/ops/library/dims.h"
@@ -28,16 +29,16 @@ void infer_pool(Node& node) {
   } else {
     Dims kernel = node.get_ints("kernel_shape");
     if (kernel.size() != data.size() - 2)
-      fail_node(node, "kernel_shape has {} values for the {} spatial dimensions of {}", kernel.size(), data.size() - 2,
-                to_string(data));
+      fail_node(node, "kernel_shape has {} for the {} spatial dimensions of {}", counted(kernel.size(), "value"),
+                data.size() - 2, to_string(data));
     const Windows windows = windows_of(node, std::move(kernel));
     const size_t dims = windows.kernel.size();
     std::vector<Expr> pads;
     if (node.domain == "tessera") {
       pads = content_operand(node, kPads, "pads");
       if (pads.size() != 2 * dims)
-        fail_node(node, "pads has {} elements for {} spatial dimensions; give one before and one after each",
-                  pads.size(), dims);
+        fail_node(node, "pads has {} for {}; give one before and one after each", counted(pads.size(), "element"),
+                  counted(dims, "spatial dimension"));
     }
     for (size_t d = 0; d < dims; ++d)
       shape.push_back(pads.empty() ? windows_along(node, windows, d, data[2 + d])

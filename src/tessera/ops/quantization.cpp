@@ -1,5 +1,6 @@
 #include <numeric>
 
+#include "tessera/base/counted.h"
 #include "tessera/ops/examples/examples.h"
 #include "tessera/ops/library/codes.h"
 #include "tessera/ops/library/dims.h"
@@ -103,7 +104,7 @@ Rule quantization_rule(const Node& node) {
 
 void infer_dynamic(Node& node) {
   const Value& x = operand(node, 0);
-  if (node.inputs.size() != 1) fail_node(node, "it has {} operands; it takes 1", node.inputs.size());
+  if (node.inputs.size() != 1) fail_node(node, "it has {}; it takes 1", counted(node.inputs.size(), "operand"));
   if (!is_float(x.dtype())) fail_node(node, "it quantizes floats, not {}; Cast it", name_of(x.dtype()));
   if (!node.output()) fail_node(node, "its first result, the codes, has no name; it must have one");
   set_result(node, 0, DType::uint8, x.shape());

@@ -1,3 +1,4 @@
+#include "tessera/base/counted.h"
 #include "tessera/ops/examples/examples.h"
 #include "tessera/ops/library/codes.h"
 #include "tessera/ops/library/dims.h"
@@ -78,7 +79,7 @@ BlockFactors add_block_factors(Rule& rule, const Node& node, const Expr& block, 
 int64_t weight_block(const Node& node) {
   const int64_t block = node.get_int("block_size", 0);
   if (block < 16 || (block & (block - 1)) != 0)
-    fail_node(node, "its blocks have {} rows; they must have 16, or a greater power of two", block);
+    fail_node(node, "its blocks have {}; they must have 16, or a greater power of two", counted(block, "row"));
   return block;
 }
 

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 
+#include "tessera/base/counted.h"
 #include "tessera/ops/examples/examples.h"
 #include "tessera/ops/gradients/gradients.h"
 #include "tessera/ops/library/dims.h"
@@ -78,14 +79,16 @@ void infer_resize(Node& node) {
   if (by_scale) {
     auto scales = resize_scales(node);
     if (scales.size() != axes.size())
-      fail_node(node, "it has {} scales for {} dimensions; give one for each", scales.size(), axes.size());
+      fail_node(node, "it has {} for {}; give one for each", counted(scales.size(), "scale"),
+                counted(axes.size(), "dimension"));
     for (size_t i = 0; i < axes.size(); ++i) shape[axes[i]] = scaled(node, shape[axes[i]], scales[i]);
   } else {
     if (auto policy = node.get_string("keep_aspect_ratio_policy", "stretch"); policy != "stretch")
       fail_node(node, "keep_aspect_ratio_policy '{}' is not supported; give the final sizes with 'stretch'", policy);
     auto sizes = content_operand(node, kSizes, "sizes");
     if (sizes.size() != axes.size())
-      fail_node(node, "it has {} sizes for {} dimensions; give one for each", sizes.size(), axes.size());
+      fail_node(node, "it has {} for {}; give one for each", counted(sizes.size(), "size"),
+                counted(axes.size(), "dimension"));
     for (size_t i = 0; i < axes.size(); ++i) shape[axes[i]] = sizes[i];
   }
   set_result(node, 0, data.dtype(), std::move(shape));

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "tessera/base/counted.h"
 #include "tessera/ops/examples/examples.h"
 #include "tessera/ops/gradients/gradients.h"
 #include "tessera/ops/library/infer.h"
@@ -94,7 +95,7 @@ Shape declared_to_reshape(const Node& node, const Shape& from) {
   const Expr elements = product(from), declared = product(shape);
   const auto count = elements.constant(), least_count = least(declared);
   if (count && ((declared.is_constant() && declared != elements) || (least_count && *least_count > *count)))
-    fail_node(node, "{} elements of shape {} cannot be given the shape {}, which the model declares", *count,
+    fail_node(node, "{} of shape {} cannot be given the shape {}, which the model declares", counted(*count, "element"),
               to_string(from), to_string(shape));
   return shape;
 }

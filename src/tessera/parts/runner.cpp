@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/ir/glob.h"
 #include "tessera/ir/set_sizes.h"
@@ -230,8 +231,8 @@ void Runner::require_inputs(const Tensors& inputs) const {
       fail("inputs", "input '{}' ({}) is missing; give an array of that name", input->name, type);
     if (given->second.dtype != input->dtype() ||
         (input->has_shape() && given->second.dims.size() != input->shape().size()))
-      fail("inputs", "input '{}' is {} with {} dimensions, but the model needs {}", input->name,
-           name_of(given->second.dtype), given->second.dims.size(), type);
+      fail("inputs", "input '{}' is {} with {}, but the model needs {}", input->name, name_of(given->second.dtype),
+           counted(given->second.dims.size(), "dimension"), type);
     given->second.require_whole(input->name);
     if (input->has_shape()) sizes.add(input->name, input->shape(), given->second.dims);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/compiler/compile.h"
 #include "tessera/parts/sizes.h"
@@ -85,11 +86,10 @@ Tensors SegmentedModel::needed_values(const Tensors& inputs) const {
            name);
     const Value* port = model.graph->find(name);
     if (port->has_shape() && port->shape().size() != given->second.dims.size())
-      fail(
-          "inputs",
-          "the elements of input '{}' decide shapes, so that it must have {} dimensions and not {}; give one array for "
-          "all steps",
-          name, port->shape().size(), given->second.dims.size());
+      fail("inputs",
+           "the elements of input '{}' decide shapes, so that it must have {} and not {}; give one array for "
+           "all steps",
+           name, counted(port->shape().size(), "dimension"), given->second.dims.size());
     values.insert(*given);
   }
   return values;

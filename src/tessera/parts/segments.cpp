@@ -6,9 +6,9 @@
 #include "tessera/base/error.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/lower/lists.h"
 #include "tessera/rewrite/lower/lower.h"
 #include "tessera/rewrite/passes.h"
-#include "tessera/rewrite/regions/lists.h"
 #include "tessera/rewrite/regions/open_regions.h"
 
 namespace tessera::parts {

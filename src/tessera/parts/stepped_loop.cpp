@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/ops/library/infer.h"
 
@@ -109,8 +110,8 @@ class Stepping {
 
   bool is_true(const Tensor& condition) const {
     if (condition.dtype != DType::boolean || condition.count() != 1)
-      fail("flow", "{}: its condition is {} with {} elements; it must be one bool", node_.label(),
-           name_of(condition.dtype), condition.count());
+      fail("flow", "{}: its condition is {} with {}; it must be one bool", node_.label(), name_of(condition.dtype),
+           counted(condition.count(), "element"));
     return condition.to_int64().front() != 0;
   }
 
@@ -128,8 +129,8 @@ class Stepping {
       const Tensor& trips = operands_[0];
       if (trips.dtype == DType::undefined) return std::nullopt;
       if (trips.dtype != DType::int64 || trips.count() != 1)
-        fail("flow", "{}: its trip count is {} with {} elements; it must be one int64", node_.label(),
-             name_of(trips.dtype), trips.count());
+        fail("flow", "{}: its trip count is {} with {}; it must be one int64", node_.label(), name_of(trips.dtype),
+             counted(trips.count(), "element"));
       return trips.to_int64().front();
     }
     if (loop_.items.empty())
@@ -137,8 +138,8 @@ class Stepping {
     const auto length = [&](size_t s) { return sequence(s).dims[item_axis(s)]; };
     for (size_t s = 1; s < loop_.items.size(); ++s)
       if (length(s) != length(0))
-        fail("flow", "{}: its scan inputs have {} and {} elements along their scan axes; these must be equal",
-             node_.label(), length(0), length(s));
+        fail("flow", "{}: its scan inputs have {} and {} along their scan axes; these must be equal", node_.label(),
+             length(0), counted(length(s), "element"));
     return length(0);
   }
 

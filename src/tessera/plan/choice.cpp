@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 
 namespace tessera::plan {
@@ -118,8 +119,8 @@ std::vector<Choice> fixed_layouts(const Space& space) {
   Choice given;
   given.mesh = Mesh::parse(fixed.mesh);
   if (given.mesh.size() != space.devices)
-    fail("plan", "the mesh {} has {} ranks, but there are {} devices; make both equal", fixed.mesh, given.mesh.size(),
-         space.devices);
+    fail("plan", "the mesh {} has {}, but there are {}; make both equal", fixed.mesh,
+         counted(given.mesh.size(), "rank"), counted(space.devices, "device"));
   if (fixed.presets.empty())
     fail("plan",
          "the mesh {} is not among those that are searched, whose axes are dp, fsdp, ep and tp, in this order and each "
@@ -187,7 +188,7 @@ Plan Choice::over(const Plan& fixed) const {
 }
 
 std::vector<Choice> choices(const Space& space) {
-  if (space.devices < 1) fail("plan", "there are {} devices; give at least 1", space.devices);
+  if (space.devices < 1) fail("plan", "there are {}; give at least 1", counted(space.devices, "device"));
   std::vector<Choice> all;
   // Refinements vary slowest, so that of equal candidates the simplest comes first.
   const std::vector<Choice> layouts = fixed_layouts(space);

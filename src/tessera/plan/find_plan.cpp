@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tessera/base/bytes_text.h"
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/plan/candidates.h"
 #include "tessera/plan/compare.h"
@@ -105,8 +106,8 @@ std::string fitting_devices(const PlannedModel& model, const PlannerSettings& se
                          Candidates& candidates, const plan::Searched& found, double limit) {
   if (found.unfit.empty() && found.too_large.empty()) {
     if (found.refused.empty()) fail("plan", "the search ended before it had evaluated a plan; give it more time");
-    fail("plan", "none of {} plans can be compiled or simulated; the first one, {}, fails: {}",
-         candidates.choices().size(), candidates.choices()[found.refused.front().candidate].str(),
+    fail("plan", "none of {} can be compiled or simulated; the first one, {}, fails: {}",
+         counted(candidates.choices().size(), "plan"), candidates.choices()[found.refused.front().candidate].str(),
          found.refused.front().outcome.refused);
   }
   size_t smallest =
@@ -125,13 +126,14 @@ std::string fitting_devices(const PlannedModel& model, const PlannerSettings& se
   if (!found.left.empty())
     fail(
         "plan",
-        "the search found no plan for {} devices that fits into the {} of a rank before its time ended: {}, and {} "
+        "the search found no plan for {} that fits into the {} of a rank before its time ended: {}, and {} "
         "candidates were not evaluated; give the search more time, or as much memory, more devices, or a smaller batch",
-        space.devices, bytes_text(limit), peak, found.left.size());
+        counted(space.devices, "device"), bytes_text(limit), peak, found.left.size());
   fail("plan",
-       "no plan for {} devices fits into the {} of a rank: {}; give as much memory, more devices, a smaller batch, or "
+       "no plan for {} fits into the {} of a rank: {}; give as much memory, more devices, a smaller batch, or "
        "`dtype` bf16{}",
-       space.devices, bytes_text(limit), peak, fitting_devices(model, settings, space, limit, candidates));
+       counted(space.devices, "device"), bytes_text(limit), peak,
+       fitting_devices(model, settings, space, limit, candidates));
 }
 
 // Measures the best plan, until the one that is the best then has been measured. Returns how many it measured.

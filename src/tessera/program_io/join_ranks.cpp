@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/dialect/group.h"
 #include "tessera/dialect/schema.h"
@@ -40,8 +41,8 @@ class Joiner {
     if (mesh_.axes().empty() && models.size() > 1)
       mesh_ = Mesh(std::vector<MeshAxis>{{the_only_axis(), static_cast<int64_t>(models.size())}});
     if (models.size() > 1 && static_cast<int64_t>(models.size()) != mesh_.size())
-      fail("join", "there are {} models, and the mesh {} has {} ranks; give one for every rank", models.size(),
-           mesh_.str(), mesh_.size());
+      fail("join", "there are {}, and the mesh {} has {}; give one for every rank", counted(models.size(), "model"),
+           mesh_.str(), counted(mesh_.size(), "rank"));
   }
 
   std::shared_ptr<const runtime::RankPrograms> run() {

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/dialect/buckets.h"
 #include "tessera/proof/layouts.h"
@@ -43,7 +44,7 @@ void say_whose(Report& report, const runtime::RankPrograms& programs, const std:
   else if (last - first == count - 1)
     message += fmt::format("; on ranks {} to {}", first, last);
   else
-    message += fmt::format("; on {} ranks, of which {} is the first", count, first);
+    message += fmt::format("; on {}, of which {} is the first", counted(count, "rank"), first);
 }
 
 // The first rank that runs a program.

@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "tessera/base/error.h"
+#include "tessera/rewrite/lower/lists.h"
 #include "tessera/rewrite/passes.h"
-#include "tessera/rewrite/regions/lists.h"
 
 namespace tessera::rewrite {
 

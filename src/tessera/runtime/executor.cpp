@@ -8,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/base/keep.h"
 #include "tessera/ir/hash.h"
@@ -18,10 +19,6 @@
 namespace tessera::runtime {
 namespace {
 
-std::string ranks_text(int64_t ranks) {
-  return fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
-}
-
 // The ranks of this process.
 std::vector<int> ranks_here(const Mesh& mesh, const std::shared_ptr<comm::World>& connected, int runs) {
   const int64_t ranks = mesh.size();
@@ -30,9 +27,8 @@ std::vector<int> ranks_here(const Mesh& mesh, const std::shared_ptr<comm::World>
   if (connected) {
     if (connected->size() != ranks)
       fail("run", "{} of {} is given, but {} started; name a mesh of {}, or start {}",
-           mesh.axes().empty() ? "no mesh" : "the mesh " + mesh.str(), ranks_text(ranks),
-           connected->size() == 1 ? "1 process was" : fmt::format("{} processes were", connected->size()),
-           ranks_text(connected->size()), ranks);
+           mesh.axes().empty() ? "no mesh" : "the mesh " + mesh.str(), counted(ranks, "rank"),
+           counted(connected->size(), "process was", "processes were"), counted(connected->size(), "rank"), ranks);
     here = connected->local_ranks();
   }
   if (here.size() > kMostRanksHere)
@@ -41,8 +37,8 @@ std::vector<int> ranks_here(const Mesh& mesh, const std::shared_ptr<comm::World>
          "the plan of a large one",
          here.size(), kMostRanksHere);
   if (here.size() * static_cast<size_t>(runs) > kMostRanksHere)
-    fail("run", "{} runs at once of {} ranks each are too many threads (at most {}); allow fewer concurrent runs", runs,
-         here.size(), kMostRanksHere);
+    fail("run", "{} runs at once of {} each are too many threads (at most {}); allow fewer concurrent runs", runs,
+         counted(here.size(), "rank"), kMostRanksHere);
   return here;
 }
 
@@ -346,8 +342,9 @@ Symbols Executor::bind_symbols(const Tensors& inputs) const {
            "input '{}' has dtype {}, but the model needs {}; give it as that, for example with numpy's astype",
            port.name, name_of(tensor.dtype), name_of(type.dtype));
     if (tensor.dims.size() != type.shape->size())
-      fail("inputs", "input '{}' has {} dimensions ({}), but the model needs {}: {}", port.name, tensor.dims.size(),
-           fmt::join(tensor.dims, "x"), type.shape->size(), to_string(*type.shape));
+      fail("inputs", "input '{}' has {} ({}), but the model needs {}: {}", port.name,
+           counted(tensor.dims.size(), "dimension"), fmt::join(tensor.dims, "x"), type.shape->size(),
+           to_string(*type.shape));
     tensor.require_whole(port.name);
     sizes.add(port.name, *type.shape, tensor.dims);
   }

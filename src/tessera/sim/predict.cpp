@@ -1,5 +1,7 @@
 #include "tessera/sim/predict.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 
@@ -7,7 +9,6 @@
 #include "tessera/cost/kernels.h"
 #include "tessera/runtime/sized_rank.h"
 #include "tessera/sim/deliveries.h"
-#include "tessera/sim/measure.h"
 #include "tessera/sim/transfer.h"
 
 namespace tessera::sim {
@@ -126,6 +127,10 @@ std::vector<ClassWork> planned(const runtime::DryRun& run, const RankClasses& ra
                    std::make_shared<const std::vector<bind::StepWork>>(sized.plan.works())});
   }
   return all;
+}
+
+std::string condition(int threads, int teams) {
+  return fmt::format(" @{} of {} threads", teams, threads);
 }
 
 std::string condition_of(const RunConditions& conditions, int64_t ranks, int cores) {

@@ -87,7 +87,10 @@ struct Workload {
   RunConditions conditions;
 };
 
-/// How kernels of such runs are distinguished (condition(), measure.h), on a machine with so many cores.
+/// What follows a kernel's signature in machine files, since its time depends on it: how many ranks of the machine run
+/// at once (`teams`), and how many threads run the kernel.
+std::string condition(int threads, int teams);
+/// The condition() of such runs' kernels on a machine with so many cores.
 std::string condition_of(const RunConditions& conditions, int64_t ranks, int cores);
 
 /// The times of classes' steps on a machine. Throws user errors that name the machine file and what it lacks.

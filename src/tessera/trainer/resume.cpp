@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <set>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/unmoved.h"
 #include "tessera/trainer/impl.h"
 #include "tessera/trainer/words.h"
@@ -17,7 +18,7 @@ using trainer::refuse;
 std::optional<int64_t> Trainer::resume(int64_t most, bool other_data) {
   Impl& run = unmoved(impl_);
   if (!run.checkpoints) refuse("there is no folder of checkpoints to resume from; give one");
-  if (run.made > 0) refuse("the run has made " + std::to_string(run.made) + " steps; resume before the first one");
+  if (run.made > 0) refuse("the run has made " + counted(run.made, "step") + "; resume before the first one");
   const std::filesystem::path folder = run.checkpoints->folder();
   const auto& connection = run.session_options.connection;
   std::optional<int64_t> latest;

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "tessera/base/checked.h"
+#include "tessera/base/counted.h"
 #include "tessera/ops/library/infer.h"
 
 namespace tessera::ops {
@@ -14,7 +15,8 @@ constexpr int64_t kMostAlong = std::numeric_limits<int32_t>::max();
 Dims read(const Node& node, std::string_view attribute, size_t count, int64_t otherwise, int64_t least) {
   Dims values = node.get_ints(attribute, Dims(count, otherwise));
   if (values.size() != count)
-    fail_node(node, "'{}' has {} values, {} are needed for its spatial dimensions", attribute, values.size(), count);
+    fail_node(node, "'{}' has {}, {} are needed for its spatial dimensions", attribute, counted(values.size(), "value"),
+              count);
   for (int64_t value : values)
     if (value < least || value > kMostAlong)
       fail_node(node, "'{}' has {}; it must be {} to {}", attribute, value, least, kMostAlong);
@@ -62,8 +64,8 @@ Expr windows_along(const Node& node, const Windows& windows, size_t d, const Exp
   if (windows.ceil_mode) count = min(ceildiv(last_start, stride) + 1, floordiv(extent + begin - 1, stride) + 1);
   if (extent.is(0)) return max(0, count);  // of a rank without elements
   if (auto known = count.constant(); known && *known < 1)
-    fail_node(node, "a window that reaches over {} elements does not fit in spatial dimension {} of {} elements",
-              windows.reach(d), d, padded.str());
+    fail_node(node, "a window that reaches over {} does not fit in spatial dimension {} of {} elements",
+              counted(windows.reach(d), "element"), d, padded.str());
   return extent_of_part(count);
 }
 

@@ -2,9 +2,9 @@
 
 #include "tessera/ops/library/infer.h"
 #include "tessera/rewrite/canonical/rules.h"
+#include "tessera/rewrite/canonical/short_lists.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/passes.h"
-#include "tessera/rewrite/regions/short_lists.h"
 
 namespace tessera::rewrite {
 namespace {

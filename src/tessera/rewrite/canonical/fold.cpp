@@ -5,14 +5,14 @@
 #include "tessera/ir/aligned.h"
 #include "tessera/ops/library/infer.h"
 #include "tessera/ops/op.h"
+#include "tessera/rewrite/canonical/short_lists.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/literal.h"
+#include "tessera/rewrite/lower/lists.h"
 #include "tessera/rewrite/lower/lower.h"
 #include "tessera/rewrite/passes.h"
 #include "tessera/rewrite/raise/known_matrix.h"
-#include "tessera/rewrite/regions/lists.h"
 #include "tessera/rewrite/regions/open_regions.h"
-#include "tessera/rewrite/regions/short_lists.h"
 
 // Walks the nodes once, in order: replaces a node that is a constant in disguise, else infers its types; results whose
 // elements are then known (Shape, and values computed from it) become constants or expressions.

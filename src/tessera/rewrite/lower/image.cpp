@@ -2,6 +2,7 @@
 #include <cmath>
 #include <optional>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/ops/library/infer.h"
 #include "tessera/ops/library/pads.h"
@@ -20,7 +21,8 @@ Values affine_grid(Lowerer& l) {
   Value* theta = l.in(0);
   const std::vector<int64_t> size = ops::constant_operand(l.node, 1, "size");
   if (size.size() != 4 && size.size() != 5)
-    fail_node(l.node, "its size has {} entries; it must be [N, C, H, W] or [N, C, D, H, W]", size.size());
+    fail_node(l.node, "its size has {}; it must be [N, C, H, W] or [N, C, D, H, W]",
+              counted(size.size(), "entry", "entries"));
   const bool corners = l.node.get_int("align_corners", 0) != 0;
   const std::vector<int64_t> extents(size.begin() + 2, size.end());
   const size_t dims = extents.size();
@@ -68,8 +70,8 @@ Values col_to_image(Lowerer& l) {
   const auto channels = x->rank() == 3 ? Expr::exact_divide(x->shape().at(1), entries) : std::nullopt;
   if (!channels || block.size() != dims || strides.size() != dims || dilations.size() != dims ||
       pads.size() != 2 * dims)
-    fail_node(l.node, "its input {} must be [batch, channels · {}, patches]; its image has {} dimensions, its block {}",
-              to_string(x->shape()), entries, dims, block.size());
+    fail_node(l.node, "its input {} must be [batch, channels · {}, patches]; its image has {}, its block {}",
+              to_string(x->shape()), entries, counted(dims, "dimension"), block.size());
   Shape patches = {x->shape().at(0) * *channels, Expr(entries)}, out = {x->shape().at(0), *channels};
   std::vector<int64_t> more;
   for (size_t d = 0; d < dims; ++d) {
@@ -114,7 +116,8 @@ Values max_unpool(Lowerer& l) {
   if (!l.has(2)) return {y};
   const std::vector<Expr> wanted = ops::content_operand(l.node, 2, "output_shape");
   if (wanted.size() != rank)
-    fail_node(l.node, "its output_shape has {} entries for {} dimensions", wanted.size(), rank);
+    fail_node(l.node, "its output_shape has {} for {}", counted(wanted.size(), "entry", "entries"),
+              counted(rank, "dimension"));
   std::vector<Expr> around(rank, 0);
   for (size_t d = 0; d < rank; ++d) around.push_back(wanted[d] - shape[d]);
   return {l.b.emit("Pad", {y, l.b.shape_operand(around)})};

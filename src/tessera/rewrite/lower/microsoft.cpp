@@ -1,6 +1,7 @@
 #include <functional>
 #include <limits>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/ops/library/infer.h"
 #include "tessera/rewrite/canonical/uniform.h"
@@ -204,7 +205,8 @@ Values attend_to_product(Lowerer& l, Value* all, const OneInput& beside) {
     if (!each || !each->constant()) fail_node(l.node, "its weight does not divide into queries, keys and values");
     sizes.assign(3, *each->constant());
   }
-  if (sizes.size() != 3) fail_node(l.node, "its qkv_hidden_sizes has {} entries; it needs 3", sizes.size());
+  if (sizes.size() != 3)
+    fail_node(l.node, "its qkv_hidden_sizes has {}; it needs 3", counted(sizes.size(), "entry", "entries"));
   const auto piece = [&](int64_t from, int64_t size) { return l.b.slice(all, 2, from, from + size); };
   AttentionParts parts{piece(0, sizes[0]), piece(sizes[0], sizes[1]), piece(sizes[0] + sizes[1], sizes[2])};
   parts.heads = parts.kv_heads = heads;

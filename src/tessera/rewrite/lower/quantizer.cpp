@@ -2,6 +2,7 @@
 #include <array>
 #include <cctype>
 
+#include "tessera/base/counted.h"
 #include "tessera/ops/library/dims.h"
 #include "tessera/ops/library/infer.h"
 #include "tessera/ops/library/recurrent_cell.h"
@@ -290,8 +291,8 @@ Values matmul_bnb4(Lowerer& l) {
   const auto require_count = [&](Operand operand, const char* name, int64_t wanted) {
     const auto elements = product(l.in(operand)->shape()).constant();
     if (elements != wanted)
-      fail_node(l.node, "its {} is {}; for N = {} and K = {} it must have {} elements", name,
-                to_string(l.in(operand)->shape()), n, k, wanted);
+      fail_node(l.node, "its {} is {}; for N = {} and K = {} it must have {}", name, to_string(l.in(operand)->shape()),
+                n, k, counted(wanted, "element"));
   };
   require_count(kBytes, "B", (count + 1) / 2);
   require_count(kFactors, "absmax", blocks);

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <optional>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/ops/library/infer.h"
 #include "tessera/ops/op.h"
@@ -24,8 +25,8 @@ LoopForm form_of_loop(Node* node) {
   form.computes_condition = true;
   const Graph& body = *form.body;
   if (body.inputs.size() != form.initial.size() + 2 || body.outputs.size() < form.initial.size() + 1)
-    fail("flow", "{}: its body takes {} values and gives {}, which does not fit {} carried values; the file is damaged",
-         node->label(), body.inputs.size(), body.outputs.size(), form.initial.size());
+    fail("flow", "{}: its body takes {} and gives {}, which does not fit {}; the file is damaged", node->label(),
+         counted(body.inputs.size(), "value"), body.outputs.size(), counted(form.initial.size(), "carried value"));
   form.iteration = body.inputs[0];
   form.runs = body.inputs[1];
   form.scanned.resize(body.outputs.size() - 1 - form.initial.size());
@@ -39,15 +40,17 @@ LoopForm form_of_scan(Graph& graph, Node* node) {
   if (sequences == 0 || sequences > node->operand_count() || body.inputs.size() != node->operand_count() ||
       body.outputs.size() < node->operand_count() - sequences)
     fail("flow",
-         "{}: its body takes {} values and gives {}, which does not fit {} operands with {} scan inputs; the "
+         "{}: its body takes {} and gives {}, which does not fit {} with {}; the "
          "file is damaged",
-         node->label(), body.inputs.size(), body.outputs.size(), node->operand_count(), sequences);
+         node->label(), counted(body.inputs.size(), "value"), body.outputs.size(),
+         counted(node->operand_count(), "operand"), counted(sequences, "scan input"));
   const size_t carried = node->operand_count() - sequences, outputs = body.outputs.size() - carried;
   for (size_t i = 0; i < carried; ++i) form.initial.push_back(node->inputs[i]);
   const auto flags = [&](std::string_view name, size_t count) {
     auto values = node->get_ints(name, std::vector<int64_t>(count, 0));
     if (values.size() != count)
-      fail("flow", "{}: its attribute '{}' has {} elements, not {}", node->label(), name, values.size(), count);
+      fail("flow", "{}: its attribute '{}' has {}, not {}", node->label(), name, counted(values.size(), "element"),
+           count);
     return values;
   };
   const auto axes = flags("scan_input_axes", sequences), directions = flags("scan_input_directions", sequences);

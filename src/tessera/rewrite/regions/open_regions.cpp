@@ -6,13 +6,14 @@
 #include <optional>
 #include <utility>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/ir/flow.h"
 #include "tessera/ops/library/infer.h"
 #include "tessera/ops/library/one_program.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
-#include "tessera/rewrite/regions/lists.h"
+#include "tessera/rewrite/lower/lists.h"
 #include "tessera/rewrite/regions/loop_form.h"
 
 namespace tessera::rewrite {
@@ -233,8 +234,8 @@ void RegionOpener::open_if(Node* node) {
   const Graph* branches[] = {&region_of(*node, "else_branch"), &region_of(*node, "then_branch")};
   for (const Graph* branch : branches)
     if (branch->outputs.size() < node->outputs.size())
-      fail("flow", "{}: its branch '{}' returns {} results where {} are needed; the file is damaged", node->label(),
-           branch->name, branch->outputs.size(), node->outputs.size());
+      fail("flow", "{}: its branch '{}' returns {} where {} are needed; the file is damaged", node->label(),
+           branch->name, counted(branch->outputs.size(), "result"), node->outputs.size());
   const std::string prefix = prefix_of(*node);
   Value* condition = node->input(0);
   if (!condition) fail("flow", "{}: its condition is missing; the file is damaged", node->label());
@@ -319,8 +320,8 @@ void RegionOpener::open_loop(LoopForm form) {
   for (const Value* value : form.initial)
     if (!value) fail("flow", "{}: a carried value has no initial value; the file is damaged", form.node->label());
   if (form.node->outputs.size() > form.initial.size() + form.scanned.size())
-    fail("flow", "{}: it has {} results, but its body gives {}; the file is damaged", form.node->label(),
-         form.node->outputs.size(), form.initial.size() + form.scanned.size());
+    fail("flow", "{}: it has {}, but its body gives {}; the file is damaged", form.node->label(),
+         counted(form.node->outputs.size(), "result"), form.initial.size() + form.scanned.size());
   if (!decides_) return keep_loop(form);
   if (const auto known = form.condition ? number_of(form.condition) : std::nullopt) {
     form.condition = nullptr;

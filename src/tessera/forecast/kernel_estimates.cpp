@@ -1,10 +1,10 @@
-#include "tessera/sim/kernel_estimates.h"
+#include "tessera/forecast/kernel_estimates.h"
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
-namespace tessera::sim {
+namespace tessera::forecast {
 namespace {
 
 constexpr double kAgree = 0.1;         // two series, as a share of the faster
@@ -162,4 +162,4 @@ KernelEstimates::Kernels KernelEstimates::found() const {
   return kernels;
 }
 
-}  // namespace tessera::sim
+}  // namespace tessera::forecast

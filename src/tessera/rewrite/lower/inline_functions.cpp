@@ -3,6 +3,7 @@
 #include <set>
 #include <typeinfo>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/ir/regions.h"
 #include "tessera/ops/op.h"
@@ -108,9 +109,9 @@ class Inliner {
   void inline_call(Graph& graph, Node* call, const Function& function) {
     const size_t operands = count_present(call->inputs), results = count_present(call->outputs);
     if (operands > function.body->inputs.size() || results > function.body->outputs.size())
-      fail("inline", "{}: the function '{}' takes {} operands and gives {} results; the call has {} and {}",
-           call->label(), name_of(function), function.body->inputs.size(), function.body->outputs.size(), operands,
-           results);
+      fail("inline", "{}: the function '{}' takes {} and gives {}; the call has {} and {}", call->label(),
+           name_of(function), counted(function.body->inputs.size(), "operand"),
+           counted(function.body->outputs.size(), "result"), operands, results);
     std::map<const Value*, Value*> body_values;
     std::unique_ptr<Graph> body = function.body->clone(&body_values);
     const std::string prefix = call->name.empty() ? call->op_type : call->name;

@@ -7,7 +7,7 @@
 
 #include "tessera/cost/kernels.h"
 
-namespace tessera::sim {
+namespace tessera::forecast {
 
 /// Seconds of each step in one round of a program's kernels. None: the step has no kernel, or one that did not run.
 using RoundTimes = std::vector<std::optional<double>>;
@@ -54,4 +54,4 @@ class KernelEstimates {
   std::map<std::string, std::map<std::string, double>> paces_;  // by operator: those of known kernels, by signature
 };
 
-}  // namespace tessera::sim
+}  // namespace tessera::forecast

@@ -1,6 +1,5 @@
-#include "tessera/sim/measure.h"
+#include "tessera/forecast/measure.h"
 
-#include <fmt/format.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -15,11 +14,12 @@
 #include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/forecast/kernel_estimates.h"
 #include "tessera/ir/collective.h"
 #include "tessera/runtime/sized_rank.h"
-#include "tessera/sim/kernel_estimates.h"
+#include "tessera/sim/predict.h"
 
-namespace tessera::sim {
+namespace tessera::forecast {
 namespace {
 
 using bind::Location;
@@ -226,10 +226,6 @@ void on_teams(int teams, const std::function<void(int team)>& body, const std::f
 
 }  // namespace
 
-std::string condition(int threads, int teams) {
-  return fmt::format(" @{} of {} threads", teams, threads);
-}
-
 std::map<std::string, MachineModel::Kernel> measure_kernels(const runtime::DryRun& run, int rank,
                                                             const std::map<std::string, MachineModel::Kernel>& known,
                                                             const MeasureLimits& limits) {
@@ -238,7 +234,7 @@ std::map<std::string, MachineModel::Kernel> measure_kernels(const runtime::DryRu
   const int ranks =
       run.options.machine_ranks > 0 ? run.options.machine_ranks : static_cast<int>(run.programs->mesh().size());
   const int teams = std::clamp(cores / threads, 1, ranks);
-  const std::string suffix = condition(threads, teams);
+  const std::string suffix = sim::condition(threads, teams);
 
   std::vector<size_t> segments;
   std::vector<Times> times(static_cast<size_t>(teams)), rounds;
@@ -299,4 +295,4 @@ std::function<void()> kernels_of(const runtime::DryRun& run, int rank) {
   return [replay, times = Times(replay->works().size())]() mutable { replay->run(times, [] {}); };
 }
 
-}  // namespace tessera::sim
+}  // namespace tessera::forecast

@@ -1,4 +1,4 @@
-#include "tessera/rewrite/regions/short_lists.h"
+#include "tessera/rewrite/canonical/short_lists.h"
 
 #include <algorithm>
 #include <cmath>

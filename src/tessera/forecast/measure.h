@@ -7,7 +7,7 @@
 #include "tessera/cost/machine_model.h"
 #include "tessera/runtime/dry_run.h"
 
-namespace tessera::sim {
+namespace tessera::forecast {
 
 struct MeasureLimits {
   double seconds = 2;                      ///< of a series; the fewest rounds may take longer
@@ -16,12 +16,8 @@ struct MeasureLimits {
   size_t memory = size_t{4} << 30;         ///< bytes for weights; further weights reuse the same memory
 };
 
-/// What to append to a kernel's signature, since its time depends on it: how many threads run it, and how many ranks of
-/// the machine run at once.
-std::string condition(int threads, int teams);
-
 /// Times the kernels of a rank's program on this machine and returns those that `known` lacks, or has as uncertain, by
-/// their signature and condition(). They run in the program's order, on as many ranks at once as the machine has cores
+/// their signature and sim::condition(). They run in the program's order, on as many ranks at once as the machine has cores
 /// for, with an arena as the program plans it and separate memory for each weight, so that caches hold what they hold
 /// in a run. Communications move nothing, so results are meaningless, but ranks wait for each other where they have a
 /// collective, and the kernels of the rank that came last to it count. KernelEstimates says how times follow from the
@@ -36,4 +32,4 @@ std::map<std::string, MachineModel::Kernel> measure_kernels(const runtime::DryRu
 /// values.
 std::function<void()> kernels_of(const runtime::DryRun& run, int rank);
 
-}  // namespace tessera::sim
+}  // namespace tessera::forecast

@@ -1,3 +1,5 @@
+#include "tessera/rewrite/lower/lists.h"
+
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -5,11 +7,11 @@
 #include <map>
 #include <numeric>
 
+#include "tessera/base/counted.h"
 #include "tessera/ops/library/infer.h"
 #include "tessera/ops/library/one_program.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/lower/lower.h"
-#include "tessera/rewrite/regions/lists.h"
 #include "tessera/rewrite/regions/open_regions.h"
 
 // ONNX's sequences, as lists whose tensors are known one by one:
@@ -67,7 +69,7 @@ size_t position_of(const Lowerer& l, size_t operand, size_t places) {
   const int64_t tensors = static_cast<int64_t>(tensors_of(l).size());
   const int64_t at = given->front() < 0 ? given->front() + tensors : given->front();
   if (at < 0 || at >= count)
-    fail_node(l.node, "position {} is outside its sequence of {} tensors", given->front(), tensors);
+    fail_node(l.node, "position {} is outside its sequence of {}", given->front(), counted(tensors, "tensor"));
   return static_cast<size_t>(at);
 }
 
@@ -170,7 +172,7 @@ Values list_of_pieces(Lowerer& l) {
   } else {
     const int64_t piece = given ? given->at(0) : 1;
     if (l.has(1) && !given) fail_node(l.node, "its operand split, '{}', is not known before the run", l.in(1)->name);
-    if (piece < 1) fail_node(l.node, "its pieces have {} elements; they must have at least 1", piece);
+    if (piece < 1) fail_node(l.node, "its pieces have {}; they must have at least 1", counted(piece, "element"));
     if (!extent)
       refuse_unknown_size(l.node, fmt::format("dimension {} of '{}', which it takes apart,", axis, x->name),
                           x->shape().at(static_cast<size_t>(axis)));
