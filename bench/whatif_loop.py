@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Asks tessera whatif what a change would do, does it, and compares.
 
-    python3 bench/whatif_loop.py [--tessera FILE] [--only TEXT] [--iterations 20] [--repeats 3] [--machine FILE]
+    python3 bench/whatif_loop.py [--tessera FILE] [--only TEXT] [--iterations 30] [--repeats 5] [--machine FILE]
 
 Each row records a run before the change, asks `tessera whatif` about it, changes the run, and measures it again: another
 rate of the link between two network namespaces (wants root, `ip` and `tc`; without, these rows are left out and named),
 the commands' own flags (--no-overlap, --bucket-bytes, --mesh, --dtype), and operators that are added to the model or
-left out of it. Before and after take turns, `--repeats` times, and the medians count, since machines drift. A row is good
-if the predicted time is off by no more than a fifth of the measured change, or by 2 % of the measured step. The exit code
+left out of it. Before and after take turns, `--repeats` times, and the medians of what each pair says of the change and of
+the error count, since machines drift. A row is good if the prediction is off by no more than a fifth of the measured
+change, or by 2 % of the measured step. "Spread" is by how much the errors of pairs differ (interquartile range over the
+step): a row whose error is less than that may be good or off by chance. The exit code
 is 1 unless all are. Rows whose changed program has kernels of other shapes take their times from --machine, which is
 measured first unless it is given. Needs Python's onnx and numpy; nothing else may run on the machine meanwhile.
 """
@@ -133,7 +135,7 @@ def rows_of(arguments, folder):
 
 
 def row(arguments, folder, name, first, before_words, second, after_words, question):
-    before, after, asked, errors = [], [], [], []
+    before, after, off, replays = [], [], [], []
     for repeat in range(arguments.repeats):
         traces = [os.path.join(folder, f"{side}.{repeat}.json") for side in ("before", "after")]
         first.record(before_words, traces[0])
@@ -141,14 +143,14 @@ def row(arguments, folder, name, first, before_words, second, after_words, quest
         answer = json.loads(done([arguments.tessera, "whatif", traces[0], *question(traces[0]), "--json"]))
         before.append(step_of(traces[0]))
         after.append(step_of(traces[1]))
-        asked.append(answer["step_ms"] / answer["measured_ms"])
-        errors.append(answer["replay_error"])
-    was, is_now = statistics.median(before), statistics.median(after)
-    predicted = was * statistics.median(asked)
-    off = abs(predicted - is_now)
-    good = off <= 0.2 * abs(is_now - was) or off <= 0.02 * is_now
-    print(f"{name:48} {was:8.2f} {predicted:9.2f} {is_now:9.2f} {100 * (predicted / is_now - 1):7.1f}% "
-          f"{100 * statistics.median(errors):7.1f}%  {'good' if good else 'off'}", flush=True)
+        off.append(before[-1] * answer["step_ms"] / answer["measured_ms"] - after[-1])
+        replays.append(answer["replay_error"])
+    was, is_now, error = statistics.median(before), statistics.median(after), statistics.median(off)
+    change = statistics.median(b - a for a, b in zip(before, after))
+    spread = numpy.subtract(*numpy.percentile(off, [75, 25])) / is_now
+    good = abs(error) <= max(0.2 * abs(change), 0.02 * is_now)
+    print(f"{name:48} {was:8.2f} {is_now + error:9.2f} {is_now:9.2f} {100 * error / is_now:7.1f}% {100 * spread:7.1f}% "
+          f"{100 * statistics.median(replays):7.1f}%  {'good' if good else 'off'}", flush=True)
     return good
 
 
@@ -156,8 +158,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--tessera", default=os.path.join(ROOT, "build", "tessera"))
     parser.add_argument("--only", default="", help="rows whose name contains this")
-    parser.add_argument("--iterations", type=int, default=20)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--iterations", type=int, default=30)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--machine", default="", help="a machine file; by default, this machine is calibrated")
     arguments = parser.parse_args()
     goods = []
@@ -165,7 +167,7 @@ def main():
         if not arguments.machine:
             arguments.machine = os.path.join(folder, "machine.json")
             done([arguments.tessera, "calibrate", "-o", arguments.machine, "--quick", "--quiet"])
-        print(f"{'change':48} {'before':>8} {'predicted':>9} {'measured':>9} {'error':>8} {'replay':>8}")
+        print(f"{'change':48} {'before':>8} {'predicted':>9} {'measured':>9} {'error':>8} {'spread':>8} {'replay':>8}")
         for each in rows_of(arguments, folder):
             if arguments.only in each[0]:
                 goods.append(row(arguments, folder, *each))

@@ -70,7 +70,10 @@ struct WhatIf {
   /// asked about.
   Prediction before, after;
   int64_t transfers = 0;  ///< of all ranks in that run
-  int64_t hidden = 0;     ///< of these, how many ended unseen before their wait; their times are estimates
+  int64_t hidden = 0;     ///< of these, how many ended before any rank waited for them; their times are estimates
+  /// What kernels' times that were not recorded rest on (Prediction::extrapolated says their share); "": all were
+  /// recorded.
+  std::string assumed;
 };
 
 /// Simulates the recorded runs with their own times, without and with the changes. Throws a user error for a pattern or
@@ -81,8 +84,9 @@ WhatIf what_if(const RunTrace& trace, const WhatIfChanges& changes);
 struct OtherProgram {
   Program program;
   SymbolSizes sizes;
-  /// For kernels and collectives that were not recorded; those that were take the recorded times. Null: there must be
-  /// none.
+  /// For kernels and collectives that were not recorded; those that were take the recorded times. Null: such kernels
+  /// are as fast as those recorded of the nearest size, by their FLOPs or bytes (products of 16-bit floats twice as
+  /// fast as of float32), and there must be no such collectives.
   std::optional<MachineModel> machine;
   Topology topology;  ///< of its mesh's links; empty: the machine's
 };

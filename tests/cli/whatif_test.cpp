@@ -131,7 +131,7 @@ TEST_F(WhatIfCommand, MistakesNameThePlaceAndTheFix) {
   EXPECT_THAT(mistake(whatif + "--insert MatMul"), HasSubstr("--insert MatMul=0.5"));
   EXPECT_THAT(mistake(whatif + "--overlap some"), HasSubstr("perfect"));
   EXPECT_THAT(mistake(whatif + "--ranks dp=4"), HasSubstr("tp=2 (2 ranks), has no axis 'dp'"));
-  EXPECT_THAT(mistake(whatif + "--ranks tp=1.5"), HasSubstr("no number of ranks"));
+  EXPECT_THAT(mistake(whatif + "--ranks tp=1.5"), HasSubstr("whole number of ranks"));
   EXPECT_THAT(mistake(whatif + "--cluster h100-sxm"), HasSubstr("--ranks"));
   EXPECT_THAT(mistake("whatif " + at("nothing.json")), HasSubstr("nothing.json"));
 }
@@ -163,6 +163,24 @@ TEST_F(WhatIfCommand, OtherFilesAreRefused) {
   changed["traceEvents"].back()["args"]["action"] = 12345;
   EXPECT_THAT(refused(changed.dump()), HasSubstr("of action 12345, which its program does not have"));
   changed = json::parse(text);
+  changed["traceEvents"].push_back(changed["traceEvents"].back());
+  EXPECT_THAT(refused(changed.dump()), HasSubstr("others were added"));
+  changed = json::parse(text);
+  changed["traceEvents"].back()["args"]["run"] = 9;
+  EXPECT_THAT(refused(changed.dump()), HasSubstr("an event of run 9, of 3"));
+  changed = json::parse(text);
+  changed["traceEvents"].back()["dur"] = -5;
+  EXPECT_THAT(refused(changed.dump()), HasSubstr("a duration of -5 us"));
+  changed = json::parse(text);
+  changed["tessera"]["runs"][1]["dur"] = 0;
+  EXPECT_THAT(refused(changed.dump()), HasSubstr("a run of no duration"));
+  for (const auto& [key, value] : std::map<std::string, json>{{"threads", 0}, {"mesh", "tp=0"}, {"device", "abacus"}}) {
+    SCOPED_TRACE(key);
+    changed = json::parse(text);
+    changed["tessera"]["program"][key] = value;
+    EXPECT_THAT(refused(changed.dump()), HasSubstr("other.json: what it says of the program is damaged"));
+  }
+  changed = json::parse(text);
   changed["traceEvents"].back().erase("args");
   EXPECT_THAT(refused(changed.dump()), HasSubstr("its events are damaged"));
   EXPECT_EQ(tessera("simulate " + model_ + " --mesh tp=2 --cluster h100-sxm --trace " + at("simulated.json")).code, 0);
@@ -173,6 +191,28 @@ TEST_F(WhatIfCommand, OtherFilesAreRefused) {
   write_file(folder_ / "other.json", changed.dump());
   EXPECT_THAT(mistake("whatif " + at("other.json") + " --ranks tp=4 --cluster h100-sxm"),
               HasSubstr("does not say which model ran"));
+}
+
+TEST_F(WhatIfCommand, AModelThatHasChangedSinceIsRefused) {
+  write_file(folder_ / "own.onnx", contents(model_));
+  ASSERT_EQ(tessera("bench " + at("own.onnx") + " --quiet --mesh tp=2 --iterations 2 --shapes batch=64 --profile " +
+                    at("own.json"))
+                .code,
+            0);
+  EXPECT_GT(step_ms(at("own.json") + " --ranks tp=4 --cluster cpu-2x64"), 0);
+  write_file(folder_ / "own.onnx", contents(model_) + "\n");
+  EXPECT_GT(step_ms(at("own.json") + " --scale op:MatMul=3"), 0) << "which asks nothing of the model";
+  EXPECT_THAT(mistake("whatif " + at("own.json") + " --ranks tp=4 --cluster cpu-2x64"),
+              AllOf(HasSubstr("own.onnx has"), HasSubstr("it is another model by now; record it again")));
+}
+
+TEST_F(WhatIfCommand, WithoutAMachineKernelsOfAnotherTypeTakeAssumedTimes) {
+  const std::string recorded = trace();
+  const json half = parsed("whatif " + recorded + " --dtype bf16");
+  EXPECT_THAT(half["assumed"].get<std::string>(),
+              HasSubstr("large products of bfloat16 are 2 times as fast as of float32"));
+  EXPECT_THAT(tessera("whatif " + recorded + " --dtype bf16").out,
+              HasSubstr("was not recorded: computed by the rates of recorded operators; large products of bfloat16"));
 }
 
 TEST_F(WhatIfCommand, AWrittenProgramCannotBeCompiledAnew) {

@@ -103,6 +103,27 @@ TEST(KernelTimes, TakesMeasurementsAndScalesTheNearestForOthers) {
   EXPECT_EQ(times.of(work).seconds, times.analytic(work));
 }
 
+TEST(KernelTimes, AKernelOfAnotherTypeCountsByTheRatesOfBoth) {
+  MachineModel machine = MachineModel::from_json(kMachine);
+  machine.kernel = 0;
+  machine.products[DType::bfloat16] = machine.products[DType::float32];
+  machine.products[DType::bfloat16].flops *= 3;
+  machine.kernels = {{"MatMul  float32[8,8] uint8[256]* -> float32[8,8]", {4e-3, 0, 1e9, 100}}};
+  const KernelWork half{"MatMul  bfloat16[8,8] uint8[128]* -> bfloat16[8,8]", DType::bfloat16, 1e9, 50, 8, 8, 8};
+  EXPECT_NEAR(KernelTimes(machine).of(half).seconds, 4e-3 / 3, 1e-9);
+  // Even a kernel of another size of its own type is nearer.
+  machine.kernels["MatMul {accumulate=float32} bfloat16[8,8] uint8[128]* -> float32[8,8]"] = {1e-3, 0, 2e9, 50};
+  EXPECT_NEAR(KernelTimes(machine).of(half).seconds, 0.5e-3, 1e-9);
+}
+
+TEST(KernelTimes, TheTypeOfAKernelIsThatOfItsFirstFloats) {
+  EXPECT_EQ(dtype_of("MatMul+Add +2,-1 bfloat16[8,8] uint8[128]* float32[8] -> float32[8,8]"), DType::bfloat16);
+  EXPECT_EQ(dtype_of("Gather {axis=0} int64[4] float16[9,8] in blocks of 8 -> float16[4,8]"), DType::float16);
+  EXPECT_EQ(dtype_of("Conv {kernel_shape=3,3} - float32[8]* -> float32[8]"), DType::float32);
+  EXPECT_EQ(dtype_of("Cast {to=1} int64[4] -> float32[4]"), DType::undefined);
+  EXPECT_EQ(dtype_of("MatMul a"), DType::undefined);
+}
+
 TEST(KernelTimes, FallsForNarrowProductsAndIsBoundedByMemory) {
   const MachineModel machine = MachineModel::from_json(kMachine);
   const KernelTimes times(machine);

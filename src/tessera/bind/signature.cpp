@@ -85,6 +85,7 @@ std::vector<StepWork> Binding::works() const {
     works[s].runs = static_cast<double>(values_.sizes().number(flow::runs_of(flow, node)));
     works[s].flops = step.cost.flops;
     works[s].bytes = static_cast<double>(step.cost.read + step.cost.written);
+    works[s].joined = group.bucket.size() > 1;
     if (!step.kernel) continue;
     works[s].signature = signature_of(group, step);
     // Kernels skip the scores that a causal mask hides: half of them, where queries and keys are the same.

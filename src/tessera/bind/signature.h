@@ -18,7 +18,8 @@ std::string signature_of(const NodeGroup& group, const Step& step);
 
 /// What a step does in a run, as far as its time depends on it.
 struct StepWork : cost::KernelWork {
-  double runs = 1;  ///< iterations of the loops around it; loops of unknown length count once
+  double runs = 1;      ///< iterations of the loops around it; loops of unknown length count once
+  bool joined = false;  ///< a bucket of collectives, which copies their operands together and their results apart
 };
 
 }  // namespace tessera::bind

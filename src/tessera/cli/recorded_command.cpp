@@ -4,15 +4,30 @@
 
 namespace tessera::cli {
 
+namespace {
+
+// 0: it is no file.
+uint64_t bytes_of_file(const std::string& path) {
+  std::error_code failed;
+  const uintmax_t bytes = std::filesystem::file_size(path, failed);
+  return failed ? 0 : bytes;
+}
+
+}  // namespace
+
 Json recorded_command(const CLI::App& app, const SymbolSizes& sizes) {
   Json options = Json::object(), known = Json::object();
   for (const CLI::Option* option : app.get_options())
     if (option->count() > 0) options[option->get_name()] = option->results();
   for (const auto& [name, size] : sizes) known[name] = size;
-  return {{"name", app.get_name()},
-          {"folder", std::filesystem::current_path().string()},
-          {"sizes", known},
-          {"options", options}};
+  Json command = {{"name", app.get_name()},
+                  {"folder", std::filesystem::current_path().string()},
+                  {"sizes", known},
+                  {"options", options}};
+  if (options.contains("model") && !options["model"].empty())
+    if (const uint64_t bytes = bytes_of_file(options["model"].front().get<std::string>()))
+      command["model_bytes"] = bytes;
+  return command;
 }
 
 RecordedCommand RecordedCommand::read(const std::string& text, const std::string& trace) {
@@ -21,6 +36,7 @@ RecordedCommand RecordedCommand::read(const std::string& text, const std::string
     RecordedCommand command;
     command.name = json.value("name", "");
     command.folder = json.value("folder", "");
+    command.model_bytes = json.value("model_bytes", uint64_t{0});
     if (json.contains("sizes"))
       for (const auto& [name, size] : json["sizes"].items()) command.sizes[name] = size.get<int64_t>();
     if (json.contains("options"))
@@ -34,6 +50,15 @@ RecordedCommand RecordedCommand::read(const std::string& text, const std::string
     throw Error(ErrorKind::user, "whatif",
                 trace + ": what it says of the command is damaged (" + error.what() + "); record it again");
   }
+}
+
+void RecordedCommand::require_same_model(const std::string& trace) const {
+  const std::string model = value("model");
+  const uint64_t bytes = bytes_of_file(model);
+  if (model_bytes == 0 || bytes == 0 || bytes == model_bytes) return;
+  throw Error(ErrorKind::user, "whatif",
+              model + " has " + std::to_string(bytes) + " bytes, but had " + std::to_string(model_bytes) + " when " +
+                  trace + " was recorded: it is another model by now; record it again");
 }
 
 std::string RecordedCommand::value(const std::string& option) const {

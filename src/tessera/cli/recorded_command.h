@@ -21,9 +21,12 @@ struct RecordedCommand {
   SymbolSizes sizes;
   std::map<std::string, std::vector<std::string>> options;  ///< by name, "--mesh"
   std::map<std::string, std::vector<int64_t>> label_dims;   ///< of a training step
+  uint64_t model_bytes = 0;                                 ///< of the model's file; 0: the trace does not say it
 
   /// Throws a user error that names `trace` if the text is damaged.
   static RecordedCommand read(const std::string& text, const std::string& trace);
+  /// Throws a user error that names `trace` if the model's file, below the current folder, has another size by now.
+  void require_same_model(const std::string& trace) const;
   /// The value of an option; "" if it was not given.
   std::string value(const std::string& option) const;
   /// Gives these options to another command, as far as it has them.

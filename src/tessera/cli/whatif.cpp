@@ -39,7 +39,8 @@ Mesh mesh_with(const Mesh& mesh, const std::vector<std::string>& ranks) {
     if (axis == axes.end())
       wrong_question("the mesh of the trace, " + mesh_text(mesh) + ", has no axis '" + name +
                      "'; give one that it has");
-    if (size != std::floor(size)) wrong_question("'" + text + "' is no number of ranks; write it as --ranks dp=4");
+    if (size != std::floor(size))
+      wrong_question("'" + text + "' does not give a whole number of ranks; write it as --ranks dp=4");
     axis->size = static_cast<int64_t>(size);
   }
   return Mesh(axes);
@@ -53,6 +54,7 @@ OtherProgram compiled_anew(const Console& console, const RunTrace& trace, const 
     wrong_question(path + " does not say which model ran; record it again with bench --profile or train --profile");
   std::error_code ignored;  // it may have been recorded elsewhere; then paths must be valid here
   std::filesystem::current_path(command.folder, ignored);
+  command.require_same_model(path);
   if (Program::is_written(command.value("model")))
     wrong_question(path +
                    " was recorded of a written program, whose mesh, buckets and types are fixed; record a run of "
@@ -169,7 +171,7 @@ class WhatIfCommand : public Command {
     if (console.json)
       console.emit(json_of(answer, trace, mesh));
     else
-      print(console, answer, trace, mesh, machine);
+      print(console, answer, trace, mesh);
     return kGood;
   }
 
@@ -182,7 +184,7 @@ class WhatIfCommand : public Command {
       else if (name.starts_with("link:"))
         changes_.scale_links.emplace_back(name.substr(5), factor);
       else
-        wrong_question("'" + name + "' is nothing to scale; write it as op:MatMul or link:ethernet");
+        wrong_question("'" + name + "' is neither an operator nor a link; write it as op:MatMul or link:ethernet");
     }
     for (const std::string& text : insert_) changes_.insert.push_back(factor_of("whatif", text, "--insert MatMul=0.5"));
     if (overlap_ == "off") changes_.overlap = WhatIfChanges::Overlap::off;
@@ -193,8 +195,7 @@ class WhatIfCommand : public Command {
     return other_.any() || !scale_.empty() || !changes_.drop.empty() || !insert_.empty() || !overlap_.empty();
   }
 
-  void print(const Console& console, const WhatIf& answer, const RunTrace& trace, const Mesh& mesh,
-             const std::optional<MachineModel>& machine) const {
+  void print(const Console& console, const WhatIf& answer, const RunTrace& trace, const Mesh& mesh) const {
     console.say(std::to_string(answer.runs) + (answer.runs == 1 ? " run" : " runs") + " of " +
                 ms_text(answer.measured_ms) + " (median) on " + mesh_text(trace.mesh()) +
                 "; simulated unchanged: " + percent(answer.replay_error));
@@ -206,8 +207,7 @@ class WhatIfCommand : public Command {
                 ", " + change_text(answer.measured_ms, answer.step_ms) + " (" +
                 percent(answer.step_ms / answer.measured_ms - 1) + ")");
     if (answer.after.extrapolated > 0)
-      console.say(percent(answer.after.extrapolated) +
-                  " of the operators' time was not recorded, and is computed for " + machine->name);
+      console.say(percent(answer.after.extrapolated) + " of the operators' time was not recorded: " + answer.assumed);
     if (changes_.overlap == WhatIfChanges::Overlap::perfect) {
       console.say(bound_text(answer.after));
       return;
@@ -243,6 +243,7 @@ class WhatIfCommand : public Command {
             {"change", answer.step_ms / answer.measured_ms - 1},
             {"communications", answer.transfers},
             {"estimated", answer.hidden},
+            {"assumed", answer.assumed},
             {"parts", parts},
             {"before", prediction_json(answer.before)},
             {"after", prediction_json(answer.after)}};

@@ -25,9 +25,21 @@ void add_extents(KernelWork& work, double elements, double count, double columns
   work.depth = work.flops / (2 * std::max(count, 1.0));
 }
 
+DType dtype_of(std::string_view signature) {
+  while (!signature.empty()) {
+    const std::string_view word = signature.substr(0, signature.find(' '));
+    if (word == "->") break;
+    const size_t extents = word.find('[');
+    if (const DType dtype = dtype_named(word.substr(0, extents)); extents != word.npos && is_float(dtype)) return dtype;
+    signature.remove_prefix(std::min(word.size() + 1, signature.size()));
+  }
+  return DType::undefined;
+}
+
 KernelTimes::KernelTimes(const MachineModel& machine) : machine_(machine) {
   for (const auto& [signature, kernel] : machine.kernels)
-    by_operator_[std::string(operator_of(signature))].push_back({kernel.flops, kernel.bytes, kernel.seconds});
+    by_operator_[std::string(operator_of(signature))].push_back(
+        {kernel.flops, kernel.bytes, kernel.seconds, dtype_of(signature)});
 }
 
 double KernelTimes::rate(const KernelWork& work) const {
@@ -65,13 +77,16 @@ KernelTime KernelTimes::of(const KernelWork& work) const {
   const auto known = by_operator_.find(operator_of(work.signature));
   if (known == by_operator_.end()) return {analytic, false};
   const auto distance = [&](const Known& other) {
-    return std::abs(log_of(other.flops) - log_of(work.flops)) + std::abs(log_of(other.bytes) - log_of(work.bytes));
+    const bool is_like = other.dtype == work.dtype || other.dtype == DType::undefined;
+    return std::abs(log_of(other.flops) - log_of(work.flops)) + std::abs(log_of(other.bytes) - log_of(work.bytes)) +
+           (is_like ? 0 : 1);
   };
   const Known& nearest = *std::min_element(known->second.begin(), known->second.end(),
                                            [&](const Known& a, const Known& b) { return distance(a) < distance(b); });
   KernelWork like = work;
   like.flops = nearest.flops;
   like.bytes = nearest.bytes;
+  if (nearest.dtype != DType::undefined) like.dtype = nearest.dtype;
   const double expected = this->analytic(like);
   return {expected > 0 ? analytic * nearest.seconds / expected : analytic, false};
 }

@@ -30,7 +30,8 @@ struct KernelTime {
 
 /// The measured time of the kernel. If it was not measured: the analytic time, scaled by what was measured for the
 /// nearest kernel of the same operator, relative to that kernel's analytic time. Nearness is by the logarithms of FLOPs
-/// and bytes.
+/// and bytes; a kernel of another element type counts as if it had e times the FLOPs, and its analytic time is that of
+/// its type.
 ///
 /// The analytic time is the roofline's (Williams, Waterman and Patterson 2009) with falling rates for small extents:
 /// kernel + max(flops / rate(rows, columns, depth), bytes / bandwidth(bytes)). The machine may give an operator a share
@@ -47,6 +48,7 @@ class KernelTimes {
  private:
   struct Known {
     double flops, bytes, seconds;
+    DType dtype;
   };
   double rate(const KernelWork& work) const;
   double bandwidth(double bytes) const;
@@ -57,5 +59,9 @@ class KernelTimes {
 
 /// The operator of a signature: its text up to the first space.
 std::string_view operator_of(std::string_view signature);
+
+/// The type of its first operand of floating-point numbers; undefined if it has none. "MatMul  bfloat16[4,8] uint8[64]*
+/// -> bfloat16[4,8]" multiplies bfloat16.
+DType dtype_of(std::string_view signature);
 
 }  // namespace tessera::cost

@@ -1,6 +1,7 @@
 #include "tessera/sim/simulate.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <set>
@@ -30,6 +31,7 @@ struct Meeting {
   Cause last;                // the last start
   double began = kNever, ended = kNever;
   double left = 0;              // seconds, without contention
+  int previous = -1;            // the meeting before it of the same group, or of the same sender and receiver
   std::map<int, double> chain;  // by class: the longest chain to its start
 };
 
@@ -312,10 +314,11 @@ class Simulation {
 
   int numbered(const std::string& name, int64_t number, const std::set<int>& needed, const std::set<int>& members,
                const Transfer& transfer) {
-    const auto [found, fresh] =
-        ids_.try_emplace(fmt::format("{} {}", name, number), static_cast<int>(meetings_.size()));
+    std::map<int64_t, int>& named = ids_[name];
+    const auto [found, fresh] = named.try_emplace(number, static_cast<int>(meetings_.size()));
     if (!fresh) return found->second;
     Meeting made;
+    if (found != named.begin()) made.previous = std::prev(found)->second;
     made.transfer = transfer;
     made.left = made.transfer.seconds;
     made.missing = needed;
@@ -369,17 +372,27 @@ class Simulation {
     return share / (any_computes_ ? overlap_.slowed_by_computation : 1);
   }
 
+  // Whether a transfer of the same group is under way, which goes first.
+  bool is_queued(const Meeting& meeting) const {
+    return meeting.previous >= 0 && meetings_[static_cast<size_t>(meeting.previous)].ended == kNever;
+  }
+
   // Transfers that share a level of links at a class share its bandwidth.
   std::vector<double> transfer_rates() const {
     std::map<std::pair<int, std::string>, int> sharing;
     for (int id : moving_) {
       const Meeting& meeting = meetings_[static_cast<size_t>(id)];
+      if (is_queued(meeting)) continue;
       for (int member : meeting.members)
         for (const std::string& level : meeting.transfer.levels) ++sharing[{member, level}];
     }
     std::vector<double> rates;
     for (int id : moving_) {
       const Meeting& meeting = meetings_[static_cast<size_t>(id)];
+      if (is_queued(meeting)) {
+        rates.push_back(0);
+        continue;
+      }
       int most = 1;
       bool beside = false;
       for (int member : meeting.members) {
@@ -478,7 +491,7 @@ class Simulation {
   double now_ = 0;
   std::vector<ClassState> classes_;
   std::vector<Meeting> meetings_;
-  std::map<std::string, int> ids_;  // of meetings
+  std::map<std::string, std::map<int64_t, int>> ids_;  // of meetings, by name and number
   std::map<std::pair<int, std::vector<std::string>>, std::vector<int>> members_;
   std::vector<int> moving_;  // meetings
   // Until the next event:

@@ -1,6 +1,8 @@
 #include "tessera/whatif/answer.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 
 #include "tessera/base/error.h"
 #include "tessera/forecast/report.h"
@@ -31,11 +33,7 @@ WhatIf about(const RecordedTrace& trace) {
   return made;
 }
 
-// Recorded durations contain what transfers and kernels lost to each other: they share nothing any more.
-Predicted repeated(Workload workload, const Recording& recording, const MachineModel& machine, bool keeps_links) {
-  if (!keeps_links)
-    for (sim::ClassProgram& program : workload.programs)
-      for (sim::Transfer& transfer : program.transfers) transfer.levels.clear();
+Predicted repeated(Workload workload, const Recording& recording, const MachineModel& machine) {
   sim::PredictOptions options;
   options.machine = &machine;
   options.engine = recording.engine;
@@ -49,26 +47,51 @@ bool has_collective(const MachineModel& machine, const bind::StepInfo& info, con
   });
 }
 
-// Where no machine is given, all times must have been recorded.
+// Where no machine is given, all collectives must have been recorded.
 void require_recorded(const std::vector<sim::ClassWork>& classes, const MachineModel& machine, const Recording& from,
-                      const sim::RunConditions& conditions, int64_t ranks, const std::string& source) {
-  const std::string suffix = sim::condition_of(conditions, ranks, machine.cores);
+                      int64_t ranks, const std::string& source) {
   int64_t missing = 0;
   std::string first;
   for (const sim::ClassWork& each : classes)
     for (size_t s = 0; s < each.works->size(); ++s) {
       const bind::StepInfo& info = each.machine->steps[s]->info;
-      const bool known = info.communication ? info.members == 1 || has_collective(machine, info, from.engine, ranks)
-                                            : machine.kernels.contains((*each.works)[s].signature + suffix);
-      if (known) continue;
+      if (!info.communication || info.members == 1 || has_collective(machine, info, from.engine, ranks)) continue;
       ++missing;
       if (first.empty()) first = fmt::format("{} '{}'", info.op, info.name);
     }
   if (missing > 0)
     fail("whatif",
-         "{} has no times for {} operators of the changed program, of which {} is the first; give `machine` to "
+         "{} has no times for {} communications of the changed program, of which {} is the first; give `machine` to "
          "compute them",
          source, missing, first);
+}
+
+// The types that works multiply, with their FLOPs.
+std::map<DType, double> products_of(const std::vector<sim::ClassWork>& classes) {
+  std::map<DType, double> flops;
+  for (const sim::ClassWork& each : classes)
+    for (const bind::StepWork& work : *each.works)
+      if (work.depth > 0) flops[work.dtype] += work.flops;
+  return flops;
+}
+
+// What times that were not recorded rest on.
+std::string assumed_of(const std::vector<sim::ClassWork>& before, const std::vector<sim::ClassWork>& after,
+                       const MachineModel& machine, bool is_given) {
+  std::string text = is_given ? "computed for " + machine.name : "computed by the rates of recorded operators";
+  const std::map<DType, double> recorded = products_of(before);
+  const auto most = std::max_element(recorded.begin(), recorded.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  for (const auto& [dtype, flops] : products_of(after)) {
+    if (most == recorded.end() || recorded.contains(dtype)) continue;
+    const auto was = machine.products.find(most->first), is_now = machine.products.find(dtype);
+    if (was == machine.products.end() || is_now == machine.products.end())
+      text += fmt::format("; it has no rate of products of {}, which count as float32", name_of(dtype));
+    else
+      text += fmt::format("; large products of {} are {:.2g} times as fast as of {}", name_of(dtype),
+                          is_now->second.flops / was->second.flops, name_of(most->first));
+  }
+  return text;
 }
 
 sim::RunConditions conditions_on(const Recording& recording, int64_t ranks) {
@@ -83,15 +106,17 @@ WhatIf answer(const RecordedTrace& trace, const WhatIfChanges& changes) {
   const Recording& recording = trace.recording;
   MachineModel machine = bare_machine(trace);
   machine.cores = 0;
-  const bool is_asynchronous = recording.is_asynchronous(), perfect = changes.overlap == Overlap::perfect;
+  const bool is_asynchronous = recording.is_asynchronous();
   const Links links{recording.mesh, recording.topology, recording.engine};
   WhatIf made = about(trace);
+  std::optional<Undisturbed> undisturbed;
+  if (changes.overlap == Overlap::off && recording.moves_in_background()) undisturbed.emplace(trace);
   std::vector<double> ratios, errors;
   for (size_t n = 0; n < trace.runs.size(); ++n) {
-    const Predicted before = repeated(replayed(recording, trace.runs[n]), recording, machine, false);
-    Workload changed = replayed(recording, trace.runs[n], perfect);
+    const Predicted before = repeated(replayed(recording, trace.runs[n]), recording, machine);
+    Workload changed = replayed(recording, trace.runs[n], undisturbed ? &*undisturbed : nullptr);
     apply(changes, changed, links, is_asynchronous, trace.source);
-    const Predicted after = repeated(std::move(changed), recording, machine, perfect);
+    const Predicted after = repeated(std::move(changed), recording, machine);
     errors.push_back(before.timeline.seconds / trace.runs[n].seconds - 1);
     ratios.push_back(seconds_of(after, changes) / before.timeline.seconds);
     if (n != trace.median_run()) continue;
@@ -117,16 +142,18 @@ WhatIf answer(const RecordedTrace& trace, const WhatIfChanges& changes, const ru
 
   options.machine = &machine_before;
   options.topology = recording.topology;
-  const Predicted before = sim::simulated(
-      sim::priced(recording.mesh, sim::single_ranks(ranks_before), recording.ranks, recording.conditions, options),
-      recording.mesh, options);
+  Workload unchanged =
+      sim::priced(recording.mesh, sim::single_ranks(ranks_before), recording.ranks, recording.conditions, options);
+  add_bucket_copies(unchanged, recording.ranks, machine_before, recording.is_asynchronous());
+  const Predicted before = sim::simulated(std::move(unchanged), recording.mesh, options);
 
   options.machine = &machine;
   options.topology = topology;
   const sim::RankClasses classes = sim::classes_of(*other.programs, other.symbols, {});
   const std::vector<sim::ClassWork> works = sim::planned(other, classes, recording.device);
-  if (!given) require_recorded(works, machine, recording, conditions, mesh.size(), trace.source);
+  if (!given) require_recorded(works, machine, recording, mesh.size(), trace.source);
   Workload changed = sim::priced(mesh, classes, works, conditions, options);
+  add_bucket_copies(changed, works, machine, recording.is_asynchronous());
   apply(changes, changed, {mesh, topology, recording.engine}, recording.is_asynchronous(), trace.source);
   const Predicted after = sim::simulated(std::move(changed), mesh, options);
 
@@ -135,6 +162,7 @@ WhatIf answer(const RecordedTrace& trace, const WhatIfChanges& changes, const ru
   made.step_ms = made.measured_ms * seconds_of(after, changes) / before.timeline.seconds;
   made.before = forecast::report(before);
   made.after = forecast::report(after);
+  if (made.after.extrapolated > 0) made.assumed = assumed_of(recording.ranks, works, machine, given.has_value());
   return made;
 }
 

@@ -9,7 +9,7 @@ namespace tessera::whatif {
 
 WhatIf answer(const RecordedTrace& trace, const WhatIfChanges& changes);
 
-/// `machine`: null: all kernels and collectives of `other` must have been recorded. `topology`: of its mesh.
+/// `machine`: null: all collectives of `other` must have been recorded. `topology`: of its mesh.
 WhatIf answer(const RecordedTrace& trace, const WhatIfChanges& changes, const runtime::DryRun& other,
               const std::optional<MachineModel>& machine, const Topology& topology);
 

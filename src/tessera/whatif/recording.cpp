@@ -23,6 +23,7 @@ Json step_json(const bind::Step& step, const bind::StepWork& work, const std::ve
   if (work.runs != 1) json["runs"] = work.runs;
   if (step.info.communication) {
     json["axes"] = step.info.axes;
+    if (work.joined) json["joined"] = true;
     json["members"] = step.info.members;
     json["received"] = step.cost.received;
     json["sent"] = step.cost.sent;
@@ -64,6 +65,7 @@ void read_step(const Json& json, bind::Step& step, bind::StepWork& work) {
     json.at("members").get_to(step.info.members);
     json.at("received").get_to(step.cost.received);
     json.at("sent").get_to(step.cost.sent);
+    work.joined = json.value("joined", false);
     step.info.from = json.value("from", -1);
     step.info.to = json.value("to", -1);
     return;
@@ -71,7 +73,9 @@ void read_step(const Json& json, bind::Step& step, bind::StepWork& work) {
   json.at("signature").get_to(work.signature);
   if (!json.contains("flops")) return;
   step.cost.flops = work.flops = json.at("flops").get<double>();
-  work.dtype = dtype_named(json.at("dtype").get<std::string>());
+  const auto dtype = json.at("dtype").get<std::string>();
+  work.dtype = dtype_named(dtype);
+  if (work.dtype == DType::undefined) throw std::out_of_range(fmt::format("element type '{}'", dtype));
   std::tie(work.rows, work.columns, work.depth) = json.at("product").get<std::tuple<double, double, double>>();
 }
 
@@ -133,6 +137,10 @@ void read_ranks(const Json& json, Recording& recording) {
       const int64_t ranks = recording.mesh.size();
       if (!collective_of_op(info.op) || info.from >= ranks || info.to >= ranks) throw std::out_of_range(info.op);
     }
+}
+
+[[noreturn]] void damaged(const std::string& source, std::string_view why) {
+  fail("whatif", "{}: what it says of the program is damaged ({}); record it again with `profile`", source, why);
 }
 
 }  // namespace
@@ -203,6 +211,9 @@ Recording from_json(const Json& json, const std::string& source) {
     json.at("threads").get_to(recording.conditions.threads);
     json.at("machine_ranks").get_to(recording.conditions.machine_ranks);
     json.at("cores").get_to(recording.cores);
+    if (recording.conditions.threads < 1 || recording.conditions.machine_ranks < 0 || recording.cores < 0)
+      throw std::out_of_range("threads, ranks of a machine or cores are too few");
+    recording.is_asynchronous();  // or throws
     json.at("overlap").get_to(recording.overlap);
     for (const auto& [name, size] : json.at("sizes").items()) recording.sizes[name] = size.get<int64_t>();
     if (!json.at("topology").is_null())
@@ -210,11 +221,11 @@ Recording from_json(const Json& json, const std::string& source) {
     read_ranks(json, recording);
     return recording;
   } catch (const Json::exception& error) {
-    fail("whatif", "{}: what it says of the program is damaged ({}); record it again with `profile`", source,
-         error.what());
+    damaged(source, error.what());
   } catch (const std::out_of_range& error) {
-    fail("whatif", "{}: what it says of the program is damaged ({}); record it again with `profile`", source,
-         error.what());
+    damaged(source, error.what());
+  } catch (const Error& error) {  // of a mesh, a topology or a device
+    damaged(source, error.message());
   }
 }
 

@@ -26,8 +26,22 @@ Json parsed(std::string_view text, const std::string& source) {
 
 double seconds_of(const Json& event, const char* key) {
   const double micros = event.at(key).get<double>();
-  if (!std::isfinite(micros)) throw std::out_of_range(key);
+  if (!std::isfinite(micros)) throw std::out_of_range(fmt::format("a time '{}' is no number", key));
   return micros * kMicro;
+}
+
+double duration_of(const Json& event) {
+  const double seconds = seconds_of(event, "dur");
+  if (seconds < 0) throw std::out_of_range(fmt::format("a duration of {} us", seconds / kMicro));
+  return seconds;
+}
+
+// A number of a run or rank, of so many.
+size_t number_in(const Json& json, size_t count, std::string_view what) {
+  const auto number = json.get<int64_t>();
+  if (number < 0 || number >= static_cast<int64_t>(count))
+    throw std::out_of_range(fmt::format("an event of {} {}, of {}", what, number, count));
+  return static_cast<size_t>(number);
 }
 
 // An event must be of an action of its rank's program.
@@ -44,14 +58,15 @@ void read_events(const Json& events, RecordedTrace& trace, const std::vector<dou
   for (const Json& event : events) {
     if (event.value("ph", "") != "X") continue;
     const Json& args = event.at("args");
-    const auto run = args.at("run").get<size_t>(), rank = event.at("tid").get<size_t>();
+    const size_t run = number_in(args.at("run"), trace.runs.size(), "run");
+    const size_t rank = number_in(event.at("tid"), trace.recording.ranks.size(), "rank");
     RecordedEvent read;
     args.at("action").get_to(read.action);
     require_action(trace, event, rank, read.action);
     read.begin = seconds_of(event, "ts") - begins.at(run);
-    read.end = read.begin + seconds_of(event, "dur");
+    read.end = read.begin + duration_of(event);
     if (args.contains("moving_us")) read.complete = args.at("moving_us").at(0).get<double>() * kMicro - begins.at(run);
-    trace.runs.at(run).ranks.at(rank).events.push_back(read);
+    trace.runs[run].ranks[rank].events.push_back(read);
   }
   for (RecordedRun& run : trace.runs)
     for (RecordedRun::Rank& rank : run.ranks)
@@ -65,7 +80,8 @@ void read_runs(const Json& json, RecordedTrace& trace) {
   for (const Json& each : runs) {
     begins.push_back(seconds_of(each, "ts"));
     RecordedRun& run = trace.runs.emplace_back();
-    run.seconds = seconds_of(each, "dur");
+    run.seconds = duration_of(each);
+    if (run.seconds == 0) throw std::out_of_range("a run of no duration");
     run.ranks.resize(trace.recording.ranks.size());
     for (size_t r = 0; r < run.ranks.size(); ++r) run.ranks[r].end = each.at("ends").at(r).get<double>() * kMicro;
   }
@@ -75,8 +91,8 @@ void read_runs(const Json& json, RecordedTrace& trace) {
     for (size_t r = 0; r < trace.runs[n].ranks.size(); ++r)
       if (const auto found = trace.runs[n].ranks[r].events.size(), expected = runs[n].at("events").at(r).get<size_t>();
           found != expected)
-        fail("whatif", "{}: run {} of rank {} has {} events, but {} were recorded: a part of it was cut out; {}",
-             trace.source, n, r, found, expected, kAgain);
+        fail("whatif", "{}: run {} of rank {} has {} events, but {} were recorded: {}; {}", trace.source, n, r, found,
+             expected, found < expected ? "a part of it was cut out" : "others were added", kAgain);
 }
 
 }  // namespace

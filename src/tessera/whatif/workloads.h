@@ -1,20 +1,36 @@
 #pragma once
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "tessera/whatif/trace.h"
 
 /// Recorded runs as the simulator takes them.
 namespace tessera::whatif {
 
-/// The run with its own times: each rank by itself. Kernels take what they took. A transfer takes from the moment when
-/// all ranks had started it until its wait ended; if it ended before the wait, so that its end was not seen, it takes
-/// what its kind took elsewhere, and no longer than until the wait. What it takes the computing queue to start a
-/// communication is a step of its own before it, with its operator and name.
-///
-/// `alone`: of communications that go on in the background, without the time during which an earlier one of the rank
-/// was under way.
-sim::Workload replayed(const Recording& recording, const RecordedRun& run, bool alone = false);
+/// What kernels take while no communication goes on beside them. It takes cores and memory from them, so they are
+/// slower and less even.
+class Undisturbed {
+ public:
+  explicit Undisturbed(const RecordedTrace& trace);
 
-/// The seconds of communication in the run, and how many of them were not seen to end.
+  /// The median of the kernels of this signature that ran while no communication was under way; of all, if none did.
+  double seconds_of(const std::string& signature) const;
+
+ private:
+  struct Times {
+    std::vector<double> alone, all;
+  };
+  std::map<std::string, Times> kernels_;
+};
+
+/// The run with its own times: each rank by itself. Kernels take what they took (with `undisturbed`, those beside
+/// communications what it says), and transfers what they take alone (transfers_of()). What it takes the computing queue
+/// to start a communication is a step of its own before it, with its operator and name.
+sim::Workload replayed(const Recording& recording, const RecordedRun& run, const Undisturbed* undisturbed = nullptr);
+
+/// The communications of a run, and how many of them were not seen to end.
 struct HiddenTransfers {
   int64_t all = 0, hidden = 0;
 };
@@ -24,7 +40,13 @@ HiddenTransfers hidden_transfers(const Recording& recording, const RecordedRun& 
 /// `conditions` on a mesh of `ranks`, and of collectives, by their bytes.
 void learn(MachineModel& machine, const RecordedTrace& trace, const sim::RunConditions& conditions, int64_t ranks);
 
-/// A machine of which nothing is known but what the recording says.
+/// Adds to classes that have times what their buckets copy: operands together before the collective starts, and results
+/// apart after its wait. A device with queues of its own copies in the queue that communicates; then nothing is added.
+void add_bucket_copies(sim::Workload& workload, const std::vector<sim::ClassWork>& classes, const MachineModel& machine,
+                       bool is_asynchronous);
+
+/// A machine of which nothing is known but what the recording says: the rates of its products (those of 16-bit floats
+/// are assumed to be twice those of float32, as of most processors and accelerators that have them) and of its copies.
 MachineModel bare_machine(const RecordedTrace& trace);
 
 }  // namespace tessera::whatif

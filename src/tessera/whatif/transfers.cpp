@@ -1,0 +1,222 @@
+#include "tessera/whatif/transfers.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+
+#include "tessera/cost/links.h"
+#include "tessera/ir/collective.h"
+#include "tessera/mesh/group.h"
+#include "tessera/sim/transfer.h"
+#include "tessera/whatif/statistics.h"
+
+namespace tessera::whatif {
+namespace {
+
+using bind::Phase;
+
+// A wait that is shorter has found its communication at its end, and has copied the result at most.
+constexpr double kShortest = 30e-6, kCopiedPerSecond = 4e9;
+
+constexpr int kRounds = 8;  // of lines and times
+
+using Kind = std::pair<std::string, std::vector<std::string>>;  // operator and axes
+
+// What a rank saw of a communication.
+struct Seen {
+  Moved moved;
+  const bind::Step* step = nullptr;
+  double bytes = 0;
+  int64_t number = 0;         // of its start, among those of the rank over the same axes
+  double complete = 0;        // all ranks had started it
+  std::optional<double> end;  // if a rank waited for it
+  double limit = 0;           // otherwise it had ended by then
+  double waited = 0;
+  double most = std::numeric_limits<double>::infinity();  // seconds that it can take by the links' description
+
+  Kind kind() const { return {step->info.op, step->info.axes}; }
+};
+
+// On the links that the trace describes; infinite if it describes none of these.
+double modelled_seconds(const Recording& recording, const bind::Step& step) {
+  static const MachineModel unmeasured;
+  static const std::vector<int> no_classes;
+  if (cost::levels_of(parse_axes(step.info.axes, recording.mesh), recording.mesh, recording.topology).empty())
+    return std::numeric_limits<double>::infinity();
+  return sim::transfer_of(step, {recording.mesh, recording.topology, unmeasured, no_classes, recording.engine}).seconds;
+}
+
+// By rank, in the order in which waits ended.
+std::vector<std::vector<Seen>> seen_by_ranks(const Recording& recording, const RecordedRun& run) {
+  std::vector<std::vector<Seen>> ranks(run.ranks.size());
+  const double copied = recording.is_asynchronous() ? std::numeric_limits<double>::infinity() : kCopiedPerSecond;
+  for (size_t r = 0; r < run.ranks.size(); ++r) {
+    const bind::MachineProgram& machine = *recording.ranks[r].machine;
+    std::map<std::vector<std::string>, int64_t> met;
+    std::map<int, int64_t> started;  // numbers, by step
+    for (const RecordedEvent& event : run.ranks[r].events) {
+      const bind::Action& action = (*machine.actions)[static_cast<size_t>(event.action)].action;
+      if (action.phase == Phase::run) continue;
+      const bind::StepInfo& info = machine.steps[static_cast<size_t>(action.task)]->info;
+      const bool is_message = traits_of(*collective_of_op(info.op)).message;  // of which ranks have different numbers
+      int64_t& met_there = met[is_message ? std::vector<std::string>() : info.axes];
+      if (action.phase == Phase::start) {
+        started[action.task] = met_there++;
+        continue;
+      }
+      Seen& seen = ranks[r].emplace_back();
+      const auto start = started.extract(action.task);  // none: the event is both its start and its wait
+      seen.number = start ? start.mapped() : met_there++;
+      seen.moved = {r, static_cast<size_t>(action.task)};
+      seen.step = machine.steps[seen.moved.step].get();
+      seen.bytes = sim::moved_bytes(*seen.step);
+      seen.complete = event.complete;
+      seen.limit = std::max(event.begin, event.complete);
+      seen.waited = std::max(0.0, event.end - seen.limit);
+      if (event.complete >= event.begin || seen.waited >= kShortest + 2 * seen.bytes / copied) seen.end = event.end;
+    }
+  }
+  return ranks;
+}
+
+// A collective ends for all members at the same time: the last of those that waited saw it.
+void share_between_members(const Recording& recording, std::vector<std::vector<Seen>>& ranks) {
+  std::map<std::pair<std::vector<std::string>, int>, std::map<int64_t, std::vector<Seen*>>> meetings;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    std::map<std::vector<std::string>, int> leaders;
+    for (Seen& seen : ranks[r]) {
+      const std::vector<std::string>& axes = seen.step->info.axes;
+      if (traits_of(*collective_of_op(seen.step->info.op)).message) continue;
+      const auto [leader, fresh] = leaders.try_emplace(axes);
+      if (fresh)
+        leader->second = group_of(static_cast<int64_t>(r), parse_axes(axes, recording.mesh), recording.mesh).front();
+      meetings[{axes, leader->second}][seen.number].push_back(&seen);
+    }
+  }
+  for (auto& [group, numbered] : meetings)
+    for (auto& [number, members] : numbered) {
+      std::optional<double> end;
+      double limit = std::numeric_limits<double>::infinity();
+      for (const Seen* seen : members) {
+        if (seen->end) end = std::max(end.value_or(0), *seen->end);
+        limit = std::min(limit, seen->limit);
+      }
+      for (Seen* seen : members) {
+        seen->end = end;
+        seen->limit = limit;
+      }
+    }
+}
+
+// What communications take by their bytes, as far as it is known.
+class Lines {
+ public:
+  void add(const Seen& seen, double seconds) {
+    if (seconds <= 0 || seen.bytes <= 0) return;
+    points_[seen.kind()].emplace_back(seen.bytes, seconds);
+    all_.emplace_back(seen.bytes, seconds);
+  }
+  void fit() {
+    for (const auto& [kind, points] : points_) lines_[kind] = line_through(points);
+    if (!all_.empty()) any_ = line_through(all_);
+  }
+  // Of a kind whose end was never seen, as others.
+  double at(const Seen& seen) const {
+    const auto line = lines_.find(seen.kind());
+    const double known = line != lines_.end() ? line->second.at(seen.bytes)
+                         : any_               ? any_->at(seen.bytes)
+                                              : std::numeric_limits<double>::infinity();
+    return std::min(known, seen.most);
+  }
+
+ private:
+  std::map<Kind, std::vector<std::pair<double, double>>> points_;
+  std::vector<std::pair<double, double>> all_;
+  std::map<Kind, Line> lines_;
+  std::optional<Line> any_;
+};
+
+// The times of what one link of a rank moves, in its order. Without lines: as if what ended unseen took no time.
+void divide(const std::vector<Seen*>& link, const Lines* lines) {
+  double free = 0;   // the link has moved all before
+  double since = 0;  // of the time that is not divided yet
+  std::vector<Seen*> pending;
+  double expected = 0;  // the sum of what they take
+  for (Seen* seen : link) {
+    if (seen->complete >= free) {
+      pending.clear();
+      expected = 0;
+      since = free = seen->complete;
+    }
+    double takes = lines ? lines->at(*seen) : seen->end ? 1 : 0;
+    if (!seen->end) takes = std::clamp(takes, 0.0, std::max(0.0, seen->limit - free));
+    seen->moved.seconds = takes;
+    pending.push_back(seen);
+    expected += takes;
+    free += takes;
+    if (!seen->end) continue;
+    const double measured = std::max(0.0, *seen->end - since);
+    for (Seen* each : pending)
+      if (expected > 0) each->moved.seconds *= measured / expected;
+    pending.clear();
+    expected = 0;
+    since = free = std::max(since, *seen->end);
+  }
+}
+
+// By rank and link, in the order in which they move.
+std::vector<std::vector<Seen*>> links_of(const Recording& recording, std::vector<std::vector<Seen>>& ranks) {
+  std::map<std::pair<size_t, std::vector<std::string>>, std::vector<Seen*>> links;
+  for (std::vector<Seen>& rank : ranks)
+    for (Seen& seen : rank) {
+      // A device's queue moves one after the other, over any links.
+      const auto names = recording.is_asynchronous() ? std::vector<std::string>() : recording.links_of(*seen.step);
+      links[{seen.moved.rank, names}].push_back(&seen);
+    }
+  std::vector<std::vector<Seen*>> ordered;
+  for (auto& [name, link] : links) {
+    std::stable_sort(link.begin(), link.end(), [](const Seen* a, const Seen* b) { return a->complete < b->complete; });
+    ordered.push_back(std::move(link));
+  }
+  return ordered;
+}
+
+void divide_links(const Recording& recording, std::vector<std::vector<Seen>>& ranks) {
+  for (std::vector<Seen>& rank : ranks)
+    for (Seen& seen : rank) {
+      seen.moved.hidden = !seen.end;
+      if (seen.moved.hidden) seen.most = modelled_seconds(recording, *seen.step);
+    }
+  const std::vector<std::vector<Seen*>> links = links_of(recording, ranks);
+  Lines lines;
+  for (int round = 0; round < kRounds; ++round) {
+    Lines found;
+    for (const std::vector<Seen*>& link : links) {
+      divide(link, round > 0 ? &lines : nullptr);
+      for (const Seen* seen : link)
+        if (seen->end) found.add(*seen, seen->moved.seconds);
+    }
+    found.fit();
+    lines = std::move(found);
+  }
+}
+
+}  // namespace
+
+std::vector<Moved> transfers_of(const Recording& recording, const RecordedRun& run) {
+  std::vector<std::vector<Seen>> ranks = seen_by_ranks(recording, run);
+  if (recording.moves_in_background()) {
+    share_between_members(recording, ranks);
+    divide_links(recording, ranks);
+  }
+  std::vector<Moved> all;
+  for (const std::vector<Seen>& rank : ranks)
+    for (const Seen& seen : rank) {
+      all.push_back(seen.moved);
+      if (!recording.moves_in_background()) all.back().seconds = seen.waited;
+    }
+  return all;
+}
+
+}  // namespace tessera::whatif
