@@ -72,7 +72,7 @@ struct PlannerSettings {
 /// A layout of a kind of parameters that the search tried with a plan.
 struct TriedAnnotation {
   std::string plan;        ///< as PlannedOption::text
-  std::string annotation;  ///< "layers.*.mlp.up.weight=[-,tp]"; without "=…": the presets' layout
+  std::string annotation;  ///< "layers.*.mlp.up.weight=[-,tp]"
   double gain_ms = 0;      ///< of the step; below 0: a loss
   double gain_bytes = 0;   ///< of the peak
   bool kept = false;
