@@ -109,7 +109,7 @@ TEST(Context, SplitsWhatRunsAlongTheQueries) {
   EXPECT_THAT(apply(kAttention, "context", "cp=2").annotations,
               ElementsAre("x=[?, s{cp}?, ?]", "weight=[?, s{cp}?]", "place=[s{cp}?, ?]"));
   Compiled compiled(kAttention, "cp=2", {{"x", "[?, {cp}?, ?]"}});
-  EXPECT_EQ(compiled.communication(), "d: AllGather cp\ne: AllGather cp") << "keys and values";
+  EXPECT_EQ(compiled.communication(), "d: AllGather cp; e: AllGather cp") << "keys and values";
 }
 
 TEST(Context, NestsWithOthersInAnyOrder) {
