@@ -160,21 +160,24 @@ std::vector<std::string> not_searched(const PlannerReport& report, size_t plans,
   return all;
 }
 
-// The share of the time in which candidates without annotations are searched.
-constexpr double kShareOfPresets = 0.7;
+// Shares of the time of a search.
+struct Shares {
+  double until = 1;  ///< of all time, when the phase ends; if nothing has fit by then, it may take twice as long
+  double most = 1;   ///< of the phase's time left, for one evaluation
+};
+constexpr Shares kPresets{0.7, 0.25};  // which sees several candidates
+constexpr Shares kAnnotations{1, 1};
 
-// `share`: of the time of the search. If nothing has fit by then, it may take twice as long.
 plan::SearchLimits limits_of(const PlannerSettings& settings, const Candidates& candidates, double bytes,
-                             Clock::time_point begin, double share) {
+                             Clock::time_point begin, Shares shares) {
   plan::SearchLimits limits{plan::objective_of(settings), bytes, nullptr};
   if (settings.seconds <= 0) return limits;
-  const auto left = [&settings, &candidates, begin, share] {
-    return (candidates.any_fits() ? share : 2) * settings.seconds - seconds_since(begin);
+  const auto left = [&settings, &candidates, begin, shares] {
+    return (candidates.any_fits() ? shares.until : 2) * settings.seconds - seconds_since(begin);
   };
   limits.is_over = [left] { return left() < 0; };
-  constexpr double kShare = 0.25;  // of the time left, so that the search sees several candidates
-  limits.has_time = [&candidates, left](size_t candidate) {
-    return candidates.seconds_of(candidate) <= kShare * left();
+  limits.has_time = [&candidates, left, shares](size_t candidate) {
+    return candidates.seconds_of(candidate) <= shares.most * left();
   };
   return limits;
 }
@@ -235,11 +238,12 @@ PlannerReport find_plan(const Model& model, const PlannerSettings& given) {
                           .fixed = settings.fixed};
   const double limit = limit_of(settings);
   Candidates candidates(planned, settings, space, limit, plan::Estimator(planned.facts(), settings.predict.machine));
-  const auto within = [&](double share) { return limits_of(settings, candidates, limit, begin, share); };
-  const plan::Searched found = plan::search(candidates.choices().size(), candidates, within(kShareOfPresets));
+  const auto within = [&](Shares shares) { return limits_of(settings, candidates, limit, begin, shares); };
+  const plan::Searched found = plan::search(candidates.choices().size(), candidates, within(kPresets));
   if (found.fit.empty()) refuse(planned, settings, space, candidates, found, limit);
   plan::Annotated annotated;
-  if (settings.annotations) annotated = plan::annotate(candidates, planned.kinds(), plans_shown(settings), within(1));
+  if (settings.annotations)
+    annotated = plan::annotate(candidates, planned.kinds(), plans_shown(settings), within(kAnnotations));
 
   PlannerReport report;
   if (settings.measure) report.measured = measure_best(candidates, settings);
