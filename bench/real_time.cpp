@@ -3,236 +3,23 @@
 // more than 1 %.
 //   bench_real_time [MILLISECONDS]     of a kernel, in the mean about; 20 by default
 // Sleeping needs no core, but a machine that does much else wakes threads late.
-#include <sys/prctl.h>
-
-#include <algorithm>
-#include <barrier>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
-#include <limits>
-#include <map>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "tessera/base/error.h"
-#include "tessera/compiler/programs.h"
-#include "tessera/ir/text.h"
-#include "tessera/runtime/process_share.h"
-#include "tessera/runtime/rank_plan.h"
-#include "tessera/sim/predict.h"
+#include "forecast/paced_run.h"
 
 namespace {
 
 using namespace tessera;
-using Clock = std::chrono::steady_clock;
 
 constexpr double kTolerance = 0.01;
 
-// Returns so many seconds after `begin`. The end of a sleep is late by what the system takes to wake a thread, so that
-// the last bit is spent awake.
-void pass(Clock::time_point begin, double seconds) {
-  constexpr std::chrono::microseconds kAwake{300};
-  const Clock::time_point end =
-      begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-  std::this_thread::sleep_until(end - kAwake);
-  while (Clock::now() < end) std::this_thread::yield();
-}
-
-// What a rank's kernels and communications take.
-struct Pace {
-  std::map<const kernels::Kernel*, double> kernels;
-  std::map<std::string, double, std::less<>> communications;  // by label
-};
-
-class PacedQueue : public device::Queue {
- public:
-  PacedQueue(std::unique_ptr<Queue> queue, const Pace& pace) : queue_(std::move(queue)), pace_(pace) {}
-
-  void run(kernels::Kernel& kernel, const kernels::KernelArgs& args) override {
-    const auto found = pace_.kernels.find(&kernel);
-    if (found == pace_.kernels.end()) {  // packs a weight, before the run
-      queue_->run(kernel, args);
-      return;
-    }
-    const double seconds = found->second;
-    queue_->call([seconds](const kernels::KernelArgs&) { pass(Clock::now(), seconds); }, {});
-  }
-  void call(device::Work work, const kernels::KernelArgs& args) override { queue_->call(std::move(work), args); }
-  void set(void* to, const void* bytes, size_t count) override { queue_->set(to, bytes, count); }
-  void copy(void* to, const void* from, size_t bytes, device::Direction direction) override {
-    queue_->copy(to, from, bytes, direction);
-  }
-  void copy_box(void* to, const Box& to_box, const void* from, const Box& from_box, size_t element_bytes) override {
-    queue_->copy_box(to, to_box, from, from_box, element_bytes);
-  }
-  void clear(void* memory, size_t bytes) override { queue_->clear(memory, bytes); }
-  void discard(void* memory, size_t bytes) override { queue_->discard(memory, bytes); }
-  std::shared_ptr<device::Event> record() override { return queue_->record(); }
-  void wait(std::shared_ptr<device::Event> event) override { queue_->wait(std::move(event)); }
-  void note(const char* step) override { queue_->note(step); }
-  void note_time(std::chrono::steady_clock::time_point& time) override { queue_->note_time(time); }
-  void finish(const std::function<void()>& look) override { queue_->finish(look); }
-  void settle() noexcept override { queue_->settle(); }
-
- private:
-  std::unique_ptr<Queue> queue_;
-  const Pace& pace_;
-};
-
-// A communication ends the predicted time after its last member has started it.
-class PacedCommunicator : public comm::Communicator {
- public:
-  PacedCommunicator(std::unique_ptr<Communicator> inner, const Pace& pace) : inner_(std::move(inner)), pace_(pace) {}
-
-  int member() const override { return inner_->member(); }
-  int size() const override { return inner_->size(); }
-  comm::Ticket start(const comm::Operation& operation) override {
-    const comm::Ticket ticket = inner_->start(operation);
-    const auto found = pace_.communications.find(operation.label);
-    check(found != pace_.communications.end(), "each communication has a predicted time");
-    seconds_[ticket] = found->second;
-    return ticket;
-  }
-  void wait(comm::Ticket ticket) override {
-    inner_->wait(ticket);
-    pass(Clock::now(), seconds_.extract(ticket).mapped());
-  }
-  bool reduces_by_element(const comm::Operation& operation) const override {
-    return inner_->reduces_by_element(operation);
-  }
-
- private:
-  std::unique_ptr<Communicator> inner_;
-  const Pace& pace_;
-  std::map<comm::Ticket, double> seconds_;
-};
-
-class PacedDevice : public device::Device {
- public:
-  explicit PacedDevice(const Pace& pace) : device_(device::make_simulated()), pace_(pace) {}
-
-  std::string_view name() const override { return device_->name(); }
-  bool uses_host_memory() const override { return device_->uses_host_memory(); }
-  bool is_asynchronous() const override { return device_->is_asynchronous(); }
-  device::Memory allocate(size_t bytes, const char* what, const device::HostMemory& host) override {
-    return device_->allocate(bytes, what, host);
-  }
-  std::unique_ptr<device::Queue> make_queue(int threads, std::atomic<const char*>* working_on) override {
-    return std::make_unique<PacedQueue>(device_->make_queue(threads, working_on), pace_);
-  }
-  std::unique_ptr<comm::Communicator> communicator(std::unique_ptr<comm::Communicator> host) override {
-    return device_->communicator(std::make_unique<PacedCommunicator>(std::move(host), pace_));
-  }
-  const kernels::Library& kernels() const override { return device_->kernels(); }
-
- private:
-  std::shared_ptr<device::Device> device_;
-  const Pace& pace_;
-};
-
-// Layers of two towers, so that the sum that tp takes of one can go on beside the other.
-std::string layers(int count) {
-  std::string weights, nodes;
-  for (int i = 0; i < count; ++i) {
-    const std::string from = "h" + std::to_string(i), to = "h" + std::to_string(i + 1);
-    for (const char* tower : {"l", "r"}) {
-      const std::string n = tower + std::to_string(i);
-      weights += (weights.empty() ? "" : ", ") + ("float[64, 256] up" + n) + ", float[256, 64] down" + n;
-      nodes += "  a" + n + " = MatMul (" + from + ", up" + n + ")\n  b" + n + " = Gelu (a" + n + ")\n  c" + n +
-               " = MatMul (b" + n + ", down" + n + ")\n  d" + n + " = Softmax <axis = 1> (c" + n + ")\n";
-    }
-    nodes += "  " + to + " = Add (dl" + std::to_string(i) + ", dr" + std::to_string(i) + ")\n";
-  }
-  return "<opset_import: [\"\" : 21]>\nstack (float[batch, 64] h0) => (float[batch, 64] h" + std::to_string(count) +
-         ") <" + weights + "> {\n" + nodes + "}";
-}
-
-MachineModel slow_machine(double kernel) {
-  MachineModel machine;
-  machine.name = "asleep";
-  machine.device = "simulated";
-  machine.kernel = kernel;
-  // The largest product here takes about twice as long as a kernel at least does.
-  machine.products[DType::float32] = {2 * 32 * 64 * 256 / kernel, {0, 0, 0}};
-  machine.bandwidths = {{std::numeric_limits<double>::infinity(), 1e15}};
-  machine.links = {{"near", 0, kernel / 4, 32 * 64 * 4 / kernel}};
-  return machine;
-}
-
-// Runs the ranks as the executor does, once, and returns the seconds.
-double run(const runtime::DryRun& run, const sim::Predicted& predicted) {
-  const Mesh& mesh = run.programs->mesh();
-  const auto ranks = static_cast<size_t>(mesh.size());
-  const std::unique_ptr<comm::World> world = comm::make_local_world(static_cast<int>(ranks));
-  runtime::ProcessShare share(0);
-  runtime::StateStore store(share.weights);
-  std::vector<Pace> paces(ranks);
-  std::barrier together(static_cast<std::ptrdiff_t>(ranks));
-  std::vector<Clock::time_point> begins(ranks), ends(ranks);
-  std::mutex planning;
-  const auto one_rank = [&](size_t r) {
-    prctl(PR_SET_TIMERSLACK, 1UL);  // that of the queues' threads, too, which inherit it
-    Pace& pace = paces[r];
-    std::unique_lock lock(planning);
-    runtime::RankState state(mesh, static_cast<int>(r), 1, share.limit, store.of(static_cast<int>(r)),
-                             std::make_shared<PacedDevice>(pace), share.weights);
-    state.connect(world.get());
-    runtime::RankPlan plan(state, run.programs, run.symbols, {});
-    lock.unlock();
-    const sim::PredictedClass& own = predicted.classes[r];
-    check(own.steps.size() == plan.machine().steps.size(), "what runs is what was simulated");
-    for (size_t s = 0; s < own.steps.size(); ++s) {
-      const bind::Step& step = *plan.machine().steps[s];
-      if (step.kernel)
-        pace.kernels[step.kernel.get()] = own.steps[s].seconds;
-      else
-        pace.communications[step.info.name] = own.steps[s].seconds;
-    }
-    std::vector<float> input(32 * 64), output(32 * 64);
-    for (const bool warm : {false, true}) {  // communicators are made at their first use
-      together.arrive_and_wait();
-      begins[r] = Clock::now();
-      plan.run({input.data()}, {output.data()});
-      ends[r] = Clock::now();
-      if (!warm) together.arrive_and_wait();
-    }
-    state.connect(nullptr);
-  };
-  std::vector<std::thread> threads;
-  for (size_t r = 0; r < ranks; ++r)
-    threads.emplace_back([&, r] {
-      try {
-        one_rank(r);
-      } catch (const std::exception& error) {
-        std::fprintf(stderr, "rank %zu: %s\n", r, error.what());
-        std::_Exit(2);  // the others wait for it
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  return std::chrono::duration<double>(*std::max_element(ends.begin(), ends.end()) -
-                                       *std::max_element(begins.begin(), begins.end()))
-      .count();
-}
-
 bool agrees(const std::string& mesh, const std::string& presets, double kernel) {
-  compiler::ProgramOptions options;
-  options.mesh = Mesh::parse(mesh);
-  options.presets = presets;
-  options.shapes = {{"batch", 32}};
-  const auto source = std::make_shared<const compiler::Source>("model", parse_text(layers(6)), std::vector<uint64_t>());
-  const runtime::DryRun dry = compiler::compile_program(source, options).dry_run({{"batch", 32}});
-  const MachineModel machine = slow_machine(kernel);
-  sim::PredictOptions with;
-  with.machine = &machine;
-  if (options.mesh.size() > 1) with.topology = machine.topology(options.mesh);
-  with.fold = false;
-  const sim::Predicted predicted = sim::predict(dry, with);
-  const double measured = run(dry, predicted), expected = predicted.timeline.seconds;
+  const auto [dry, predicted] = forecast::paced_run(mesh, presets, kernel);
+  const double measured = forecast::run(dry, predicted, true), expected = predicted.timeline.seconds;
   const double difference = measured / expected - 1;
   size_t overlapping = 0;
   for (const bind::Enqueued& action : predicted.classes[0].actions)

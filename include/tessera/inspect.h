@@ -59,6 +59,10 @@ struct Inspection {
 /// `sizes` may leave symbols out: see Model::complete.
 Inspection inspect(const Model& model, const SymbolSizes& sizes = {});
 
+/// The extent, at those sizes, of the dimension of the inputs that runs along the queries of the model's attention,
+/// over which the preset `context` splits; 0 if there is none.
+int64_t context_extent(const Model& model, const SymbolSizes& sizes);
+
 /// The files of a written program (Program::write) in a folder, found by their names without opening them; none if
 /// there is no such folder.
 std::vector<std::filesystem::path> files_of_written(const std::filesystem::path& folder);

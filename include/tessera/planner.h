@@ -9,8 +9,8 @@
 #include "tessera/time.h"
 #include "tessera/training.h"
 
-/// Plans chosen by simulated time: the mesh, presets, micro-batches, recomputation and buckets with which a model is
-/// fastest on a number of devices, within their memory (docs/planning.md).
+/// Plans chosen by simulated time: the mesh, presets, micro-batches, recomputation, buckets and layouts of parameters
+/// with which a model is fastest on a number of devices, within their memory (docs/planning.md).
 ///
 ///     tessera::PlannerSettings settings;
 ///     settings.devices = 64;
@@ -23,13 +23,13 @@ inline namespace v1 {
 
 /// What a plan decides.
 enum class PlanDimension : uint8_t {
-  mesh,           ///< factors of the number of devices: dp, fsdp, ep and tp, tp being the nearest
+  mesh,           ///< factors of the number of devices: dp, fsdp, ep, cp and tp, tp being the nearest
   presets,        ///< of each axis, and with them how states are stored
   keep_gathered,  ///< whether stored parameters are gathered once a step, or for each use
   micro_batches,
   recompute,
   buckets,
-  annotations,  ///< layouts of single tensors; context parallelism
+  annotations,  ///< layouts of parameters, those of repeated blocks together
   pipelines,    ///< stages of layers, and their schedules
   streaming,    ///< states that are held in other memory, and loaded when they are needed
 };
@@ -56,7 +56,8 @@ struct PlannerSettings {
   /// After which the best plan so far is taken. A candidate that would take more than a quarter of the time left is not
   /// begun. 0: all candidates are searched.
   double seconds = 0;
-  size_t best = 5;                                  ///< plans in the report
+  size_t best = 5;          ///< plans in the report
+  bool annotations = true;  ///< whether layouts of parameters are searched, too, beside those of presets
   std::optional<Training> training = std::nullopt;  ///< of the step to plan; nullopt: the model alone
   /// What all plans have in common: shapes, dtype, annotations. A dimension that it gives is fixed: mesh, presets,
   /// keep_gathered, micro_batches, recompute, bucket_bytes.
@@ -66,6 +67,16 @@ struct PlannerSettings {
   /// If given, the best plan counts only once all of its kernels are measured; until then the plan that is best now is
   /// measured, and all that were kept are simulated anew.
   std::function<bool(const Program&, PredictSettings&)> measure = nullptr;
+};
+
+/// A layout of a kind of parameters that the search tried with a plan.
+struct TriedAnnotation {
+  std::string plan;        ///< as PlannedOption::text
+  std::string annotation;  ///< "layers.*.mlp.up.weight=[-,tp]"
+  double gain_ms = 0;      ///< of the step; below 0: a loss
+  double gain_bytes = 0;   ///< of the peak
+  bool kept = false;
+  std::string refused;  ///< why the plan cannot be compiled, or does not fit; empty: it does
 };
 
 /// One of the best plans.
@@ -87,21 +98,23 @@ struct PlannerReport {
   /// A bound on all plans: the FLOPs of the products at the machine's peak rate on all devices together.
   double bound_ms = 0;
   int64_t candidates = 0;
-  int64_t evaluated = 0;                  ///< compiled; those that fit were simulated
-  int64_t unfit = 0;                      ///< of these, those that need more than the limit
-  int64_t too_large = 0;                  ///< candidates whose states alone are larger than the limit
-  int64_t too_slow = 0;                   ///< candidates whose bound is above the best plan's time
-  int64_t refused = 0;                    ///< that cannot be compiled or simulated
-  int64_t left = 0;                       ///< that the search had no time for
-  int64_t measured = 0;                   ///< of the plans that were kept
-  std::string refusal;                    ///< the first one's message
-  std::vector<std::string> not_searched;  ///< dimensions and candidates, as text
+  int64_t evaluated = 0;                     ///< compiled; those that fit were simulated
+  int64_t unfit = 0;                         ///< of these, those that need more than the limit
+  int64_t too_large = 0;                     ///< candidates whose states alone are larger than the limit
+  int64_t too_slow = 0;                      ///< candidates whose bound is above the best plan's time
+  int64_t refused = 0;                       ///< that cannot be compiled or simulated
+  int64_t left = 0;                          ///< that the search had no time for
+  int64_t measured = 0;                      ///< of the plans that were kept
+  std::string refusal;                       ///< the first one's message
+  std::vector<TriedAnnotation> annotations;  ///< tried with the best plans, in turn
+  std::vector<std::string> not_searched;     ///< dimensions and candidates, as text
 };
 
 /// Searches the candidates in the order of estimated times, and drops those that a bound excludes. Estimates improve
-/// with each candidate that is compiled and simulated. Without a limit of time, the best plan is that of an exhaustive
-/// search. Throws user errors: if nothing fits, one that names the smallest peak and what would fit; if the settings
-/// leave no candidate; if the model or the machine file is invalid.
+/// with each candidate that is compiled and simulated. Without a limit of time, the best candidate is that of an
+/// exhaustive search. The best plans, as many as the report has, are then improved by annotations, as long as a change
+/// of one makes them better. Throws user errors: if nothing fits, one that names the smallest peak and what would fit;
+/// if the settings leave no candidate; if the model or the machine file is invalid.
 PlannerReport find_plan(const Model& model, const PlannerSettings& settings);
 
 /// The slowest links that a step crosses. They connect slices: groups of devices within the faster levels.

@@ -15,6 +15,7 @@ TEST_F(PlanCommand, WritesAPlanThatOtherCommandsTake) {
   EXPECT_EQ(found["left"], 0);
   EXPECT_LE(found["best"].size(), 5U);
   EXPECT_EQ(json::parse(contents(plan)), found["plan"]);
+  EXPECT_FALSE(found["annotations"].empty());
   const json same = parsed("simulate " + model_ + " --cluster h100-sxm --plan " + plan);
   EXPECT_DOUBLE_EQ(same["predicted"]["step_ms"], found["best"][0]["step_ms"]);
   EXPECT_EQ(same["peak_bytes"], found["best"][0]["peak_bytes"]);
@@ -34,9 +35,10 @@ TEST_F(PlanCommand, PlansATrainingStep) {
 TEST_F(PlanCommand, PrintsWhatDecidedAndWhatWasNotSearched) {
   const Ran ran = tessera("plan " + model_ + " --devices 16 --cluster a100-80gb --search-time 2");
   EXPECT_EQ(ran.code, 0) << ran.err;
-  EXPECT_THAT(ran.out, AllOf(HasSubstr("plan for 16 devices of"), HasSubstr("2 against 1: "),
-                             HasSubstr("no order of the best plan's operators beats"), HasSubstr("not searched: "),
-                             HasSubstr("pipelines")));
+  EXPECT_THAT(ran.out,
+              AllOf(HasSubstr("plan for 16 devices of"), HasSubstr("2 against 1: "),
+                    HasSubstr("no order of the best plan's operators beats"),
+                    HasSubstr("annotations of parameters tried"), HasSubstr("not searched: "), HasSubstr("pipelines")));
   EXPECT_THAT(ran.out, testing::Not(HasSubstr("times as long")))
       << "two samples have no products that memory does not limit";
 }

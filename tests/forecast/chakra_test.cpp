@@ -130,9 +130,30 @@ TEST(Chakra, NodesDependOnEarlierOnesOnly) {
       std::set<uint64_t> known;
       for (const Node& node : trace.nodes) {
         for (uint64_t id : node.message.data_deps()) EXPECT_TRUE(known.contains(id)) << node.message.name();
-        for (uint64_t id : node.message.ctrl_deps()) EXPECT_TRUE(known.contains(id)) << node.message.name();
+        EXPECT_EQ(node.message.ctrl_deps_size(), 0) << node.message.name();
         EXPECT_TRUE(known.insert(node.message.id()).second);
       }
+    }
+  }
+}
+
+// Readers start a node when its data_deps have ended.
+TEST(Chakra, KernelsKeepTheirOrder) {
+  for (const Case& each : cases()) {
+    SCOPED_TRACE(each.mesh + " " + each.presets);
+    const Traced made = traced(each);
+    const Trace trace(made.files.at(".0.et"));
+    std::map<uint64_t, std::set<uint64_t>> before;  // by node: all that ends before it begins
+    std::optional<uint64_t> kernel;
+    for (const Node& node : trace.nodes) {
+      std::set<uint64_t>& all = before[node.message.id()];
+      for (const uint64_t id : node.message.data_deps()) {
+        all.insert(id);
+        all.insert(before[id].begin(), before[id].end());
+      }
+      if (node.message.type() != chakra::COMP_NODE) continue;
+      EXPECT_TRUE(!kernel || all.contains(*kernel)) << node.message.name();
+      kernel = node.message.id();
     }
   }
 }

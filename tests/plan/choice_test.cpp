@@ -52,6 +52,14 @@ TEST(Choices, have_an_axis_for_experts) {
     EXPECT_THAT(all, Contains(each));
 }
 
+TEST(Choices, have_an_axis_for_contexts) {
+  const std::vector<std::string> all = texts({.devices = 8, .trains = true, .context = 4, .batch = 8});
+  for (const char* each : {"dp=2,cp=4, dp+context", "fsdp=2,cp=2,tp=2, fsdp+context+megatron+sequence"})
+    EXPECT_THAT(all, Contains(each));
+  EXPECT_THAT(all, Not(Contains(HasSubstr("cp=8")))) << "more ranks than tokens";
+  EXPECT_THAT(texts({.devices = 8}), Not(Contains(HasSubstr("cp="))));
+}
+
 TEST(Choices, keep_what_is_fixed) {
   Space space{.devices = 4, .trains = true, .batch = 8};
   space.fixed.mesh = "dp=2,tp=2";

@@ -6,7 +6,9 @@
 
 #include "api/small_model.h"
 #include "error_of.h"
+#include "tessera/inspect.h"
 #include "tessera/plan/choice.h"
+#include "tessera/plan/tensor_kinds.h"
 
 namespace tessera {
 namespace {
@@ -14,6 +16,16 @@ namespace {
 using test::error_of;
 using testing::AllOf;
 using testing::HasSubstr;
+
+constexpr std::string_view kAttention = R"(
+attention (float[batch, s, 8] x) => (float[batch, s, 8] y)
+    <float[8, 8] wq, float[8, 8] wk, float[8, 8] wv, float[8, 8] wo> {
+  q = MatMul (x, wq)
+  k = MatMul (x, wk)
+  v = MatMul (x, wv)
+  a = Attention <q_num_heads = 2, kv_num_heads = 2> (q, k, v)
+  y = MatMul (a, wo)
+})";
 
 // Slow enough that computation, memory and links of two levels all count for models of a few kilobytes.
 MachineModel slow_machine() {
@@ -68,7 +80,11 @@ Simulated simulated(const Model& model, const PlannerSettings& settings, const P
 }
 
 std::vector<Simulated> all_plans(const Model& model, const PlannerSettings& settings, int64_t batch) {
-  const plan::Space space{settings.devices, settings.training.has_value(), false, batch, settings.fixed};
+  const plan::Space space{.devices = settings.devices,
+                          .trains = settings.training.has_value(),
+                          .context = context_extent(model, model.complete(settings.fixed.shapes)),
+                          .batch = batch,
+                          .fixed = settings.fixed};
   std::vector<Simulated> all;
   for (const plan::Choice& choice : plan::choices(space)) {
     try {
@@ -82,6 +98,7 @@ std::vector<Simulated> all_plans(const Model& model, const PlannerSettings& sett
 
 // The best of all that fit, by time or by memory.
 void expect_the_best(const Model& model, PlannerSettings settings, int64_t batch) {
+  settings.annotations = false;
   std::vector<Simulated> all = all_plans(model, settings, batch);
   ASSERT_FALSE(all.empty());
   const auto faster = [](const Simulated& a, const Simulated& b) { return a.seconds < b.seconds; };
@@ -104,6 +121,45 @@ void expect_the_best(const Model& model, PlannerSettings settings, int64_t batch
   const PlannerReport within = find_plan(model, settings);
   EXPECT_DOUBLE_EQ(within.best.front().prediction.step_ms, std::min_element(all.begin(), all.end(), faster)->seconds);
   EXPECT_LE(static_cast<double>(within.best.front().peak_bytes), settings.memory_limit);
+}
+
+// All layouts of a matrix: each axis splits rows, columns, or neither; two axes of one dimension nest either way.
+std::vector<std::string> layouts_of_matrix(const Mesh& mesh) {
+  std::vector<plan::Entries> all = {plan::Entries("", 2)};
+  std::vector<std::string> axes;
+  for (const MeshAxis& axis : mesh.axes()) axes.push_back(axis.name);
+  std::set<std::string> texts;
+  do {
+    std::vector<plan::Entries> some = {plan::Entries("", 2)};
+    for (const std::string& axis : axes) {
+      std::vector<plan::Entries> more;
+      for (const plan::Entries& each : some)
+        for (const int dim : {-1, 0, 1}) more.push_back(each.moved(axis, dim));
+      some = std::move(more);
+    }
+    for (const plan::Entries& each : some) texts.insert(each.str());
+  } while (std::next_permutation(axes.begin(), axes.end()));
+  return {texts.begin(), texts.end()};
+}
+
+// Seconds of the fastest of all plans with the layouts of presets or any others of two kinds of matrices.
+double fastest_annotated(const Model& model, const PlannerSettings& settings, int64_t batch, const std::string& up,
+                         const std::string& down) {
+  const plan::Space space{
+      .devices = settings.devices, .trains = settings.training.has_value(), .batch = batch, .fixed = settings.fixed};
+  double least = std::numeric_limits<double>::infinity();
+  for (const plan::Choice& choice : plan::choices(space)) {
+    std::vector<std::string> layouts = layouts_of_matrix(choice.mesh);
+    layouts.emplace_back();  // of presets
+    for (const std::string& a : layouts)
+      for (const std::string& b : layouts) {
+        Plan plan = choice.over(settings.fixed);
+        if (!a.empty()) plan.annotations.push_back({up + "=" + a});
+        if (!b.empty()) plan.annotations.push_back({down + "=" + b});
+        least = std::min(least, simulated(model, settings, plan).seconds);
+      }
+  }
+  return least;
 }
 
 class Planner : public testing::Test {
@@ -131,6 +187,42 @@ TEST_F(Planner, finds_it_for_training_steps_too) {
   expect_the_best(model_, settings, 4);
 }
 
+TEST_F(Planner, finds_the_layouts_that_an_exhaustive_search_finds) {
+  for (const char* mesh : {"dp=2", "fsdp=2", "tp=2", "dp=2,tp=2", "tp=8"}) {
+    SCOPED_TRACE(mesh);
+    const Mesh parsed = Mesh::parse(mesh);
+    PlannerSettings settings = settings_for(parsed.size(), 4);
+    settings.fixed.mesh = mesh;
+    settings.fixed.bucket_bytes = 0;
+    settings.best = 100;
+    const PlannerReport report = find_plan(model_, settings);
+    EXPECT_DOUBLE_EQ(report.best.front().prediction.step_ms, fastest_annotated(model_, settings, 4, "up", "down"))
+        << report.best.front().text;
+    settings.annotations = false;
+    EXPECT_LE(report.best.front().prediction.step_ms, find_plan(model_, settings).best.front().prediction.step_ms);
+  }
+}
+
+// One sequence, so that its tokens are what can be split.
+TEST_F(Planner, finds_split_contexts) {
+  const Model model = Model::load(test::write_model(folder_, kAttention));
+  for (const int64_t devices : {2, 4}) {
+    PlannerSettings settings = settings_for(devices, 1);
+    settings.fixed.shapes["s"] = 64;
+    settings.fixed.bucket_bytes = 0;
+    expect_the_best(model, settings, 1);
+  }
+  PlannerSettings settings = settings_for(4, 1);
+  settings.fixed.shapes["s"] = 256;
+  EXPECT_THAT(find_plan(model, settings).best.front().text, HasSubstr("context"));
+  settings = settings_for(2, 1);
+  settings.fixed.shapes["s"] = 64;
+  settings.training = squares();
+  settings.fixed.recompute = "none";
+  settings.fixed.bucket_bytes = 0;
+  expect_the_best(model, settings, 1);
+}
+
 // In simulation, and on the same devices.
 TEST_F(Planner, is_never_worse_than_a_preset) {
   const std::pair<const char*, const char*> presets[] = {{"dp=4", "dp"},
@@ -151,6 +243,7 @@ TEST_F(Planner, is_never_worse_than_a_preset) {
     settings.fixed.shapes = model.complete({});
     if (std::string(name) == "mlp") settings.training = squares(), settings.fixed.recompute = "none";
     settings.fixed.micro_batches = 1;
+    settings.best = 1;
     const double best = find_plan(model, settings).best.front().prediction.step_ms;
     for (const auto& [mesh, preset] : presets) {
       Plan plan;

@@ -33,7 +33,8 @@ Applied apply(std::string_view text, std::string_view preset, std::string_view m
   const Storage storage;
   std::vector<Annotation> annotations;
   for (const PresetRequest& request : parse_presets(preset, compiled.mesh)) {
-    PresetContext context{*compiled.model.graph, *compiled.layout, storage,      compiled.hints, request.axis, "preset",
+    const std::string by = "preset " + std::string(request.preset->name);
+    PresetContext context{*compiled.model.graph, *compiled.layout, storage,      compiled.hints, request.axis, by,
                           annotations,           applied.warnings, applied.notes};
     request.preset->apply(context);
     compiled.propagation = propagate(*compiled.layout, annotations, compiled.mesh);
@@ -94,6 +95,35 @@ TEST(Megatron, SplitsTheHiddenElementsOfAMixture) {
   Applied applied = apply(kMixture, "megatron", "tp=2");
   EXPECT_THAT(applied.annotations, ElementsAre("up=[?, 12{tp}?, ?]"));
   EXPECT_THAT(applied.warnings, IsEmpty());
+}
+
+constexpr std::string_view kAttention =
+    "m (float[b, s, 8] x, float[b, s] weight, float[s, 8] place) => (float[b, s, 8] y) <float[8, 8] q, float[8, 8] k, "
+    "float[8, 8] v, float[8, 32] up, float[32, 8] down> {\n"
+    "  x1 = Add (x, place)\n  c = MatMul (x1, q)\n  d = MatMul (x1, k)\n  e = MatMul (x1, v)\n"
+    "  a = Attention <q_num_heads = 2, kv_num_heads = 2> (c, d, e)\n"
+    "  h = MatMul (a, up)\n  r = Relu (h)\n  p = MatMul (r, down)\n"
+    "  axis = Constant <value = int64[1] {2}> ()\n  w = Unsqueeze (weight, axis)\n  y = Mul (p, w)\n}\n";
+
+TEST(Context, SplitsWhatRunsAlongTheQueries) {
+  EXPECT_THAT(apply(kAttention, "context", "cp=2").annotations,
+              ElementsAre("x=[?, s{cp}?, ?]", "weight=[?, s{cp}?]", "place=[s{cp}?, ?]"));
+  Compiled compiled(kAttention, "cp=2", {{"x", "[?, {cp}?, ?]"}});
+  EXPECT_EQ(compiled.communication(), "d: AllGather cp; e: AllGather cp") << "keys and values";
+}
+
+TEST(Context, NestsWithOthersInAnyOrder) {
+  for (const char* presets : {"dp+context", "context+dp"})
+    EXPECT_THAT(apply(kAttention, presets, "dp=2,cp=2").annotations,
+                ElementsAre("x=[b{dp}?, s{cp}?, ?]", "weight=[b{dp}?, s{cp}?]", "place=[s{cp}?, ?]"))
+        << presets;
+  // The sequence that a rank has is split further between products, and whole within them.
+  EXPECT_THAT(apply(kAttention, "sequence+context", "cp=2,tp=2").annotations,
+              testing::IsSupersetOf({"x=[?, s{cp}?, ?]", "p=[?, s{cp,tp}, ?]", "h=[?, s{cp}, ?]"}));
+}
+
+TEST(Context, WarnsWhereThereIsNoAttention) {
+  EXPECT_THAT(apply(kMlp, "context", "cp=2").warnings, ElementsAre(HasSubstr("an attention's queries")));
 }
 
 TEST(DataParallel, SplitsTheBatchOfTheInputs) {

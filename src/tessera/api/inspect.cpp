@@ -10,6 +10,8 @@
 #include "tessera/onnx/device_annotations.h"
 #include "tessera/onnx/file_facts.h"
 #include "tessera/program_io/written_program.h"
+#include "tessera/spmd/layout/sizes.h"
+#include "tessera/spmd/presets/inputs.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -57,6 +59,17 @@ Inspection inspect(const Model& model, const SymbolSizes& sizes) {
   result.read = compiler::operator_counts(*read.graph, uncovered);
   result.uncovered.assign(uncovered.begin(), uncovered.end());
   return result;
+}
+
+int64_t context_extent(const Model& model, const SymbolSizes& sizes) {
+  const Model sized = api::with_needed_sizes(model, sizes);
+  const SymbolSizes complete = model.complete(sizes);
+  const spmd::Hints hints(complete.begin(), complete.end());
+  const Graph& graph = *sized.impl().rewritten().graph;
+  const std::vector<spmd::InputDim> found = spmd::contexts_of(graph, spmd::Layout(graph, hints));
+  if (found.empty()) return 0;
+  const Expr& extent = found.front().input->shape()[static_cast<size_t>(found.front().dim)];
+  return static_cast<int64_t>(spmd::hinted(extent, hints));
 }
 
 Tensors random_inputs(const Model& model, const SymbolSizes& sizes, uint64_t seed, size_t memory_limit) {

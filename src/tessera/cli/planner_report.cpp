@@ -41,6 +41,20 @@ std::string counts_text(const PlannerReport& report) {
   return text;
 }
 
+// What was tried, and what the annotations of the plans that are shown gained.
+void print_annotations(const Console& console, const PlannerReport& report, PlanObjective objective) {
+  if (report.annotations.empty()) return;
+  std::vector<std::string> kept;
+  for (const TriedAnnotation& each : report.annotations)
+    if (each.kept)
+      kept.push_back(each.annotation + " with " + each.plan + " (" +
+                     (objective == PlanObjective::memory ? bytes_text(each.gain_bytes) : ms_text(each.gain_ms)) +
+                     " less)");
+  console.say(std::to_string(report.annotations.size()) + " annotations of parameters tried, " +
+              (kept.empty() ? "of which none is better" : std::to_string(kept.size()) + " kept:"));
+  for (const std::string& each : kept) console.say("  " + each);
+}
+
 double distance_of(const PlannerReport& report) {
   return report.bound_ms > 0 ? report.best.front().prediction.step_ms / report.bound_ms : 0;
 }
@@ -62,6 +76,7 @@ void print_planner_report(const Console& console, const PlannerReport& report, c
              " times as long";
   console.say(bound);
   console.say(counts_text(report));
+  print_annotations(console, report, settings.objective);
   if (report.refused > 0) console.note("the first that cannot be compiled or simulated, " + report.refusal);
   console.say("not searched: " + joined(report.not_searched, "; "));
 }
@@ -79,6 +94,14 @@ Json planner_json(const PlannerReport& report, const PlannerSettings& settings) 
                     {"peak_bytes", option.peak_bytes},
                     {"decided", option.decided},
                     {"wins", option.wins}});
+  Json annotations = Json::array();
+  for (const TriedAnnotation& each : report.annotations)
+    annotations.push_back({{"plan", each.plan},
+                           {"annotation", each.annotation},
+                           {"gain_ms", each.gain_ms},
+                           {"gain_bytes", each.gain_bytes},
+                           {"kept", each.kept},
+                           {"refused", each.refused}});
   return {{"machine", settings.predict.machine.name},
           {"objective", settings.objective == PlanObjective::memory ? "memory" : "time"},
           {"plan", Json::parse(report.best.front().plan.to_json())},
@@ -94,6 +117,7 @@ Json planner_json(const PlannerReport& report, const PlannerSettings& settings) 
           {"refused", report.refused},
           {"left", report.left},
           {"measured", report.measured},
+          {"annotations", annotations},
           {"not_searched", report.not_searched}};
 }
 

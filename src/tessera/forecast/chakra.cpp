@@ -177,10 +177,9 @@ class Writer {
     node.set_name((*class_.infos)[a].name);
     node.set_type(type);
     node.set_start_time_micros(static_cast<uint64_t>(std::llround(event.begin * kMicrosPerSecond)));
-    const Ids data = data_of(class_.actions[a].action.task);
-    for (uint64_t id : data) node.add_data_deps(id);
-    for (uint64_t id : before)
-      if (std::find(data.begin(), data.end(), id) == data.end()) node.add_ctrl_deps(id);
+    Ids needed = data_of(class_.actions[a].action.task);
+    add_to(needed, before);  // Chakra's reader ignores ctrl_deps
+    for (uint64_t id : needed) node.add_data_deps(id);
     attribute(node, "is_cpu_op").set_bool_val(false);
     return node;
   }

@@ -48,6 +48,7 @@ Objective objective_of(const PlannerSettings& settings) {
 PlannedModel::PlannedModel(const Model& model, const PlannerSettings& settings)
     : settings_(settings), sizes_(model.complete(settings.fixed.shapes)), model_(model) {
   if (!settings.training) model_ = model.for_program(sizes_, {});
+  inspection_ = inspect(model_, settings_.training ? sizes_ : SymbolSizes());
 }
 
 const TrainingStep& PlannedModel::step(int micro_batches) const {
@@ -85,6 +86,7 @@ Facts PlannedModel::facts() const {
   PredictSettings settings = settings_.predict;
   settings.machine = ideal(settings.machine);
   Facts facts;
+  facts.batch = batch();
   facts.ideal_seconds = predict(program, settings).computation_ms * 1e-3;
   std::set<std::string> optimizer, trained;
   if (settings_.training) {
@@ -104,9 +106,12 @@ Facts PlannedModel::facts() const {
 }
 
 bool PlannedModel::has_experts() const {
-  const Inspection inspection = inspect(model_, settings_.training ? sizes_ : SymbolSizes());
-  return std::any_of(inspection.rewritten.begin(), inspection.rewritten.end(),
+  return std::any_of(inspection_.rewritten.begin(), inspection_.rewritten.end(),
                      [](const OperatorCount& each) { return each.op == "tessera.Experts"; });
+}
+
+int64_t PlannedModel::context() const {
+  return context_extent(model_, sizes_);
 }
 
 int64_t PlannedModel::batch() const {
@@ -123,6 +128,19 @@ Candidates::Candidates(const PlannedModel& model, const PlannerSettings& setting
   for (const Choice& choice : choices_)
     if (fewest_micro_batches_ == 0 || choice.micro_batches < fewest_micro_batches_)
       fewest_micro_batches_ = choice.micro_batches;
+}
+
+size_t Candidates::add(Choice choice) {
+  choice.kernels = choices_.size();  // as no other's
+  choices_.push_back(std::move(choice));
+  return choices_.size() - 1;
+}
+
+const Candidates::Kept& Candidates::kept_of(size_t layout) const {
+  const auto found = std::find_if(kept_.begin(), kept_.end(),
+                                  [&](const Kept& each) { return choices_[each.candidate].layout == layout; });
+  check(found != kept_.end(), "a candidate of the layout was kept");
+  return *found;
 }
 
 Bounds Candidates::bounds(size_t candidate) {

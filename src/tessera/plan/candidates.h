@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/plan/estimate.h"
+#include "tessera/plan/tensor_kinds.h"
 #include "tessera/planner.h"
 
 /// Candidates of find_plan(), compiled and simulated by the public API.
@@ -24,6 +25,11 @@ class PlannedModel {
 
   const SymbolSizes& sizes() const { return sizes_; }
   bool has_experts() const;
+  /// Of its parameters.
+  std::vector<TensorKind> kinds() const { return kinds_of(inspection_.weights, settings_.fixed); }
+  /// The tokens of a sequence that attention sees; 0 if it has no attention, or none whose queries are those of an
+  /// input.
+  int64_t context() const;
   /// The samples of a batch: the first extent of the first input that has dimensions; 1 if there is none.
   int64_t batch() const;
 
@@ -33,6 +39,7 @@ class PlannedModel {
   const PlannerSettings& settings_;
   SymbolSizes sizes_;
   Model model_;
+  Inspection inspection_;
   mutable std::map<int, TrainingStep> steps_;
 };
 
@@ -51,6 +58,10 @@ class Candidates : public Evaluator {
              Estimator estimator);
 
   const std::vector<Choice>& choices() const { return choices_; }
+  /// Adds a candidate with annotations; its number.
+  size_t add(Choice choice);
+  /// The best one of a layout that fits.
+  const Kept& kept_of(size_t layout) const;
   const Estimator& estimator() const { return estimator_; }
   Bounds bounds(size_t candidate) override;
   double expected_cost(size_t candidate) override;

@@ -12,7 +12,7 @@ namespace {
 
 /// Sizes of the axes, the farthest first.
 struct Sizes {
-  int64_t dp = 1, fsdp = 1, ep = 1, tp = 1;
+  int64_t dp = 1, fsdp = 1, ep = 1, cp = 1, tp = 1;
 };
 
 struct Presets {
@@ -31,11 +31,15 @@ std::string joined(const std::string& a, const std::string& b) {
   return a.empty() || b.empty() ? a + b : a + "+" + b;
 }
 
-std::vector<Sizes> factorizations(int64_t devices, bool has_experts) {
+std::vector<Sizes> factorizations(const Space& space) {
   std::vector<Sizes> all;
-  for (int64_t tp : divisors(devices))
-    for (int64_t ep : has_experts ? divisors(devices / tp) : std::vector<int64_t>{1})
-      for (int64_t fsdp : divisors(devices / tp / ep)) all.push_back({devices / tp / ep / fsdp, fsdp, ep, tp});
+  for (const int64_t tp : divisors(space.devices))
+    for (const int64_t cp : divisors(space.devices / tp)) {
+      if (cp > std::max<int64_t>(1, space.context)) break;
+      const int64_t others = space.devices / tp / cp;
+      for (const int64_t ep : space.has_experts ? divisors(others) : std::vector<int64_t>{1})
+        for (const int64_t fsdp : divisors(others / ep)) all.push_back({others / ep / fsdp, fsdp, ep, cp, tp});
+    }
   return all;
 }
 
@@ -55,6 +59,10 @@ std::vector<std::string> tensor_presets(const Sizes& sizes) {
   return {"megatron", "megatron+sequence", "megatron+features", "sequence", "features"};
 }
 
+std::string context_preset(const Sizes& sizes) {
+  return sizes.cp > 1 ? "context" : "";
+}
+
 // Experts have an axis of their own, or share one with the batch.
 std::vector<std::string> expert_presets(const Sizes& sizes, bool has_experts) {
   if (!has_experts) return {""};
@@ -68,7 +76,7 @@ std::vector<std::string> expert_presets(const Sizes& sizes, bool has_experts) {
 Mesh mesh_of(const Sizes& sizes) {
   std::vector<MeshAxis> axes;
   const std::pair<const char*, int64_t> all[] = {
-      {"dp", sizes.dp}, {"fsdp", sizes.fsdp}, {"ep", sizes.ep}, {"tp", sizes.tp}};
+      {"dp", sizes.dp}, {"fsdp", sizes.fsdp}, {"ep", sizes.ep}, {"cp", sizes.cp}, {"tp", sizes.tp}};
   for (const auto& [name, size] : all)
     if (size > 1) axes.push_back({name, size});
   return Mesh(std::move(axes));
@@ -79,14 +87,14 @@ std::vector<Choice> layouts(const Space& space) {
   std::vector<Choice> all;
   const bool has_annotations =
       !space.fixed.annotations.empty() || !space.fixed.places.empty() || !space.fixed.storage.empty();
-  for (const Sizes& sizes : factorizations(space.devices, space.has_experts))
+  for (const Sizes& sizes : factorizations(space))
     for (const Presets& data : data_presets(sizes))
       for (const std::string& tensor : tensor_presets(sizes))
         for (const std::string& expert : expert_presets(sizes, space.has_experts)) {
           Choice choice;
           choice.mesh = mesh_of(sizes);
           choice.tensor = joined(tensor, expert);
-          choice.presets = joined(data.text, choice.tensor);
+          choice.presets = joined(joined(data.text, context_preset(sizes)), choice.tensor);
           if (choice.presets.empty()) choice.presets = "none";
           choice.stores_parameters = data.parameter_shards > 1;
           const int64_t within =
@@ -123,7 +131,8 @@ std::vector<Choice> fixed_layouts(const Space& space) {
          counted(given.mesh.size(), "rank"), counted(space.devices, "device"));
   if (fixed.presets.empty())
     fail("plan",
-         "the mesh {} is not among those that are searched, whose axes are dp, fsdp, ep and tp, in this order and each "
+         "the mesh {} is not among those that are searched, whose axes are dp, fsdp, ep, cp and tp, in this order and "
+         "each "
          "of more than one rank; to search the rest with this mesh, give `presets`, too",
          fixed.mesh);
   given.presets = fixed.presets;
@@ -173,6 +182,7 @@ std::string Choice::str() const {
   if (micro_batches > 1) text += fmt::format(", {} micro-batches", micro_batches);
   if (!recompute.empty() && recompute != "none") text += ", recompute=" + recompute;
   if (bucket_bytes) text += fmt::format(", bucket-bytes={}", *bucket_bytes);
+  for (const auto& [pattern, layout] : annotations) text += fmt::format(", {}={}", pattern, layout);
   return text;
 }
 
@@ -184,6 +194,7 @@ Plan Choice::over(const Plan& fixed) const {
   made.micro_batches = micro_batches > 1 || fixed.micro_batches > 0 ? micro_batches : 0;
   made.recompute = recompute;
   made.bucket_bytes = bucket_bytes;
+  for (const auto& [pattern, layout] : annotations) made.annotations.push_back({pattern + "=" + layout});
   return made;
 }
 

@@ -25,6 +25,19 @@ double shards_within_layers(const Choice& choice) {
   return static_cast<double>(choice.size_of("tp") * choice.size_of("ep"));
 }
 
+// How much longer than its share of the products the busiest rank takes, since it has whole samples.
+double unevenness(const Choice& choice, const Facts& facts) {
+  const int64_t samples = facts.batch / choice.micro_batches, ranks = choice.data_ranks();
+  if (samples <= 0) return 1;
+  return static_cast<double>((samples + ranks - 1) / ranks * ranks) / static_cast<double>(samples);
+}
+
+// Of the products, at the peak rate.
+double computing(const Choice& choice, const Facts& facts) {
+  return facts.ideal_seconds / static_cast<double>(choice.mesh.size()) * recomputed(choice.recompute).computing *
+         unevenness(choice, facts);
+}
+
 double states_of(const Choice& choice, const Facts& facts) {
   return facts.parameter_bytes / static_cast<double>(choice.parameter_shards) +
          facts.optimizer_bytes / static_cast<double>(choice.optimizer_shards);
@@ -33,7 +46,7 @@ double states_of(const Choice& choice, const Facts& facts) {
 // The share of a step's activations that a rank holds at once.
 double held_share(const Choice& choice) {
   return recomputed(choice.recompute).held /
-         (static_cast<double>(choice.data_ranks()) * shards_within_layers(choice) * choice.micro_batches);
+         (static_cast<double>(choice.token_ranks()) * shards_within_layers(choice) * choice.micro_batches);
 }
 
 int distance(const Choice& a, const Choice& b) {
@@ -85,20 +98,21 @@ double Estimator::moved_seconds(const Choice& choice) const {
     const auto shards = static_cast<double>(choice.size_of("fsdp"));
     seconds += uses * seconds_on(Kind::all_gather, choice, {"fsdp"}, gathered) +
                times * seconds_on(Kind::reduce_scatter, choice, {"fsdp"}, gradients) +
-               seconds_on(Kind::all_reduce, choice, {"dp"}, gradients / shards);
+               seconds_on(Kind::all_reduce, choice, {"dp", "cp"}, gradients / shards);
   } else {
-    seconds += seconds_on(Kind::all_reduce, choice, {"dp", "fsdp"}, gradients);
+    seconds += seconds_on(Kind::all_reduce, choice, {"dp", "fsdp", "cp"}, gradients);
   }
   if (const auto moved = tensor_bytes_.find(choice.tensor); moved != tensor_bytes_.end())
     seconds +=
-        seconds_on(Kind::all_reduce, choice, {"ep", "tp"}, moved->second / static_cast<double>(choice.data_ranks()));
+        seconds_on(Kind::all_reduce, choice, {"ep", "tp"}, moved->second / static_cast<double>(choice.token_ranks()));
+  if (context_bytes_)
+    seconds += seconds_on(Kind::all_gather, choice, {"cp"},
+                          *context_bytes_ / static_cast<double>(choice.data_ranks()) / within);
   return seconds;
 }
 
 double Estimator::raw_seconds(const Choice& choice) const {
-  return facts_.ideal_seconds / static_cast<double>(choice.mesh.size()) * slowness_.value_or(1) *
-             recomputed(choice.recompute).computing +
-         moved_seconds(choice);
+  return computing(choice, facts_) * slowness_.value_or(1) + moved_seconds(choice);
 }
 
 double Estimator::raw_bytes(const Choice& choice) const {
@@ -133,24 +147,37 @@ double Estimator::least_seconds(const Choice& choice) const {
   return known == kernel_seconds_.end() ? 0 : known->second;
 }
 
+void Estimator::learn_moved(const Measured& measured) {
+  const Choice& choice = measured.choice;
+  double received = 0;
+  for (const auto& [axes, bytes] : measured.received)
+    if (axes == "tp" || axes == "ep" || axes == "ep,tp") received += bytes;
+  const double within = shards_within_layers(choice);
+  if (within > 1 && !choice.tensor.empty()) {
+    const double moved = received * within / (2 * (within - 1)) * static_cast<double>(choice.token_ranks());
+    const auto [known, added] = tensor_bytes_.try_emplace(choice.tensor, moved);
+    known->second = std::min(known->second, moved);
+  }
+  // Gradients cross the axis, too.
+  if (const auto ranks = static_cast<double>(choice.size_of("cp")); ranks > 1) {
+    const auto over = measured.received.find("cp");
+    const double all = over == measured.received.end() ? 0 : over->second * ranks / (ranks - 1);
+    const double gradients = choice.data_ranks() == 1 ? 2 * facts_.gradient_bytes / within : 0;
+    const double moved = std::max(0.0, all - gradients) * static_cast<double>(choice.data_ranks()) * within;
+    context_bytes_ = std::min(moved, context_bytes_.value_or(moved));
+  }
+}
+
 void Estimator::learn(Measured measured) {
   const Choice& choice = measured.choice;
   const double held = std::max(0.0, measured.bytes - states_of(choice, facts_)) / held_share(choice);
   activations_ = std::min(held, activations_.value_or(held));
-  const double ideal =
-      facts_.ideal_seconds / static_cast<double>(choice.mesh.size()) * recomputed(choice.recompute).computing;
+  const double ideal = computing(choice, facts_);
   if (measured.compute_seconds > 0 && ideal > 0) {
     const double slowness = measured.compute_seconds / ideal;
     slowness_ = std::min(slowness, slowness_.value_or(slowness));
   }
-  double received = 0;
-  for (const auto& [axes, bytes] : measured.received)
-    if (axes == "tp" || axes == "ep" || axes == "ep,tp") received += bytes;
-  if (const double ranks = shards_within_layers(choice); ranks > 1 && !choice.tensor.empty()) {
-    const double moved = received * ranks / (2 * (ranks - 1)) * static_cast<double>(choice.data_ranks());
-    const auto [known, added] = tensor_bytes_.try_emplace(choice.tensor, moved);
-    known->second = std::min(known->second, moved);
-  }
+  learn_moved(measured);
   if (measured.seconds > 0 && choice.bucket_bytes == 0) kernel_seconds_[choice.kernels] = measured.kernel_seconds;
   known_[choice.layout].push_back(std::move(measured));
 }

@@ -20,6 +20,7 @@ struct Facts {
   double gradient_bytes = 0;   ///< of the parameters that train, in the type in which they are reduced
   double gathered_bytes = 0;   ///< of all parameters in the type in which they are used
   double ideal_seconds = 0;    ///< of the products of a step on one device, at its peak rate
+  int64_t batch = 0;           ///< samples of a step; 0: unknown
 };
 
 /// Bounds on every program of the candidate: its states as they are stored, and the products' FLOPs, which splitting
@@ -39,7 +40,7 @@ struct Measured {
 /// Estimates by closed forms whose unknown numbers come from the candidates that have been compiled:
 ///
 ///     seconds = products at the peak rate · slowness + gradients and gathered parameters on their links
-///             + what tensor parallelism moves, which is in proportion to the samples of a rank, on its links
+///             + what tensor and context parallelism move, in proportion to the samples of a rank, on their links
 ///     bytes   = states + activations, in proportion to the samples of a micro-batch on a rank
 ///
 /// Numbers that are not known yet are assumed to be favourable, so that a candidate that may be good is tried. If the
@@ -60,6 +61,7 @@ class Estimator {
   void learn(Measured measured);
 
  private:
+  void learn_moved(const Measured& measured);
   double raw_seconds(const Choice& choice) const;
   double moved_seconds(const Choice& choice) const;
   double raw_bytes(const Choice& choice) const;
@@ -73,6 +75,7 @@ class Estimator {
   std::map<size_t, double> kernel_seconds_;        ///< by Choice::kernels: without buckets
   std::optional<double> slowness_, activations_;   ///< factor; bytes of all samples on one rank
   std::map<std::string, double> tensor_bytes_;     ///< by Choice::tensor: of all samples, as an all-reduce has them
+  std::optional<double> context_bytes_;            ///< of all samples, as an all-gather has them
   mutable std::map<std::string, std::optional<Topology>> topologies_;  ///< by mesh; nullopt: the machine cannot have it
 };
 

@@ -8,6 +8,7 @@
 #include "tessera/base/bytes_text.h"
 #include "tessera/base/counted.h"
 #include "tessera/base/error.h"
+#include "tessera/plan/annotate.h"
 #include "tessera/plan/candidates.h"
 #include "tessera/plan/compare.h"
 #include "tessera/planner.h"
@@ -136,6 +137,10 @@ std::string fitting_devices(const PlannedModel& model, const PlannerSettings& se
        fitting_devices(model, settings, space, limit, candidates));
 }
 
+size_t plans_shown(const PlannerSettings& settings) {
+  return std::max<size_t>(1, settings.best);
+}
+
 // Measures the best plan, until the one that is the best then has been measured. Returns how many it measured.
 int64_t measure_best(Candidates& candidates, PlannerSettings& settings) {
   std::set<size_t> measured;
@@ -144,72 +149,61 @@ int64_t measure_best(Candidates& candidates, PlannerSettings& settings) {
   return static_cast<int64_t>(measured.size());
 }
 
-std::vector<std::string> not_searched(const PlannerReport& report) {
+std::vector<std::string> not_searched(const PlannerReport& report, size_t plans, bool ended_early) {
   std::vector<std::string> all = {
-      "layouts of single tensors, and context parallelism (annotations)",
-      "other orders of axes than dp, fsdp, ep, tp",
+      fmt::format("layouts of parameters beside those of the {} best plans, and layouts of other tensors", plans),
+      "other orders of axes than dp, fsdp, ep, cp, tp",
       "pipelines of stages",
       "states that are streamed from other memory",
   };
   if (report.left > 0)
     all.push_back(fmt::format("{} of {} candidates, for which there was no time", report.left, report.candidates));
+  if (ended_early) all.emplace_back("some annotations, for which there was no time");
   return all;
 }
 
-}  // namespace
+// Shares of the time of a search.
+struct Shares {
+  double until = 1;  ///< of all time, when the phase ends; if nothing has fit by then, it may take twice as long
+  double most = 1;   ///< of the phase's time left, for one evaluation
+};
+constexpr Shares kPresets{0.7, 0.25};  // which sees several candidates
+constexpr Shares kAnnotations{1, 1};
 
-bool is_searched(PlanDimension dimension) {
-  return dimension < PlanDimension::annotations;
+plan::SearchLimits limits_of(const PlannerSettings& settings, const Candidates& candidates, double bytes,
+                             Clock::time_point begin, Shares shares) {
+  plan::SearchLimits limits{plan::objective_of(settings), bytes, nullptr};
+  if (settings.seconds <= 0) return limits;
+  const auto left = [&settings, &candidates, begin, shares] {
+    return (candidates.any_fits() ? shares.until : 2) * settings.seconds - seconds_since(begin);
+  };
+  limits.is_over = [left] { return left() < 0; };
+  limits.has_time = [&candidates, left, shares](size_t candidate) {
+    return candidates.seconds_of(candidate) <= shares.most * left();
+  };
+  return limits;
 }
 
-PlannerReport find_plan(const Model& model, const PlannerSettings& given) {
-  PlannerSettings settings = given;  // what is measured adds to its machine
-  if (!settings.predict.topology.empty())
-    fail("plan",
-         "a topology describes the links of one mesh, but the search tries many; describe the links in the machine "
-         "file");
-  const auto begin = Clock::now();
-  const PlannedModel planned(model, settings);
-  const plan::Space space{settings.devices, settings.training.has_value(), planned.has_experts(), planned.batch(),
-                          settings.fixed};
-  const double limit = limit_of(settings);
-  Candidates candidates(planned, settings, space, limit, plan::Estimator(planned.facts(), settings.predict.machine));
-  plan::SearchLimits limits{plan::objective_of(settings), limit, nullptr};
-  // If nothing has fit by then, the search may take twice as long.
-  if (settings.seconds > 0) {
-    const auto left = [&] {
-      const double most = candidates.any_fits() ? settings.seconds : 2 * settings.seconds;
-      return most - seconds_since(begin);
-    };
-    limits.is_over = [left] { return left() < 0; };
-    constexpr double kShare = 0.25;  // of the time left, so that the search sees several candidates
-    limits.has_time = [&candidates, left](size_t candidate) {
-      return candidates.seconds_of(candidate) <= kShare * left();
-    };
-  }
-  const plan::Searched found = plan::search(candidates.choices().size(), candidates, limits);
-  if (found.fit.empty()) refuse(planned, settings, space, candidates, found, limit);
-
-  PlannerReport report;
-  if (settings.measure) report.measured = measure_best(candidates, settings);
-  report.memory_limit = limit;
-  report.bound_ms = candidates.estimator().facts().ideal_seconds / static_cast<double>(settings.devices) * 1e3;
+void report_counts(PlannerReport& report, const Candidates& candidates, const plan::Searched& found) {
   const auto size = [](const auto& list) { return static_cast<int64_t>(list.size()); };
-  report.candidates = size(candidates.choices());
   report.evaluated = size(found.fit) + size(found.unfit);
   report.unfit = size(found.unfit);
   report.too_large = size(found.too_large);
   report.too_slow = size(found.too_slow);
   report.refused = size(found.refused);
   report.left = size(found.left);
+  report.candidates = report.evaluated + report.too_large + report.too_slow + report.refused + report.left;
   if (!found.refused.empty())
     report.refusal =
         candidates.choices()[found.refused.front().candidate].str() + ": " + found.refused.front().outcome.refused;
-  report.not_searched = not_searched(report);
+}
+
+void report_best(PlannerReport& report, const Candidates& candidates, const PlannerSettings& settings,
+                 Clock::time_point begin) {
   const Candidates::Kept& best = candidates.kept().front();
   const double win_seconds = settings.seconds > 0 ? seconds_of_wins(best.program, settings.predict) : 0;
   for (const Candidates::Kept& each : candidates.kept()) {
-    if (report.best.size() == std::max<size_t>(1, settings.best)) break;
+    if (report.best.size() == plans_shown(settings)) break;
     const plan::Choice& choice = candidates.choices()[each.candidate];
     PlannedOption option{
         choice.over(settings.fixed), choice.str(), each.prediction, static_cast<int64_t>(each.outcome.bytes), {}, {}};
@@ -222,6 +216,45 @@ PlannerReport find_plan(const Model& model, const PlannerSettings& given) {
     }
     report.best.push_back(std::move(option));
   }
+}
+
+}  // namespace
+
+bool is_searched(PlanDimension dimension) {
+  return dimension < PlanDimension::pipelines;
+}
+
+PlannerReport find_plan(const Model& model, const PlannerSettings& given) {
+  PlannerSettings settings = given;  // what is measured adds to its machine
+  if (!settings.predict.topology.empty())
+    fail("plan",
+         "a topology describes the links of one mesh, but the search tries many; describe the links in the machine "
+         "file");
+  const auto begin = Clock::now();
+  const PlannedModel planned(model, settings);
+  const plan::Space space{.devices = settings.devices,
+                          .trains = settings.training.has_value(),
+                          .has_experts = planned.has_experts(),
+                          .context = planned.context(),
+                          .batch = planned.batch(),
+                          .fixed = settings.fixed};
+  const double limit = limit_of(settings);
+  Candidates candidates(planned, settings, space, limit, plan::Estimator(planned.facts(), settings.predict.machine));
+  const auto within = [&](Shares shares) { return limits_of(settings, candidates, limit, begin, shares); };
+  const plan::Searched found = plan::search(candidates.choices().size(), candidates, within(kPresets));
+  if (found.fit.empty()) refuse(planned, settings, space, candidates, found, limit);
+  plan::Annotated annotated;
+  if (settings.annotations)
+    annotated = plan::annotate(candidates, planned.kinds(), plans_shown(settings), within(kAnnotations));
+
+  PlannerReport report;
+  if (settings.measure) report.measured = measure_best(candidates, settings);
+  report.memory_limit = limit;
+  report.bound_ms = candidates.estimator().facts().ideal_seconds / static_cast<double>(settings.devices) * 1e3;
+  report_counts(report, candidates, found);
+  report.annotations = std::move(annotated.tried);
+  report.not_searched = not_searched(report, plans_shown(settings), annotated.ended_early);
+  report_best(report, candidates, settings, begin);
   return report;
 }
 

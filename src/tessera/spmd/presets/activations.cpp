@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "tessera/spmd/presets/inputs.h"
 #include "tessera/spmd/presets/pairs.h"
 #include "tessera/spmd/presets/registry.h"
 
@@ -19,7 +20,9 @@ void annotate(PresetContext& context, const Value* value, int dim, bool split) {
   Sharding sharding = Sharding::replicated(value->shape());
   for (DimSharding& each : sharding.dims) each.open = true;
   sharding.dims[dim].open = false;
-  if (split) sharding.dims[dim].parts[0].axes = {context.axis};
+  std::vector<AxisRef>& axes = sharding.dims[dim].parts[0].axes;
+  axes = input_axes_along(context, value, dim);
+  if (split) axes.push_back(context.axis);
   context.annotate(value, std::move(sharding));
 }
 

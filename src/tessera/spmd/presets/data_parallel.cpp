@@ -1,5 +1,4 @@
-#include <algorithm>
-
+#include "tessera/spmd/presets/inputs.h"
 #include "tessera/spmd/presets/registry.h"
 
 namespace tessera::spmd {
@@ -16,25 +15,17 @@ void split_batch(PresetContext& context) {
   }
   for (const Value* input : context.graph.inputs) {
     if (input->rank() == 0 || !(input->shape()[0] == first->shape()[0])) continue;
-    // Several presets that split the batch nest.
-    const auto earlier = std::find_if(context.annotations.begin(), context.annotations.end(), [&](const Annotation& a) {
-      return a.value == input && a.by.starts_with("preset ") && !a.sharding.uses(context.axis);
-    });
-    if (earlier != context.annotations.end()) {
-      earlier->sharding.dims[0].parts[0].axes.push_back(context.axis);
-      continue;
-    }
-    Sharding sharding = Sharding::replicated(input->shape());
-    for (DimSharding& dim : sharding.dims) dim.open = true;
-    sharding.dims[0].parts[0].axes = {context.axis};
-    context.annotate(input, std::move(sharding));
+    split_input(context, {input, 0});
   }
 }
 
 }  // namespace
 
 Preset data_parallel_preset() {
-  return {"dp", {"dp", "ddp"}, true, "data parallelism: splits the batch (dimension 0 of the inputs)", split_batch};
+  Preset preset{
+      "dp", {"dp", "ddp"}, true, "data parallelism: splits the batch (dimension 0 of the inputs)", split_batch};
+  preset.splits_inputs = true;
+  return preset;
 }
 
 }  // namespace tessera::spmd

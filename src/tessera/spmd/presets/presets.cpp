@@ -9,8 +9,9 @@
 namespace tessera::spmd {
 
 const std::vector<Preset>& presets() {
-  static const std::vector<Preset> all = {data_parallel_preset(), zero_preset(),     fsdp_preset(),  megatron_preset(),
-                                          sequence_preset(),      features_preset(), expert_preset()};
+  static const std::vector<Preset> all = {data_parallel_preset(), zero_preset(),     fsdp_preset(),
+                                          context_preset(),       megatron_preset(), sequence_preset(),
+                                          features_preset(),      expert_preset()};
   return all;
 }
 
@@ -74,6 +75,8 @@ std::vector<PresetRequest> parse_presets(std::string_view text, const Mesh& mesh
     }
     requests.push_back({&preset, AxisRef::whole(mesh.axes()[*axis])});
   }
+  std::stable_partition(requests.begin(), requests.end(),
+                        [](const PresetRequest& request) { return request.preset->splits_inputs; });
   return requests;
 }
 

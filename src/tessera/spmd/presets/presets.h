@@ -39,6 +39,7 @@ struct Preset {
   /// Adds warnings and notes about the outcome; may be null.
   void (*review)(const PresetContext&, const Decisions&) = nullptr;
   Stores stores = Stores::nothing;
+  bool splits_inputs = false;  ///< it is applied before the others, which keep what it splits
 };
 
 /// All presets, in the order in which `tessera info` lists them.
@@ -50,8 +51,8 @@ struct PresetRequest {
   AxisRef axis;
 };
 
-/// Reads "dp+megatron:x" for a mesh: each preset takes its usual axis or the one after the colon. Throws a user error
-/// for an unknown axis or preset (which lists all presets).
+/// Reads "dp+megatron:x" for a mesh: each preset takes its usual axis or the one after the colon. Those that split
+/// inputs come first. Throws a user error for an unknown axis or preset (which lists all presets).
 std::vector<PresetRequest> parse_presets(std::string_view text, const Mesh& mesh);
 
 /// The presets that the axes' names imply. Throws a user error, which lists the choices, for an axis of more than one

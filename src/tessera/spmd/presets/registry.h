@@ -6,6 +6,7 @@
 namespace tessera::spmd {
 
 Preset data_parallel_preset();  // data_parallel.cpp
+Preset context_preset();        // context.cpp
 Preset megatron_preset();       // megatron.cpp
 Preset expert_preset();         // expert.cpp
 Preset zero_preset();           // zero.cpp

@@ -7,6 +7,7 @@ namespace {
 
 Preset storing(Stores stores, Preset named) {
   named.apply = data_parallel_preset().apply;
+  named.splits_inputs = true;
   named.stores = stores;
   return named;
 }

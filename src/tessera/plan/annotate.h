@@ -1,0 +1,25 @@
+#pragma once
+
+#include <vector>
+
+#include "tessera/plan/candidates.h"
+#include "tessera/plan/tensor_kinds.h"
+
+/// A local search for the layouts of parameters.
+namespace tessera::plan {
+
+struct Annotated {
+  std::vector<TriedAnnotation> tried;
+  bool ended_early = false;  ///< by the limits
+};
+
+/// Improves the best `plans` of `candidates`, the best first: changes how one axis splits one kind of parameters, takes
+/// the best of these changes if it is better by the objective and fits, and goes on with the next kind until no change
+/// of any kind is better. Presets and all else stay as they are. The outcome is in `candidates`.
+///
+/// Example: megatron splits `up` [8, 32] by columns and `down` by rows. For `down=[tp,-]` and an axis of two ranks, the
+/// changes are `down=[-,tp]` and `down=[-,-]`; the layouts of `up` and of activations follow by propagation.
+Annotated annotate(Candidates& candidates, const std::vector<TensorKind>& kinds, size_t plans,
+                   const SearchLimits& limits);
+
+}  // namespace tessera::plan
