@@ -14,6 +14,15 @@
 namespace tessera {
 inline namespace v1 {
 
+/// A run of alike subgraphs of a model, such as a transformer's layers: each takes results of the one before it, and
+/// has parameters of its own, of the same types.
+struct ModelBlocks {
+  int64_t count = 0;  ///< 0: no two blocks follow each other
+  int64_t nodes = 0;  ///< of one block, as the model's file has them
+  /// For each parameter, input and result that each block has of its own: its names, by block.
+  std::vector<std::vector<std::string>> names;
+};
+
 /// An ONNX model (IR ≤ 14, opsets 1 to 28). Large weights are mapped, not read: the file must not be changed in place
 /// while the model lives. Immutable; copies share.
 class Model {
@@ -46,6 +55,14 @@ class Model {
   /// This model with these tensors as outputs, in that order: outputs of the model, or any other results of its nodes.
   /// Nodes that none of them needs are not computed. Throws a user error for a name that no node's result has.
   Model with_outputs(const std::vector<std::string>& names) const;
+
+  /// The run of alike blocks that has the most nodes. It may begin anywhere in what a person calls a layer, and leaves
+  /// out layers that differ from their neighbours: often the first and the last one.
+  ModelBlocks blocks() const;
+  /// This model with the first `count` of its blocks, for a look at a deep model that costs less: everything that a
+  /// step needs is linear in the number of blocks, once there are a few. Names stay. Throws a user error unless `count`
+  /// is from 1 to blocks().count.
+  Model with_blocks(int64_t count) const;
 
   /// The plan that the file carries, if write_annotated wrote it; else an empty one. To follow it:
   /// compile(model, mesh, plan.over(model.plan())).

@@ -7,6 +7,7 @@
 
 #include "tessera/compiler/programs.h"
 #include "tessera/parts/segmented_model.h"
+#include "tessera/rewrite/blocks.h"
 #include "tessera/tessera.h"
 
 /// The implementations of the public classes.
@@ -15,6 +16,16 @@ inline namespace v1 {
 
 struct Model::Impl : parts::SegmentedModel {
   using SegmentedModel::SegmentedModel;
+
+  /// Found at the first call.
+  const std::optional<rewrite::Blocks>& blocks() const {
+    std::call_once(searched_, [this] { blocks_ = rewrite::find_blocks(model); });
+    return blocks_;
+  }
+
+ private:
+  mutable std::once_flag searched_;
+  mutable std::optional<rewrite::Blocks> blocks_;
 };
 
 struct Program::Impl : compiler::CompiledProgram {

@@ -104,6 +104,25 @@ Model Model::with_sizes(const SymbolSizes& sizes) const {
   return api::model_of(*this, compiler::with_sizes(impl().model, sizes));
 }
 
+ModelBlocks Model::blocks() const {
+  const std::optional<rewrite::Blocks>& found = impl().blocks();
+  if (!found) return {};
+  ModelBlocks made{static_cast<int64_t>(found->count), static_cast<int64_t>(found->period), {}};
+  for (const auto& names : rewrite::names_by_block(*impl().model.graph, *found))
+    made.names.emplace_back(names.begin(), names.end());
+  return made;
+}
+
+Model Model::with_blocks(int64_t count) const {
+  const std::optional<rewrite::Blocks>& found = impl().blocks();
+  if (!found) fail("model", "{} has no blocks that are alike, so it cannot have fewer of them", path().string());
+  const auto most = static_cast<int64_t>(found->count);
+  if (count < 1 || count > most)
+    fail("model", "{} has {} blocks that are alike; {} of them cannot be kept, only 1 to {}", path().string(), most,
+         count, most);
+  return api::model_of(*this, rewrite::with_blocks(impl().model, *found, static_cast<size_t>(count)));
+}
+
 Model Model::with_states(const std::vector<std::string>& patterns) const {
   return api::model_of(*this, compiler::with_states(impl().model, patterns));
 }
