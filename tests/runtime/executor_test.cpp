@@ -159,9 +159,12 @@ TEST(Executor, KeepsItsPlansWhenLimitsEndARun) {
     Executor run = executor(model, mesh, *mesh ? Compiled::Orders{{"v0", "[-, tp]"}} : Compiled::Orders{});
     const Tensors inputs = {{"v0", floats({2, 4}, {1, 2, 3, 4, -1, -2, -3, -4})}};
     const std::vector<float> expected = result(run.run(inputs));
-    const auto begin = RunLimits::Clock::now();
-    run.run(inputs);
-    const auto whole = RunLimits::Clock::now() - begin;
+    auto whole = RunLimits::Clock::duration::max();
+    for (int again = 0; again < 5; ++again) {
+      const auto begin = RunLimits::Clock::now();
+      run.run(inputs);
+      whole = std::min(whole, RunLimits::Clock::now() - begin);
+    }
     int stopped = 0;
     for (int part = 1; part <= 40; ++part) {
       try {

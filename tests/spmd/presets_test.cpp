@@ -154,13 +154,13 @@ std::string beside_a_pair(std::string_view states, std::string_view nodes) {
 }
 
 TEST(Megatron, SaysWhatItLeavesWholeAndWhy) {
-  EXPECT_THAT(
-      apply(beside_a_pair("float[64, 20] head", "  o = MatMul (y, head)\n  r = ReduceMax <keepdims = 0> (o)\n"),
-            "megatron", "tp=2")
-          .warnings,
-      ElementsAre(testing::AllOf(HasSubstr("preset: 3.76 % of the parameters' bytes stay whole on every rank of "
-                                           "tp; the largest is 'head' [64, 20]"),
-                                 HasSubstr("is not paired"))));
+  EXPECT_THAT(apply(beside_a_pair("float[64, 20] head", "  o = MatMul (y, head)\n  r = ReduceMax <keepdims = 0> (o)\n"),
+                    "megatron", "tp=2")
+                  .warnings,
+              ElementsAre(testing::AllOf(
+                  HasSubstr("preset megatron: 3.76 % of the parameters' bytes stay whole on every rank of "
+                            "tp; the largest is 'head' [64, 20]"),
+                  HasSubstr("is not paired"))));
   EXPECT_THAT(
       apply("m (float[b, 64] x) => (float[b, 20] z) <float[64, 256] up, float[256, 64] down, float[64, 20] head> {\n"
             "  h = MatMul (x, up)\n  y = MatMul (h, down)\n  z = MatMul (y, head)\n}\n",
