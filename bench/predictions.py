@@ -121,14 +121,17 @@ def namespaces(rate):
 
 
 def on_two_hosts(command, rate, port):
-    """Runs a command as two ranks over Gloo, in namespaces whose link has that rate; what rank 0 prints. The ranks are
-    said to be on one machine, since they share its cores."""
+    """Runs a command as two ranks over Gloo, in namespaces whose link has that rate; what rank 0 prints. Each rank
+    has half of the cores to itself: the system would let both share one while the others rest, after they have waited."""
+    cores = sorted(os.sched_getaffinity(0))
+    half = max(1, len(cores) // 2)
     with namespaces(rate) as names:
         ranks = []
         for rank, space in enumerate(names):
-            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2",
+            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1",
                                MASTER_ADDR="10.77.0.1", MASTER_PORT=str(port))
-            ranks.append(subprocess.Popen(["ip", "netns", "exec", space, *command], env=environment,
+            own = ",".join(str(core) for core in cores[rank * half:][:half] or cores)
+            ranks.append(subprocess.Popen(["ip", "netns", "exec", space, "taskset", "-c", own, *command], env=environment,
                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         said = [process.communicate(timeout=LIMIT) for process in ranks]
     if any(process.returncode for process in ranks):
