@@ -5,8 +5,8 @@
 
 Each row is one `tessera bench` or `tessera train` with --machine: the file is measured first unless it is given, and what
 a plan needs beyond it is measured by the command itself, once. "Error" is predicted / measured - 1, of the median of the
-runs; "memory" is the planned peak of the process with rank 0, relative to what it has in memory after the runs beyond what
-it had before it loaded the weights, pages of files left out; minus 1, too. Rows over Gloo run in two network
+runs; "memory" is the planned peak of the process with rank 0, relative to the most by which it has grown since before it
+loaded the weights, pages of files left out; minus 1, too. Rows over Gloo run in two network
 namespaces, joined by a link of limited rate (needs root, `ip` and `tc`); without these, they are left out and
 named. DIR holds NAME/model.onnx as bench/export_models.py writes them.
 
