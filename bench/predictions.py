@@ -111,13 +111,17 @@ def namespaces(rate):
                      inside + ["ip", "link", "set", device, "up"], inside + ["ip", "link", "set", "lo", "up"],
                      inside + ["tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", str(burst),
                                "latency", "50ms"]]
+    def delete():
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+    delete()  # an interrupted run may have left them
     try:
         for command in commands:
             subprocess.run(command, check=True, capture_output=True)
         yield names
     finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+        delete()
 
 
 def on_two_hosts(command, rate, port):
