@@ -5,8 +5,8 @@
 
 Each row is one `tessera bench` or `tessera train` with --machine: the file is measured first unless it is given, and what
 a plan needs beyond it is measured by the command itself, once. "Error" is predicted / measured - 1, of the median of the
-runs; "memory" is the planned peak of the process with rank 0, relative to what it has in memory after the runs beyond what
-it had before it loaded the weights, pages of files left out; minus 1, too. Rows over Gloo run in two network
+runs; "memory" is the planned peak of the process with rank 0, relative to the most by which it has grown since before it
+loaded the weights, pages of files left out; minus 1, too. Rows over Gloo run in two network
 namespaces, joined by a link of limited rate (needs root, `ip` and `tc`); without these, they are left out and
 named. DIR holds NAME/model.onnx as bench/export_models.py writes them.
 
@@ -111,24 +111,31 @@ def namespaces(rate):
                      inside + ["ip", "link", "set", device, "up"], inside + ["ip", "link", "set", "lo", "up"],
                      inside + ["tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", str(burst),
                                "latency", "50ms"]]
+    def delete():
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+    delete()  # an interrupted run may have left them
     try:
         for command in commands:
             subprocess.run(command, check=True, capture_output=True)
         yield names
     finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+        delete()
 
 
 def on_two_hosts(command, rate, port):
-    """Runs a command as two ranks over Gloo, in namespaces whose link has that rate; what rank 0 prints. The ranks are
-    said to be on one machine, since they share its cores."""
+    """Runs a command as two ranks over Gloo, in namespaces whose link has that rate; what rank 0 prints. Each rank
+    has half of the cores to itself: the system would let both share one while the others rest, after they have waited."""
+    cores = sorted(os.sched_getaffinity(0))
+    half = max(1, len(cores) // 2)
     with namespaces(rate) as names:
         ranks = []
         for rank, space in enumerate(names):
-            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2",
+            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1",
                                MASTER_ADDR="10.77.0.1", MASTER_PORT=str(port))
-            ranks.append(subprocess.Popen(["ip", "netns", "exec", space, *command], env=environment,
+            own = ",".join(str(core) for core in cores[rank * half:][:half] or cores)
+            ranks.append(subprocess.Popen(["ip", "netns", "exec", space, "taskset", "-c", own, *command], env=environment,
                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         said = [process.communicate(timeout=LIMIT) for process in ranks]
     if any(process.returncode for process in ranks):

@@ -28,6 +28,8 @@ TEST_F(CommandLine, bench_says_where_the_time_went) {
     EXPECT_GE(rank["idle_ms"], 0);
     EXPECT_GT(rank["peak_bytes"], 0);
   }
+  EXPECT_EQ(object["process"]["ranks"], 2);
+  EXPECT_GT(object["process"]["resident_bytes"], 0);
   ASSERT_EQ(object["collectives"].size(), 1u);
   EXPECT_EQ(object["collectives"][0]["kind"], "all_reduce");
   EXPECT_EQ(object["collectives"][0]["count"], 1);

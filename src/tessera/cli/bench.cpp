@@ -37,7 +37,7 @@ struct Costs {
   std::vector<Rank> ranks;
   std::map<std::string, Operator> by_type, by_name;
   std::map<std::pair<std::string, std::vector<std::string>>, double> collectives;  // mean over ranks, without waiting
-  int64_t resident_bytes = 0;  // by which this process has grown since before the session
+  int64_t resident_bytes = 0;  // by which this process had grown at its peak since before the session
 
   void add(const Profile& profile, double weight) {
     ranks.resize(profile.ranks.size());
@@ -266,7 +266,7 @@ class Bench : public Command {
     options.profile = true;
     Preparation prepared;
     prepared.compile = loaded.compile_ms;
-    const int64_t resident = resident_bytes();
+    ResidentPeak resident;
     const Clock::time_point start = Clock::now();
     Progress progress(console, "loading weights");
     Session session(program, options);
@@ -279,6 +279,7 @@ class Bench : public Command {
     const int threads = session.threads_per_rank() * static_cast<int>(program.mesh().size());
     Floor floor = floor_of(loaded);
     floor.cores = std::min(threads, machine().cores);
+    resident.pause();
     if (floor.flops > 0 && console.speaks()) {
       progress.next("measuring the machine");
       const bool narrow = floor.dtype == DType::bfloat16 || floor.dtype == DType::float16;
@@ -287,6 +288,7 @@ class Bench : public Command {
       if (floor.peak.flops == 0) floor.peak = measure_peak(DType::float32, floor.cores);
     }
 
+    resident.go_on();
     std::vector<double> times;
     progress.next("running");
     for (int i = 0; i < warmup_; ++i) session.run(given.next());
@@ -317,7 +319,8 @@ class Bench : public Command {
       last_runs.add(profile, at_last);
       at_last += profile.duration;
     }
-    costs.resident_bytes = std::max<int64_t>(0, resident_bytes() - resident);
+    resident.pause();
+    costs.resident_bytes = resident.bytes();
     progress.end();
     const std::optional<Forecast> forecast = time_.predict_run(
         console, program, session.threads_per_rank(), plan_.topology(), sizes_of(program.inputs(), loaded.inputs),
@@ -380,8 +383,8 @@ class Bench : public Command {
                  ms(costs.ranks[r].exposed), ms(costs.ranks[r].idle), bytes_text(static_cast<double>(peaks[r]))});
     ranks.print(console);
     console.say(peak_text(peaks, run_.ranks_of_process(console, program.mesh()), session.process_bytes()) +
-                (costs.resident_bytes > 0 ? "; this one has grown by " +
-                                                bytes_text(static_cast<double>(costs.resident_bytes)) + " since loading"
+                (costs.resident_bytes > 0 ? "; this one had grown by " +
+                                                bytes_text(static_cast<double>(costs.resident_bytes)) + " at its peak"
                                           : ""));
     if (!program.summary().collectives.empty()) {
       Table collectives({"collective", "axes", "count", "bytes", "time"});

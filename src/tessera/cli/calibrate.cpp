@@ -58,7 +58,9 @@ class Calibrate : public Command {
     console.say("half of the measurements of a kernel are within " + ratio_text(100 * scatter) +
                 " % of each other, at worst within " + ratio_text(100 * worst) + " % (" + worst_kernel + ")");
     if (!uncertain.empty())
-      console.say("measurements did not agree, because the machine does other work, for: " + joined(uncertain));
+      console.say("because the machine does other work, measurements did not agree for " +
+                  std::to_string(uncertain.size()) + " of " + std::to_string(machine.kernels.size()) +
+                  " kernels (the first is " + uncertain.front() + "); runs with --machine repeat those that they need");
     console.note("wrote " + output_);
     return kGood;
   }

@@ -22,7 +22,7 @@ Json mesh_json(const Mesh& mesh);
 std::string mesh_text(const Mesh& mesh);
 /// "at its peak a rank needs 1.1 GiB; a process, with 2 ranks, needs 1.9 GiB", which is what --memory-limit counts.
 std::string peak_text(const std::vector<int64_t>& peaks, int64_t process_ranks, int64_t process_bytes);
-/// `resident_bytes`: what the process holds in fact; left out if it is not known.
+/// `resident_bytes`: what the process has held in fact at its peak; left out if it is not known.
 Json process_json(int64_t process_ranks, int64_t process_bytes, int64_t resident_bytes = 0);
 
 }  // namespace tessera::cli

@@ -298,7 +298,7 @@ class Train : public Command {
     emit(console, step);
     TrainerOptions options = trainer_options(console, report);
     const SessionOptions session_options = options.session;
-    const int64_t resident = resident_bytes();
+    ResidentPeak resident;
     Trainer trainer(written_, std::move(programs), std::move(data), std::move(options));
     const int64_t ranks = run_.ranks_of_process(console, program.mesh());
     const MemoryClasses memory(step, program, trainer.peak_bytes(), evaluation_bytes, ranks,
@@ -309,20 +309,22 @@ class Train : public Command {
     dump_.machine(console, program, {}, session_options);
     if (!options_.memory_plan.empty() && console.speaks()) write_memory_plan(program, 0, options_.memory_plan);
 
+    resident.pause();
     const std::optional<Forecast> forecast = time_.predict_run(console, program, trainer.session().threads_per_rank(),
                                                                plan_.topology(), {}, !run_.no_overlap);
+    resident.go_on();
     if (forecast && !console.json) print_forecast(console, *forecast);
     if (options_.resume) resume(console, trainer);
     report.begin(trainer, memory, steps_);
     if (!options_.profile.empty() && console.speaks()) record(report, program, training, session_options);
     const bool ended = trainer.train({steps_, options_.eval_every, options_.save_every, [&] { return stop.asked(); }});
+    resident.pause();
     if (!options_.profile.empty() && trainer.steps_made() == trainer.first_step())
       console.note("no step was left to trace for --profile");
     write_results(console, trainer);
     if (console.speaks() && console.json) {
       console.known = plan_json(model_, step, program, memory);
-      if (const int64_t grown = resident_bytes() - resident; grown > 0)
-        console.known["process"]["resident_bytes"] = grown;
+      if (resident.bytes() > 0) console.known["process"]["resident_bytes"] = resident.bytes();
       report.add_to(console.known);
       console.known.update(details_.of(program, {}, forecast, &report.trace()));
       dump_.add_to(console.known);

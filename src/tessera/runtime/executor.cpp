@@ -387,6 +387,8 @@ Executor::Tensors Executor::run_on(Impl& impl, const Tensors& inputs, const RunL
     made.push_back(outputs.at(program.outputs[i].name).mutable_data());
     called.push_back(programs.output(i).value->name);
   }
+  if (!impl.team.has_first())
+    for (auto& plan : plans) plan->leave_outputs();
   StopPoint stop;
   StopPoint* const together = limits.is_any() && impl.stops_together(plans) ? &stop : nullptr;
   std::atomic<bool> stopped = false;
@@ -398,7 +400,7 @@ Executor::Tensors Executor::run_on(Impl& impl, const Tensors& inputs, const RunL
             return;
           }
           for (size_t i = 0; i < made.size(); ++i)
-            bring_parts(impl.team[n], programs, symbols, impl.team.here(), called[i], made[i]);
+            bring_parts(impl.team[n], programs, symbols, impl.team.here(), called[i], made[i], plans[n]->own_part(i));
         },
         {&inputs, &outputs});
   } catch (...) {

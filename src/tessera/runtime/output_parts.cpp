@@ -40,7 +40,7 @@ std::vector<OutputPart> received_parts(const RankPrograms& programs, std::span<c
 }
 
 void bring_parts(RankState& rank, const RankPrograms& programs, const Symbols& symbols, std::span<const int> here,
-                 const std::string& value, void* whole) {
+                 const std::string& value, void* whole, const void* own) {
   KeptIfThrown<std::unique_ptr<std::byte[]>> dense;  // a library may still write to it
   size_t dense_bytes = 0;
   comm::Operation operation{.dtype = DType::uint8, .label = value};
@@ -55,9 +55,9 @@ void bring_parts(RankState& rank, const RankPrograms& programs, const Symbols& s
     if (!part) return;
     operation.kind = comm::Kind::send;
     operation.to = 0;
-    std::byte* buffer = buffer_of(*part);
-    if (!part->is_one_piece()) copy_from_whole(buffer, whole, part->box, part->element);
-    operation.in = buffer;
+    operation.count = static_cast<int64_t>(part->bytes());
+    operation.in = own ? own : buffer_of(*part);
+    if (!own && !part->is_one_piece()) copy_from_whole((*dense).get(), whole, part->box, part->element);
     rank.communicators().everyone().run(operation);
   } else if (rank.rank() == 0) {
     operation.kind = comm::Kind::recv;

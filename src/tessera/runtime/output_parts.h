@@ -18,7 +18,8 @@ struct OutputPart {
 
   size_t bytes() const { return static_cast<size_t>(box.count()) * element; }
   size_t offset() const { return static_cast<size_t>(box.first()) * element; }
-  /// Whether it is one piece of the whole. If not, its sender copies it together, and rank 0 copies it apart.
+  /// Whether it is one piece of the whole. If not, rank 0 copies it apart, and its sender copies it together if it has
+  /// it in a whole.
   bool is_one_piece() const { return box.contiguous(); }
 };
 
@@ -33,8 +34,8 @@ std::vector<OutputPart> received_parts(const RankPrograms& programs, std::span<c
 /// Completes a global value in the process of rank 0 if ranks live in several processes. The ranks of that process
 /// write their parts to `whole` themselves; ranks of other processes send theirs, and rank 0 copies them into its
 /// `whole`. Every rank calls this from its own thread, for the same values in the same order. `here`: the ranks of this
-/// process.
+/// process. `own`: a sender's part, dense, if it is not in `whole`; else null.
 void bring_parts(RankState& rank, const RankPrograms& programs, const Symbols& symbols, std::span<const int> here,
-                 const std::string& value, void* whole);
+                 const std::string& value, void* whole, const void* own = nullptr);
 
 }  // namespace tessera::runtime

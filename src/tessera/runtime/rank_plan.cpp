@@ -140,7 +140,8 @@ bool RankPlan::run(const std::vector<const void*>& inputs, const std::vector<voi
     limits_ = {};
     return false;
   }
-  for (const bind::HostCopy& copy : machine.outputs) bring_out(copy, outputs[copy.port]);
+  if (!leaves_outputs_)
+    for (const bind::HostCopy& copy : machine.outputs) bring_out(copy, outputs[copy.port]);
   for (const bind::Exchange& exchange : machine.exchanges) {
     StateSlot& slot = *machine.slots[exchange.slot];
     if (exchange.copied) compute.copy(slot.spare.get(), resolve(exchange.from), slot.bytes, device::Direction::within);
@@ -151,6 +152,17 @@ bool RankPlan::run(const std::vector<const void*>& inputs, const std::vector<voi
     if (copy.staged) copy_to_whole(outputs[copy.port], staging_ + copy.staging, copy.box, copy.element);
   if (times) times->outputs = RankTimes::Clock::now();
   return true;
+}
+
+void RankPlan::leave_outputs() {
+  leaves_outputs_ = rank_.device().uses_host_memory();
+}
+
+const void* RankPlan::own_part(size_t port) const {
+  if (leaves_outputs_)
+    for (const bind::HostCopy& copy : machine().outputs)
+      if (copy.port == port) return resolve(copy.place);
+  return nullptr;
 }
 
 bool RankPlan::may_stop_together() const {

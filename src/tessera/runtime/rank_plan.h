@@ -29,6 +29,11 @@ class RankPlan {
   /// rank stops by itself, which is a running error.
   bool run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, RankTimes* times = nullptr,
            const RunLimits& limits = {}, StopPoint* stop = nullptr);
+  /// From now on, runs leave parts of outputs in the rank's own memory, where own_part() finds them, for a rank that
+  /// sends them. Changes nothing on a device with memory of its own.
+  void leave_outputs();
+  /// The rank's part of an output, dense, as the last run left it; null: it is in the whole output.
+  const void* own_part(size_t port) const;
   /// Whether nothing of a run that ends before its last operator stays behind.
   bool may_stop_together() const;
 
@@ -87,6 +92,7 @@ class RankPlan {
   std::shared_ptr<const RankPrograms> programs_;
   std::unique_ptr<bind::Binding> binding_;
   std::shared_ptr<StepNames> names_;
+  bool leaves_outputs_ = false;
   // The last run's:
   std::byte* arena_ = nullptr;
   std::byte* staging_ = nullptr;

@@ -23,7 +23,9 @@ std::vector<Delivery> deliveries_of(const runtime::DryRun& run, const Setting& s
          runtime::received_parts(programs, here, programs.output(i).value->name, run.symbols)) {
       const auto bytes = static_cast<double>(part.bytes());
       const double copy = part.is_one_piece() ? 0 : times.copy(2 * bytes);
-      deliveries.push_back({part.rank, copy, message_of(part.rank, bytes, setting), copy});
+      // Else the sender has it dense (RankPlan::own_part).
+      const bool packs = setting.machine.device != "cpu";
+      deliveries.push_back({part.rank, packs ? copy : 0, message_of(part.rank, bytes, setting), copy});
     }
   return deliveries;
 }
