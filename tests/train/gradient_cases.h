@@ -14,8 +14,8 @@ using property::name_of;
 using property::OperatorKey;
 
 /// One-node graphs: those of the property tests, and more attributes where gradients have cases of their own. These are
-/// not among the examples of operators' records, each of which is tried under every legal sharding: splits of the forward
-/// operator do not depend on them, and there are some four hundred.
+/// not among the examples of operators' records, each of which is tried under every legal sharding: splits of the
+/// forward operator do not depend on them, and there are some four hundred.
 std::vector<property::Subject> gradient_cases();
 
 /// Operators that have one.
