@@ -16,7 +16,7 @@ struct CollectiveSummary {
   std::vector<std::string> axes;  ///< the group: ranks that differ only along these
   int64_t count = 0;              ///< operations of a run; in a loop, times its trip count if that is known
   int64_t starts = 0;             ///< operations that start alone, and buckets
-  int64_t bytes = 0;              ///< that rank 0 receives, all operations together
+  int64_t bytes = 0;  ///< that rank 0 receives, all operations together; at other places, as if it were there
 };
 
 /// A layout change that the compiler inserted.

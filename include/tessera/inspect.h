@@ -23,6 +23,9 @@ struct WeightInfo {
   TensorInfo tensor;
   int64_t bytes = 0;
   std::vector<std::string> used_by;  ///< types of the operators that read it, as in the file, each once
+  /// The parameters of the exported model that it is, or was made of, if the file says so; patterns match these names,
+  /// too.
+  std::vector<std::string> sources;
 };
 
 struct Inspection {

@@ -46,6 +46,19 @@ TEST(KindsOf, have_one_shape) {
   EXPECT_THAT(patterns({weight("val_1", {"8", "8"}), weight("val_2", {"8", "8"})}), ElementsAre("val_1", "val_2"));
 }
 
+TEST(KindsOf, have_the_names_of_the_exported_model) {
+  std::vector<WeightInfo> weights = {weight("val_3", {"8", "16"}), weight("val_9", {"8", "16"}),
+                                     weight("embed", {"100", "8"}), weight("val_12", {"8", "100"})};
+  weights[0].sources = {"layers.0.up.weight"};
+  weights[1].sources = {"layers.1.up.weight"};
+  weights[3].sources = {"embed"};
+  const std::vector<TensorKind> kinds = kinds_of(weights, {});
+  ASSERT_EQ(kinds.size(), 3U);
+  EXPECT_EQ(kinds.front().pattern, "layers.*.up.weight");
+  EXPECT_THAT(kinds.front().names, ElementsAre("val_3", "val_9"));
+  EXPECT_EQ(kinds.back().pattern, "val_12") << "a copy of another shape";
+}
+
 TEST(Entries, move_axes) {
   const Entries entries("[8{dp}, 12{tp:(1)2}·64]", 2);
   EXPECT_EQ(entries.dim_of("tp"), 1);

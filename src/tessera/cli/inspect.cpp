@@ -88,6 +88,7 @@ class Inspect : public Command {
       Json entry = port_json(weight.tensor);
       entry["bytes"] = weight.bytes;
       entry["used_by"] = weight.used_by;
+      if (!weight.sources.empty()) entry["sources"] = weight.sources;
       object["weights"].push_back(std::move(entry));
     }
     return object;

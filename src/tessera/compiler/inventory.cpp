@@ -5,6 +5,7 @@
 
 #include "tessera/compiler/tensor_info.h"
 #include "tessera/kernels/kernel.h"
+#include "tessera/onnx/export_record.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/literal.h"
 #include "tessera/rewrite/lower/lower.h"
@@ -30,15 +31,16 @@ void add_uncovered_of_read(const OnnxModel& model, const Graph& graph, std::set<
   }
 }
 
-void add_weight(Weights& weights, const Value& value, const Tensor& data) {
+void add_weight(Weights& weights, const ExportRecord& record, const Value& value, const Tensor& data) {
   const auto bytes = static_cast<int64_t>(data.bytes);
   weights.elements += data.count();
   weights.bytes += bytes;
-  WeightInfo weight{info_of(value.name, {data.dtype, Shape(data.dims.begin(), data.dims.end())}), bytes, {}};
+  WeightInfo weight{info_of(value.name, {data.dtype, Shape(data.dims.begin(), data.dims.end())}), bytes, {}, {}};
   for (const Use& use : value.uses)
     if (const std::string op = op_name(*use.node);
         std::find(weight.used_by.begin(), weight.used_by.end(), op) == weight.used_by.end())
       weight.used_by.push_back(op);
+  weight.sources = record.of(value).sources;
   weights.all.push_back(std::move(weight));
 }
 
@@ -70,11 +72,12 @@ std::vector<OperatorCount> operator_counts(const Graph& graph, const std::set<st
 
 Weights weights_of(const OnnxModel& model) {
   Weights weights;
-  for (const Value* state : model.graph->values_of(ValueKind::state)) add_weight(weights, *state, state->data);
+  const ExportRecord record(*model.graph);
+  for (const Value* state : model.graph->values_of(ValueKind::state)) add_weight(weights, record, *state, state->data);
   for (const auto& node : model.graph->nodes())
     if (node->is("Constant") && node->output())
       if (auto data = rewrite::literal(*node); data && rewrite::is_weight(*data))
-        add_weight(weights, *node->output(), *data);
+        add_weight(weights, record, *node->output(), *data);
   return weights;
 }
 

@@ -51,6 +51,17 @@ std::string pattern_of(const std::string& name) {
   return pattern.empty() || pattern.front() == '*' || pattern.back() == '*' ? name : pattern;
 }
 
+// In the exported model, where it is or copies one parameter.
+const std::string& exported_name(const WeightInfo& parameter) {
+  return parameter.sources.size() == 1 ? parameter.sources.front() : parameter.tensor.name;
+}
+
+bool matches(std::string_view pattern, const WeightInfo& parameter) {
+  return glob_matches(pattern, parameter.tensor.name) ||
+         std::any_of(parameter.sources.begin(), parameter.sources.end(),
+                     [&](const std::string& source) { return glob_matches(pattern, source); });
+}
+
 std::vector<int64_t> extents_of(const WeightInfo& parameter) {
   std::vector<int64_t> extents;
   for (const std::string& extent : parameter.tensor.shape) extents.push_back(std::atoll(extent.c_str()));
@@ -61,14 +72,14 @@ std::vector<int64_t> extents_of(const WeightInfo& parameter) {
 bool fits_all(const std::string& pattern, const std::vector<WeightInfo>& parameters,
               const std::vector<int64_t>& extents) {
   return std::all_of(parameters.begin(), parameters.end(), [&](const WeightInfo& each) {
-    return each.tensor.shape.size() != extents.size() || !glob_matches(pattern, each.tensor.name) ||
-           (pattern_of(each.tensor.name) == pattern && extents_of(each) == extents);
+    return each.tensor.shape.size() != extents.size() || !matches(pattern, each) ||
+           (pattern_of(exported_name(each)) == pattern && extents_of(each) == extents);
   });
 }
 
-bool is_annotated(const std::string& name, const Plan& fixed) {
+bool is_annotated(const WeightInfo& parameter, const Plan& fixed) {
   return std::any_of(fixed.annotations.begin(), fixed.annotations.end(), [&](const Plan::Annotation& each) {
-    return glob_matches(each.text.substr(0, each.text.rfind("=[")), name);
+    return matches(each.text.substr(0, each.text.rfind("=[")), parameter);
   });
 }
 
@@ -78,9 +89,9 @@ std::vector<TensorKind> kinds_of(const std::vector<WeightInfo>& parameters, cons
   std::vector<TensorKind> kinds;
   std::map<std::string, size_t> known;  // by pattern
   for (const WeightInfo& each : parameters) {
-    if (each.tensor.shape.size() < 2 || is_annotated(each.tensor.name, fixed)) continue;
+    if (each.tensor.shape.size() < 2 || is_annotated(each, fixed)) continue;
     const std::vector<int64_t> extents = extents_of(each);
-    std::string pattern = pattern_of(each.tensor.name);
+    std::string pattern = pattern_of(exported_name(each));
     if (!fits_all(pattern, parameters, extents)) pattern = each.tensor.name;
     const auto [at, added] = known.try_emplace(pattern, kinds.size());
     if (added) kinds.push_back({pattern, {}, extents, 0});

@@ -22,7 +22,8 @@ struct TensorKind {
 /// The kinds of the parameters that have at least two dimensions and that no annotation of `fixed` names, the largest
 /// first. The numbers of a name that are components of it (between '.' or '/') are replaced by '*', else the first
 /// number that is a word of its own ("block_0/up"). If the pattern would match a parameter of another shape, or
-/// anything that only begins or ends alike, the parameter is a kind of its own.
+/// anything that only begins or ends alike, the parameter is a kind of its own. The name of a parameter is that in the
+/// exported model, if the file says it.
 std::vector<TensorKind> kinds_of(const std::vector<WeightInfo>& parameters, const Plan& fixed);
 
 /// The layout of a tensor, as annotations are written: "[-, 8{tp}]" has the entries "-" and "8{tp}".
