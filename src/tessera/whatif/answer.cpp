@@ -100,6 +100,12 @@ sim::RunConditions conditions_on(const Recording& recording, int64_t ranks) {
   return conditions;
 }
 
+// Ranks of one machine that run at the same time.
+int64_t ranks_at_once(const sim::RunConditions& conditions, int64_t ranks, int cores) {
+  const int64_t there = conditions.machine_ranks > 0 ? conditions.machine_ranks : ranks;
+  return std::clamp<int64_t>(cores / conditions.threads, 1, there);
+}
+
 }  // namespace
 
 WhatIf answer(const RecordedTrace& trace, const WhatIfChanges& changes) {
@@ -135,8 +141,11 @@ WhatIf answer(const RecordedTrace& trace, const WhatIfChanges& changes, const ru
   const auto ranks_before = static_cast<int64_t>(recording.ranks.size());
   MachineModel machine = given ? *given : bare_machine(trace), machine_before = machine;
   const sim::RunConditions conditions = conditions_on(recording, mesh.size());
-  learn(machine, trace, conditions, mesh.size());
-  learn(machine_before, trace, recording.conditions, ranks_before);
+  // The bandwidth of a machine file is that of all cores; what the trace says of copies is that of a rank among others.
+  const int64_t copying = given ? ranks_at_once(conditions, mesh.size(), machine.cores) : 1;
+  const int64_t copying_before = given ? ranks_at_once(recording.conditions, ranks_before, machine.cores) : 1;
+  learn(machine, trace, conditions, mesh.size(), copying_before);
+  learn(machine_before, trace, recording.conditions, ranks_before, copying_before);
   sim::PredictOptions options;
   options.engine = recording.engine;
 
@@ -144,7 +153,7 @@ WhatIf answer(const RecordedTrace& trace, const WhatIfChanges& changes, const ru
   options.topology = recording.topology;
   Workload unchanged =
       sim::priced(recording.mesh, sim::single_ranks(ranks_before), recording.ranks, recording.conditions, options);
-  add_bucket_copies(unchanged, recording.ranks, machine_before, recording.is_asynchronous());
+  add_bucket_copies(unchanged, recording.ranks, machine_before, copying_before, recording.is_asynchronous());
   const Predicted before = sim::simulated(std::move(unchanged), recording.mesh, options);
 
   options.machine = &machine;
@@ -153,7 +162,7 @@ WhatIf answer(const RecordedTrace& trace, const WhatIfChanges& changes, const ru
   const std::vector<sim::ClassWork> works = sim::planned(other, classes, recording.device);
   if (!given) require_recorded(works, machine, recording, mesh.size(), trace.source);
   Workload changed = sim::priced(mesh, classes, works, conditions, options);
-  add_bucket_copies(changed, works, machine, recording.is_asynchronous());
+  add_bucket_copies(changed, works, machine, copying, recording.is_asynchronous());
   apply(changes, changed, {mesh, topology, recording.engine}, recording.is_asynchronous(), trace.source);
   const Predicted after = sim::simulated(std::move(changed), mesh, options);
 
