@@ -94,6 +94,21 @@ std::string assumed_of(const std::vector<sim::ClassWork>& before, const std::vec
   return text;
 }
 
+// The share of a step in which ranks compute while a communication is under way, added up over ranks.
+double overlapped(const Predicted& predicted) {
+  double seconds = 0;
+  for (size_t c = 0; c < predicted.classes.size(); ++c)
+    seconds += predicted.timeline.classes[c].overlapped * static_cast<double>(predicted.classes[c].count);
+  return seconds / (predicted.timeline.seconds * static_cast<double>(predicted.ranks.of.size()));
+}
+
+// How much of what the simulation of the recorded program leaves out holds for another one, too. Medians leave out what
+// kernels and communications beside them cost each other at random: a program that overlaps less has less of it.
+double share_of_left_out(const Predicted& before, const Predicted& after) {
+  const double was = overlapped(before);
+  return was > 0 ? std::min(1.0, overlapped(after) / was) : 1;
+}
+
 sim::RunConditions conditions_on(const Recording& recording, int64_t ranks) {
   sim::RunConditions conditions = recording.conditions;
   if (conditions.machine_ranks == static_cast<int64_t>(recording.ranks.size())) conditions.machine_ranks = ranks;
@@ -168,7 +183,8 @@ WhatIf answer(const RecordedTrace& trace, const WhatIfChanges& changes, const ru
 
   WhatIf made = about(trace);
   made.replay_error = before.timeline.seconds * 1e3 / made.measured_ms - 1;
-  made.step_ms = made.measured_ms * seconds_of(after, changes) / before.timeline.seconds;
+  const double left_out = trace.runs[trace.median_run()].seconds / before.timeline.seconds - 1;
+  made.step_ms = seconds_of(after, changes) * 1e3 * (1 + left_out * share_of_left_out(before, after));
   made.before = forecast::report(before);
   made.after = forecast::report(after);
   if (made.after.extrapolated > 0) made.assumed = assumed_of(recording.ranks, works, machine, given.has_value());

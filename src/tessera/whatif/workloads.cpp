@@ -207,12 +207,12 @@ void add_bucket_copies(sim::Workload& workload, const std::vector<sim::ClassWork
       if (!work.joined) continue;
       const bind::Step& step = *classes[c].machine->steps[s];
       const auto step_number = static_cast<int>(s);
-      const auto add = [&](bool after, size_t bytes) {
+      const auto add = [&](bool after, size_t bytes, int64_t ranks) {
         copies.push_back(
-            {step_number, after, step.info.op, step.info.name, bucket_copy(times, bytes, at_once) * work.runs});
+            {step_number, after, step.info.op, step.info.name, bucket_copy(times, bytes, ranks) * work.runs});
       };
-      add(false, step.cost.read);
-      add(true, step.cost.written);
+      add(false, step.cost.read, 1);
+      add(true, step.cost.written, at_once);
     }
     workload.programs[c] = with_insertions(workload.programs[c], copies, is_asynchronous);
   }

@@ -42,8 +42,9 @@ void learn(MachineModel& machine, const RecordedTrace& trace, const sim::RunCond
            int64_t at_once);
 
 /// Adds to classes that have times what their buckets copy: operands together before the collective starts, and results
-/// apart after its wait. So many ranks copy `at_once` and share the machine's memory. A device with queues of its own
-/// copies in the queue that communicates; then nothing is added.
+/// apart after its wait. Ranks come to a collective one by one, but leave it together: after it, so many copy `at_once`
+/// and share the machine's memory. A device with queues of its own copies in the queue that communicates; then nothing
+/// is added.
 void add_bucket_copies(sim::Workload& workload, const std::vector<sim::ClassWork>& classes, const MachineModel& machine,
                        int64_t at_once, bool is_asynchronous);
 
