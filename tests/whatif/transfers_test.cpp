@@ -95,9 +95,10 @@ TEST(Transfers, TimesThatContainOthersAreDividedByWhatEachTakes) {
   EXPECT_TRUE(all[1].hidden);
 }
 
+// Neither is a wait for which a thread was disturbed.
 TEST(Transfers, ALinkThatHadNothingToMoveIsNotCounted) {
   const HandMade made({1'000'000, 1'000'000, 1'000'000}, kThree);
-  const std::vector<Wait> waits = {{3, 0, 50, 50}, {4, 100, 100, 110}, {5, 101, 110, 120}};
+  const std::vector<Wait> waits = {{3, 0, 50, 51}, {4, 100, 100, 110}, {5, 101, 110, 120}};
   const std::vector<double> found = milliseconds(transfers_of(made.recording, run_of_waits({waits, waits})), 0);
   for (double each : found) EXPECT_NEAR(each, 10, 0.1);
 }
@@ -207,7 +208,7 @@ TEST(Transfers, BucketsCopyTheirOperandsAndResults) {
   (*works)[3].joined = true;
   MachineModel machine = round_machine(MachineModel::Progress::background);  // a byte takes a nanosecond
   const std::vector<sim::ClassWork> classes = {{backward.made.recording.ranks[0].machine, works}};
-  add_bucket_copies(workload, classes, machine, false);
+  add_bucket_copies(workload, classes, machine, 2, false);
   const sim::ClassProgram& program = workload.programs[0];
   double seconds = 0;
   std::vector<std::string> ops;
@@ -216,8 +217,8 @@ TEST(Transfers, BucketsCopyTheirOperandsAndResults) {
       seconds += program.seconds[static_cast<size_t>(it.action.task)];
       ops.push_back(program.machine->steps[static_cast<size_t>(it.action.task)]->info.op);
     }
-  // 3 MB are read and written before it, and after it.
-  EXPECT_NEAR(seconds / kMilli, 30 + 2 * 6, 1e-6);
+  // 3 MB are read and written before it, and after it, while another rank does the same.
+  EXPECT_NEAR(seconds / kMilli, 30 + 6 + 2 * 6, 1e-6);
   EXPECT_EQ(ops, (std::vector<std::string>{"MatMul", "MatMul", "AllReduce", "MatMul", "AllReduce"}));
 }
 

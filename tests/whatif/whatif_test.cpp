@@ -207,6 +207,20 @@ TEST(WhatIf, AnotherProgramTakesTheRecordedTimesAndAMachineForOthers) {
       answer.step_ms);
 }
 
+// What the recording took longer than its medians is laid to what goes on beside each other.
+TEST(WhatIf, AnotherProgramIsDisturbedAsFarAsItOverlaps) {
+  Recorded made = recorded(kWays[1], "tp=2", "megatron");
+  runtime::DryRun plain = made.run;
+  plain.options.overlap = false;
+  const auto step_ms = [&](const runtime::DryRun& other) {
+    return whatif::answer(made.trace, {}, other, std::nullopt, {}).step_ms;
+  };
+  const double undisturbed = step_ms(plain), seconds = made.simulated.timeline.seconds;
+  made.trace.runs[0].seconds = 1.2 * seconds;
+  EXPECT_NEAR(step_ms(made.run), 1.2e3 * seconds, 12 * seconds);
+  EXPECT_NEAR(step_ms(plain), undisturbed, 1e-6);
+}
+
 TEST(WhatIf, APatternOrALinkThatTheTraceLacksIsNamedWithWhatThereIs) {
   const Recorded made = recorded(kWays[0], "tp=2", "megatron");
   const auto mistake = [&](const WhatIfChanges& changes) {

@@ -94,10 +94,31 @@ std::string assumed_of(const std::vector<sim::ClassWork>& before, const std::vec
   return text;
 }
 
+// The share of a step in which ranks compute while a communication is under way, added up over ranks.
+double overlapped(const Predicted& predicted) {
+  double seconds = 0;
+  for (size_t c = 0; c < predicted.classes.size(); ++c)
+    seconds += predicted.timeline.classes[c].overlapped * static_cast<double>(predicted.classes[c].count);
+  return seconds / (predicted.timeline.seconds * static_cast<double>(predicted.ranks.of.size()));
+}
+
+// How much of what the simulation of the recorded program leaves out holds for another one, too. Medians leave out what
+// kernels and communications beside them cost each other at random: a program that overlaps less has less of it.
+double share_of_left_out(const Predicted& before, const Predicted& after) {
+  const double was = overlapped(before);
+  return was > 0 ? std::min(1.0, overlapped(after) / was) : 1;
+}
+
 sim::RunConditions conditions_on(const Recording& recording, int64_t ranks) {
   sim::RunConditions conditions = recording.conditions;
   if (conditions.machine_ranks == static_cast<int64_t>(recording.ranks.size())) conditions.machine_ranks = ranks;
   return conditions;
+}
+
+// Ranks of one machine that run at the same time.
+int64_t ranks_at_once(const sim::RunConditions& conditions, int64_t ranks, int cores) {
+  const int64_t there = conditions.machine_ranks > 0 ? conditions.machine_ranks : ranks;
+  return std::clamp<int64_t>(cores / conditions.threads, 1, there);
 }
 
 }  // namespace
@@ -135,8 +156,11 @@ WhatIf answer(const RecordedTrace& trace, const WhatIfChanges& changes, const ru
   const auto ranks_before = static_cast<int64_t>(recording.ranks.size());
   MachineModel machine = given ? *given : bare_machine(trace), machine_before = machine;
   const sim::RunConditions conditions = conditions_on(recording, mesh.size());
-  learn(machine, trace, conditions, mesh.size());
-  learn(machine_before, trace, recording.conditions, ranks_before);
+  // The bandwidth of a machine file is that of all cores; what the trace says of copies is that of a rank among others.
+  const int64_t copying = given ? ranks_at_once(conditions, mesh.size(), machine.cores) : 1;
+  const int64_t copying_before = given ? ranks_at_once(recording.conditions, ranks_before, machine.cores) : 1;
+  learn(machine, trace, conditions, mesh.size(), copying_before);
+  learn(machine_before, trace, recording.conditions, ranks_before, copying_before);
   sim::PredictOptions options;
   options.engine = recording.engine;
 
@@ -144,7 +168,7 @@ WhatIf answer(const RecordedTrace& trace, const WhatIfChanges& changes, const ru
   options.topology = recording.topology;
   Workload unchanged =
       sim::priced(recording.mesh, sim::single_ranks(ranks_before), recording.ranks, recording.conditions, options);
-  add_bucket_copies(unchanged, recording.ranks, machine_before, recording.is_asynchronous());
+  add_bucket_copies(unchanged, recording.ranks, machine_before, copying_before, recording.is_asynchronous());
   const Predicted before = sim::simulated(std::move(unchanged), recording.mesh, options);
 
   options.machine = &machine;
@@ -153,13 +177,14 @@ WhatIf answer(const RecordedTrace& trace, const WhatIfChanges& changes, const ru
   const std::vector<sim::ClassWork> works = sim::planned(other, classes, recording.device);
   if (!given) require_recorded(works, machine, recording, mesh.size(), trace.source);
   Workload changed = sim::priced(mesh, classes, works, conditions, options);
-  add_bucket_copies(changed, works, machine, recording.is_asynchronous());
+  add_bucket_copies(changed, works, machine, copying, recording.is_asynchronous());
   apply(changes, changed, {mesh, topology, recording.engine}, recording.is_asynchronous(), trace.source);
   const Predicted after = sim::simulated(std::move(changed), mesh, options);
 
   WhatIf made = about(trace);
   made.replay_error = before.timeline.seconds * 1e3 / made.measured_ms - 1;
-  made.step_ms = made.measured_ms * seconds_of(after, changes) / before.timeline.seconds;
+  const double left_out = trace.runs[trace.median_run()].seconds / before.timeline.seconds - 1;
+  made.step_ms = seconds_of(after, changes) * 1e3 * (1 + left_out * share_of_left_out(before, after));
   made.before = forecast::report(before);
   made.after = forecast::report(after);
   if (made.after.extrapolated > 0) made.assumed = assumed_of(recording.ranks, works, machine, given.has_value());

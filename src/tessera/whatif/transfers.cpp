@@ -1,6 +1,7 @@
 #include "tessera/whatif/transfers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <optional>
@@ -16,8 +17,9 @@ namespace {
 
 using bind::Phase;
 
-// A wait that is shorter has found its communication at its end, and has copied the result at most.
-constexpr double kShortest = 30e-6, kCopiedPerSecond = 4e9;
+// A wait that is shorter has found its communication at its end, and has copied the result at most; so has one that is
+// shorter than this share of what the communication takes, because of what disturbs threads.
+constexpr double kShortest = 30e-6, kCopiedPerSecond = 4e9, kLeastShare = 0.25;
 
 constexpr int kRounds = 8;  // of lines and times
 
@@ -28,11 +30,12 @@ struct Seen {
   Moved moved;
   const bind::Step* step = nullptr;
   double bytes = 0;
-  int64_t number = 0;         // of its start, among those of the rank over the same axes
-  double complete = 0;        // all ranks had started it
-  std::optional<double> end;  // if a rank waited for it
-  double limit = 0;           // otherwise it had ended by then
-  double waited = 0;
+  int64_t number = 0;                                     // of its start, among those of the rank over the same axes
+  double complete = 0;                                    // all ranks had started it
+  double wait = 0, ended = 0;                             // its wait, since it was complete
+  double shortest = 0;                                    // seconds of a wait that has seen its end
+  std::optional<double> end;                              // if a rank waited for it
+  double limit = 0;                                       // otherwise it had ended by then
   double most = std::numeric_limits<double>::infinity();  // seconds that it can take by the links' description
 
   Kind kind() const { return {step->info.op, step->info.axes}; }
@@ -72,41 +75,13 @@ std::vector<std::vector<Seen>> seen_by_ranks(const Recording& recording, const R
       seen.step = machine.steps[seen.moved.step].get();
       seen.bytes = sim::moved_bytes(*seen.step);
       seen.complete = event.complete;
-      seen.limit = std::max(event.begin, event.complete);
-      seen.waited = std::max(0.0, event.end - seen.limit);
-      if (event.complete >= event.begin || seen.waited >= kShortest + 2 * seen.bytes / copied) seen.end = event.end;
+      seen.wait = std::max(event.begin, event.complete);
+      seen.ended = std::max(event.end, seen.wait);
+      if (event.complete < event.begin) seen.shortest = kShortest + 2 * seen.bytes / copied;
+      seen.most = modelled_seconds(recording, *seen.step);
     }
   }
   return ranks;
-}
-
-// A collective ends for all members at the same time: the last of those that waited saw it.
-void share_between_members(const Recording& recording, std::vector<std::vector<Seen>>& ranks) {
-  std::map<std::pair<std::vector<std::string>, int>, std::map<int64_t, std::vector<Seen*>>> meetings;
-  for (size_t r = 0; r < ranks.size(); ++r) {
-    std::map<std::vector<std::string>, int> leaders;
-    for (Seen& seen : ranks[r]) {
-      const std::vector<std::string>& axes = seen.step->info.axes;
-      if (traits_of(*collective_of_op(seen.step->info.op)).message) continue;
-      const auto [leader, fresh] = leaders.try_emplace(axes);
-      if (fresh)
-        leader->second = group_of(static_cast<int64_t>(r), parse_axes(axes, recording.mesh), recording.mesh).front();
-      meetings[{axes, leader->second}][seen.number].push_back(&seen);
-    }
-  }
-  for (auto& [group, numbered] : meetings)
-    for (auto& [number, members] : numbered) {
-      std::optional<double> end;
-      double limit = std::numeric_limits<double>::infinity();
-      for (const Seen* seen : members) {
-        if (seen->end) end = std::max(end.value_or(0), *seen->end);
-        limit = std::min(limit, seen->limit);
-      }
-      for (Seen* seen : members) {
-        seen->end = end;
-        seen->limit = limit;
-      }
-    }
 }
 
 // What communications take by their bytes, as far as it is known.
@@ -114,12 +89,12 @@ class Lines {
  public:
   void add(const Seen& seen, double seconds) {
     if (seconds <= 0 || seen.bytes <= 0) return;
-    points_[seen.kind()].emplace_back(seen.bytes, seconds);
-    all_.emplace_back(seen.bytes, seconds);
+    points_[seen.kind()][seen.bytes].push_back(seconds);
+    all_[seen.bytes].push_back(seconds);
   }
   void fit() {
-    for (const auto& [kind, points] : points_) lines_[kind] = line_through(points);
-    if (!all_.empty()) any_ = line_through(all_);
+    for (const auto& [kind, points] : points_) lines_[kind] = line_through(medians(points));
+    if (!all_.empty()) any_ = line_through(medians(all_));
   }
   // Of a kind whose end was never seen, as others.
   double at(const Seen& seen) const {
@@ -131,11 +106,61 @@ class Lines {
   }
 
  private:
-  std::map<Kind, std::vector<std::pair<double, double>>> points_;
-  std::vector<std::pair<double, double>> all_;
+  using Points = std::map<double, std::vector<double>>;  // seconds, by bytes
+  static std::vector<std::pair<double, double>> medians(const Points& points) {
+    std::vector<std::pair<double, double>> all;
+    for (const auto& [bytes, seconds] : points) all.emplace_back(bytes, median(seconds));
+    return all;
+  }
+
+  std::map<Kind, Points> points_;
+  Points all_;
   std::map<Kind, Line> lines_;
   std::optional<Line> any_;
 };
+
+// The members of each collective; of each message, either side by itself.
+std::vector<std::vector<Seen*>> meetings_of(const Recording& recording, std::vector<std::vector<Seen>>& ranks) {
+  std::map<std::pair<std::vector<std::string>, int>, std::map<int64_t, std::vector<Seen*>>> collectives;
+  std::vector<std::vector<Seen*>> meetings;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    std::map<std::vector<std::string>, int> leaders;
+    for (Seen& seen : ranks[r]) {
+      const std::vector<std::string>& axes = seen.step->info.axes;
+      if (traits_of(*collective_of_op(seen.step->info.op)).message) {
+        meetings.push_back({&seen});
+        continue;
+      }
+      const auto [leader, fresh] = leaders.try_emplace(axes);
+      if (fresh)
+        leader->second = group_of(static_cast<int64_t>(r), parse_axes(axes, recording.mesh), recording.mesh).front();
+      collectives[{axes, leader->second}][seen.number].push_back(&seen);
+    }
+  }
+  for (auto& [group, numbered] : collectives)
+    for (auto& [number, members] : numbered) meetings.push_back(std::move(members));
+  return meetings;
+}
+
+// A collective ends for all members at the same time: the last of those that waited saw it.
+void see_ends(const std::vector<std::vector<Seen*>>& meetings, const Lines& lines) {
+  for (const std::vector<Seen*>& members : meetings) {
+    std::optional<double> end;
+    double limit = std::numeric_limits<double>::infinity();
+    for (const Seen* seen : members) {
+      const double takes = lines.at(*seen);
+      const bool short_wait = std::isfinite(takes) && seen->ended - seen->wait < kLeastShare * takes;
+      const bool saw = seen->shortest == 0 || (seen->ended - seen->wait >= seen->shortest && !short_wait);
+      if (saw) end = std::max(end.value_or(0), seen->ended);
+      limit = std::min(limit, seen->wait);
+    }
+    for (Seen* seen : members) {
+      seen->end = end;
+      seen->limit = limit;
+      seen->moved.hidden = !end;
+    }
+  }
+}
 
 // The times of what one link of a rank moves, in its order. Without lines: as if what ended unseen took no time.
 void divide(const std::vector<Seen*>& link, const Lines* lines) {
@@ -183,14 +208,10 @@ std::vector<std::vector<Seen*>> links_of(const Recording& recording, std::vector
 }
 
 void divide_links(const Recording& recording, std::vector<std::vector<Seen>>& ranks) {
-  for (std::vector<Seen>& rank : ranks)
-    for (Seen& seen : rank) {
-      seen.moved.hidden = !seen.end;
-      if (seen.moved.hidden) seen.most = modelled_seconds(recording, *seen.step);
-    }
-  const std::vector<std::vector<Seen*>> links = links_of(recording, ranks);
+  const std::vector<std::vector<Seen*>> meetings = meetings_of(recording, ranks), links = links_of(recording, ranks);
   Lines lines;
   for (int round = 0; round < kRounds; ++round) {
+    see_ends(meetings, lines);
     Lines found;
     for (const std::vector<Seen*>& link : links) {
       divide(link, round > 0 ? &lines : nullptr);
@@ -206,16 +227,14 @@ void divide_links(const Recording& recording, std::vector<std::vector<Seen>>& ra
 
 std::vector<Moved> transfers_of(const Recording& recording, const RecordedRun& run) {
   std::vector<std::vector<Seen>> ranks = seen_by_ranks(recording, run);
-  if (recording.moves_in_background()) {
-    share_between_members(recording, ranks);
+  if (recording.moves_in_background())
     divide_links(recording, ranks);
-  }
+  else
+    for (std::vector<Seen>& rank : ranks)
+      for (Seen& seen : rank) seen.moved.seconds = seen.ended - seen.wait;
   std::vector<Moved> all;
   for (const std::vector<Seen>& rank : ranks)
-    for (const Seen& seen : rank) {
-      all.push_back(seen.moved);
-      if (!recording.moves_in_background()) all.back().seconds = seen.waited;
-    }
+    for (const Seen& seen : rank) all.push_back(seen.moved);
   return all;
 }
 

@@ -112,8 +112,8 @@ double copied_per_second(const RecordedTrace& trace) {
 }
 
 // Seconds in which a bucket copies so many bytes into its memory, or out of it.
-double bucket_copy(const cost::KernelTimes& times, size_t bytes) {
-  return times.copy(2.0 * static_cast<double>(bytes));
+double bucket_copy(const cost::KernelTimes& times, size_t bytes, int64_t at_once) {
+  return times.copy(2.0 * static_cast<double>(bytes) * static_cast<double>(at_once));
 }
 
 // Larger ones, by the line through all: that through the last two points would be as exact as these two.
@@ -128,7 +128,7 @@ void add_larger(std::vector<std::pair<double, double>>& points) {
 }
 
 // The medians of those that were seen to end, by their bytes; of others where there are none.
-void learn_collectives(MachineModel& machine, const RecordedTrace& trace) {
+void learn_collectives(MachineModel& machine, const RecordedTrace& trace, int64_t at_once) {
   const Recording& recording = trace.recording;
   const cost::KernelTimes times(machine);
   struct Times {
@@ -140,7 +140,7 @@ void learn_collectives(MachineModel& machine, const RecordedTrace& trace) {
       const bind::Step& step = *recording.ranks[moved.rank].machine->steps[moved.step];
       if (step.info.members == 1) continue;
       const bool joined = (*recording.ranks[moved.rank].works)[moved.step].joined;
-      const double copy = joined && !recording.is_asynchronous() ? bucket_copy(times, step.cost.written) : 0;
+      const double copy = joined && !recording.is_asynchronous() ? bucket_copy(times, step.cost.written, at_once) : 0;
       const std::string kind(traits_of(*collective_of_op(step.info.op)).name);
       Times& found = collectives[{kind, step.info.members}][sim::moved_bytes(step)];
       (moved.hidden ? found.hidden : found.seen).push_back(std::max(0.0, moved.seconds - copy));
@@ -197,7 +197,7 @@ HiddenTransfers hidden_transfers(const Recording& recording, const RecordedRun& 
 }
 
 void add_bucket_copies(sim::Workload& workload, const std::vector<sim::ClassWork>& classes, const MachineModel& machine,
-                       bool is_asynchronous) {
+                       int64_t at_once, bool is_asynchronous) {
   if (is_asynchronous) return;
   const cost::KernelTimes times(machine);
   for (size_t c = 0; c < classes.size(); ++c) {
@@ -207,11 +207,12 @@ void add_bucket_copies(sim::Workload& workload, const std::vector<sim::ClassWork
       if (!work.joined) continue;
       const bind::Step& step = *classes[c].machine->steps[s];
       const auto step_number = static_cast<int>(s);
-      const auto add = [&](bool after, size_t bytes) {
-        copies.push_back({step_number, after, step.info.op, step.info.name, bucket_copy(times, bytes) * work.runs});
+      const auto add = [&](bool after, size_t bytes, int64_t ranks) {
+        copies.push_back(
+            {step_number, after, step.info.op, step.info.name, bucket_copy(times, bytes, ranks) * work.runs});
       };
-      add(false, step.cost.read);
-      add(true, step.cost.written);
+      add(false, step.cost.read, 1);
+      add(true, step.cost.written, at_once);
     }
     workload.programs[c] = with_insertions(workload.programs[c], copies, is_asynchronous);
   }
@@ -230,7 +231,8 @@ MachineModel bare_machine(const RecordedTrace& trace) {
   return machine;
 }
 
-void learn(MachineModel& machine, const RecordedTrace& trace, const sim::RunConditions& conditions, int64_t ranks) {
+void learn(MachineModel& machine, const RecordedTrace& trace, const sim::RunConditions& conditions, int64_t ranks,
+           int64_t at_once) {
   const Recording& recording = trace.recording;
   const std::string suffix = sim::condition_of(conditions, ranks, machine.cores);
   // Ranks that had more threads than the machine has cores waited for each other.
@@ -253,7 +255,7 @@ void learn(MachineModel& machine, const RecordedTrace& trace, const sim::RunCond
         }
     }
   for (auto& [signature, times] : kernels) machine.kernels[signature].seconds = median(times);
-  learn_collectives(machine, trace);
+  learn_collectives(machine, trace, at_once);
 }
 
 }  // namespace tessera::whatif

@@ -37,13 +37,16 @@ struct HiddenTransfers {
 HiddenTransfers hidden_transfers(const Recording& recording, const RecordedRun& run);
 
 /// What the recorded runs say of the machine, added to `machine`: the medians of kernels, by their signatures under
-/// `conditions` on a mesh of `ranks`, and of collectives, by their bytes.
-void learn(MachineModel& machine, const RecordedTrace& trace, const sim::RunConditions& conditions, int64_t ranks);
+/// `conditions` on a mesh of `ranks`, and of collectives, by their bytes. `at_once` as below.
+void learn(MachineModel& machine, const RecordedTrace& trace, const sim::RunConditions& conditions, int64_t ranks,
+           int64_t at_once);
 
 /// Adds to classes that have times what their buckets copy: operands together before the collective starts, and results
-/// apart after its wait. A device with queues of its own copies in the queue that communicates; then nothing is added.
+/// apart after its wait. Ranks come to a collective one by one, but leave it together: after it, so many copy `at_once`
+/// and share the machine's memory. A device with queues of its own copies in the queue that communicates; then nothing
+/// is added.
 void add_bucket_copies(sim::Workload& workload, const std::vector<sim::ClassWork>& classes, const MachineModel& machine,
-                       bool is_asynchronous);
+                       int64_t at_once, bool is_asynchronous);
 
 /// A machine of which nothing is known but what the recording says: the rates of its products (those of 16-bit floats
 /// are assumed to be twice those of float32, as of most processors and accelerators that have them) and of its copies.
