@@ -177,6 +177,48 @@ TEST(Schedule, computes_meanwhile_as_far_as_memory_does_not_grow) {
               ElementsAre("start 0", "run 2", "wait 0", "run 1", "run 3", "run 4", "run 5"));
 }
 
+TEST(Schedule, waits_late_in_the_order_given) {
+  const std::vector<Task> tasks = {compute({0}, {1}),     communicate({1}, {2}), compute({3}, {4}),
+                                   communicate({4}, {5}), compute({2}, {6}),     compute({5, 6}, {7})};
+  const std::vector<Memory> memories(8);
+  EXPECT_THAT(text(waiting_late(tasks, memories, {2, {}})),
+              ElementsAre("run 0", "start 1", "run 2", "start 3", "wait 1", "run 4", "wait 3", "run 5"));
+  EXPECT_THAT(text(waiting_late(tasks, memories, {1, {}})),
+              ElementsAre("run 0", "start 1", "run 2", "wait 1", "start 3", "run 4", "wait 3", "run 5"));
+}
+
+TEST(Schedule, waits_earlier_where_operands_under_way_would_exceed_the_limit) {
+  const std::vector<Task> tasks = {compute({}, {0}), communicate({0}, {1}), compute({}, {2}), compute({1, 2}, {3})};
+  const std::vector<Memory> memories = {{10, false}, {1, false}, {10, false}, {1, true}};
+  EXPECT_THAT(text(waiting_late(tasks, memories, {4, 21})),
+              ElementsAre("run 0", "start 1", "run 2", "wait 1", "run 3"));
+  EXPECT_THAT(text(waiting_late(tasks, memories, {4, 20})),
+              ElementsAre("run 0", "start 1", "wait 1", "run 2", "run 3"));
+}
+
+// A sum of gradients is under way while the next ones are computed, although nothing else may go out of turn: what is
+// read first is computed last.
+TEST(Schedule, overlaps_in_the_order_given_where_another_order_needs_more_memory) {
+  constexpr size_t kLarge = 100 * kMiB;
+  std::vector<Task> tasks;
+  std::vector<Memory> memories = {{0, false}};
+  for (int i = 0; i < 4; ++i) {  // the output of a layer, which its gradient frees
+    tasks.push_back(compute({i}, {i + 1}));
+    memories.push_back({kLarge, false});
+  }
+  int last = 4;
+  for (int i = 4; i > 0; --i) {
+    const int gradient = last + 1, sum = last + 2;
+    tasks.push_back(compute({i, i == 4 ? 4 : last}, {gradient}));
+    tasks.push_back(communicate({gradient}, {sum}));
+    memories.insert(memories.end(), {{kLarge, false}, {kMiB, true}});
+    last = sum - 1;
+  }
+  const std::vector<Action> actions = schedule(tasks, memories);
+  EXPECT_LE(peak_bytes(actions, tasks, memories), peak_bytes(as_given(tasks), tasks, memories) * 21 / 20);
+  EXPECT_GE(under_way(actions), 1);
+}
+
 TEST(Schedule, leaves_programs_without_communication_alone) {
   const std::vector<Task> tasks = {compute({0}, {1}), compute({0}, {2}), compute({1, 2}, {3})};
   EXPECT_EQ(schedule(tasks, std::vector<Memory>(4)), as_given(tasks));
@@ -205,7 +247,15 @@ TEST(Schedule, never_lets_two_get_into_each_others_way) {
     std::vector<Task> tasks;
     for (size_t t = 0; t < 1 + random() % 40; ++t) tasks.push_back(random_task(random, random() % 3 == 0));
     const int most = 1 + static_cast<int>(random() % 4);
-    const std::vector<Action> actions = with_under_way(most, tasks);
+    std::vector<Memory> memories(kMemories);
+    for (Memory& memory : memories) memory.bytes = random() % 1000;
+    const size_t given = peak_bytes(as_given(tasks), tasks, memories);
+    const bool late = random() % 2 == 0;
+    const std::vector<Action> actions =
+        late ? waiting_late(tasks, memories, {most, given}) : with_under_way(most, tasks);
+    if (late) {
+      EXPECT_LE(peak_bytes(actions, tasks, memories), given);
+    }
     const std::vector<Span> spans = spans_of(actions, tasks.size());
     ASSERT_EQ(actions.size(), as_given(tasks).size());
     EXPECT_LE(under_way(actions), most);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "property/refusal_list.h"
+#include "random/compile_options.h"
 #include "random/random_program.h"
 #include "random/reference.h"
 #include "runtime/checked_world.h"
@@ -36,14 +37,7 @@ runtime::ExecutorOptions options(bool apart = false) {
 
 Tensors run_sharded(const Program& program) {
   compiler::CompileOptions compile;
-  compile.mesh = program.mesh;
-  for (const auto& [symbol, value] : program.symbols) compile.shapes[symbol] = value;
-  for (const Order& order : program.orders)
-    compile.annotations.push_back({order.name, order.sharding.str(program.mesh), "annotation"});
-  for (const Placing& placing : program.places)
-    compile.places.push_back({placing.name, print_place(placing.place, program.mesh), "place"});
-  if (program.rings) compile.ring_attention = passes::RingAttention::always;
-  if (program.orders.empty() && program.mesh.size() > 1) compile.presets = "dp:" + program.mesh.axes().front().name;
+  split_as(program, compile);
   auto programs = runtime::RankPrograms::same(compiler::compile(program.model, compile).program);
   proof::Report proof = proof::prove(*programs);
   if (!proof.good()) fail_running("proof", "{}", proof.findings.front().message);

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "io/temporary_folder.h"
+#include "random/compile_options.h"
 #include "random/mutate.h"
 #include "random/random_program.h"
 #include "random/settings.h"
@@ -33,13 +34,7 @@ using Tensors = runtime::Executor::Tensors;
 
 std::shared_ptr<spmd::Program> compile(const Program& program) {
   compiler::CompileOptions options;
-  options.mesh = program.mesh;
-  for (const auto& [symbol, value] : program.symbols) options.shapes[symbol] = value;
-  for (const Order& order : program.orders)
-    options.annotations.push_back({order.name, order.sharding.str(program.mesh), "annotation"});
-  for (const Placing& placing : program.places)
-    options.places.push_back({placing.name, print_place(placing.place, program.mesh), "place"});
-  if (program.orders.empty()) options.presets = "dp:" + program.mesh.axes().front().name;
+  split_as(program, options);
   return compiler::compile(program.model, options).program;
 }
 

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <limits>
 
+#include "random/compile_options.h"
 #include "random/random_program.h"
 #include "random/settings.h"
 #include "sample.h"
@@ -30,14 +31,7 @@ MachineModel machine_of(const std::string& device, double speed = 1) {
 
 compiler::CompiledProgram compiled(const Program& program) {
   compiler::ProgramOptions options;
-  options.mesh = program.mesh;
-  for (const auto& [symbol, value] : program.symbols) options.shapes[symbol] = value;
-  for (const Order& order : program.orders)
-    options.annotations.push_back({order.name, order.sharding.str(program.mesh), "annotation"});
-  for (const Placing& placing : program.places)
-    options.places.push_back({placing.name, print_place(placing.place, program.mesh), "place"});
-  if (program.rings) options.ring_attention = passes::RingAttention::always;
-  if (program.orders.empty() && program.mesh.size() > 1) options.presets = "dp:" + program.mesh.axes().front().name;
+  split_as(program, options);
   OnnxModel model = program.clone().model;
   return compiler::compile_program(
       std::make_shared<const compiler::Source>("model", std::move(model), std::vector<uint64_t>()), options);

@@ -200,6 +200,56 @@ class Overlap {
   int waits_ = 0;
 };
 
+/// The order of waiting_late().
+class LateWaits {
+ public:
+  LateWaits(const std::vector<Task>& tasks, const std::vector<Memory>& memories, const Limits& limits)
+      : tasks_(tasks), limits_(limits), ledger_(tasks, memories), moves_(tasks.size()) {}
+
+  std::vector<Action> run() {
+    const std::vector<std::vector<int>> needs = needs_of(tasks_);
+    for (int t = 0; t < static_cast<int>(tasks_.size()); ++t) {
+      for (int need : needs[t])
+        while (moves_[need]) wait_for_oldest();
+      while (!under_way_.empty() && !may_begin(t)) wait_for_oldest();
+      begin(t);
+    }
+    while (!under_way_.empty()) wait_for_oldest();
+    return std::move(actions_);
+  }
+
+ private:
+  bool may_begin(int task) const {
+    if (limits_.bytes && ledger_.with(task) > *limits_.bytes) return false;
+    if (!tasks_[task].communicates) return true;
+    return !tasks_[task].at_once && under_way_.size() < static_cast<size_t>(limits_.under_way);
+  }
+
+  void begin(int task) {
+    ledger_.begin(task);
+    actions_.push_back({task, tasks_[task].communicates ? Phase::start : Phase::run});
+    if (!tasks_[task].communicates) return ledger_.end(task);
+    moves_[task] = true;
+    under_way_.push_back(task);
+    if (tasks_[task].at_once) wait_for_oldest();
+  }
+
+  void wait_for_oldest() {
+    const int oldest = under_way_.front();
+    under_way_.pop_front();
+    actions_.push_back({oldest, Phase::wait});
+    moves_[oldest] = false;
+    ledger_.end(oldest);
+  }
+
+  const std::vector<Task>& tasks_;
+  const Limits limits_;
+  Ledger ledger_;
+  std::deque<int> under_way_;
+  std::vector<bool> moves_;  // by task: it has started, and was not waited for
+  std::vector<Action> actions_;
+};
+
 }  // namespace
 
 std::vector<std::vector<int>> needs_of(const std::vector<Task>& tasks) {
@@ -240,6 +290,11 @@ std::vector<Action> as_given(const std::vector<Task>& tasks) {
   return actions;
 }
 
+std::vector<Action> waiting_late(const std::vector<Task>& tasks, const std::vector<Memory>& memories,
+                                 const Limits& limits) {
+  return LateWaits(tasks, memories, limits).run();
+}
+
 std::vector<Action> overlapped(const std::vector<Task>& tasks, const std::vector<Memory>& memories,
                                const Limits& limits) {
   return Overlap(tasks, memories, limits).run();
@@ -265,7 +320,8 @@ std::vector<Action> schedule(const std::vector<Task>& tasks, const std::vector<M
   if (std::none_of(tasks.begin(), tasks.end(), [](const Task& task) { return task.communicates; })) return given;
   const size_t peak = peak_bytes(given, tasks, memories), most = peak + std::max(peak / 20, kSlack);
   std::vector<Action> actions = overlapped(tasks, memories, {under_way, most});
-  return peak_bytes(actions, tasks, memories) <= most ? actions : given;
+  if (peak_bytes(actions, tasks, memories) <= most) return actions;
+  return waiting_late(tasks, memories, {under_way, most});
 }
 
 }  // namespace tessera::bind

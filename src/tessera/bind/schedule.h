@@ -68,6 +68,12 @@ struct Limits {
 std::vector<Action> overlapped(const std::vector<Task>& tasks, const std::vector<Memory>& memories,
                                const Limits& limits);
 
+/// The tasks in the order given; each communication is waited for as late as possible: before the first task that needs
+/// its end, or where the limits would be exceeded otherwise. Needs no more bytes than as_given() if that is within the
+/// limit. Starts and waits are in the order given, so the invariant of overlapped() holds.
+std::vector<Action> waiting_late(const std::vector<Task>& tasks, const std::vector<Memory>& memories,
+                                 const Limits& limits);
+
 /// The most bytes that are needed at once: results from the start of their writer to the end of their last reader, and
 /// scratch.
 size_t peak_bytes(const std::vector<Action>& actions, const std::vector<Task>& tasks,
@@ -77,7 +83,7 @@ size_t peak_bytes(const std::vector<Action>& actions, const std::vector<Task>& t
 inline constexpr int kUnderWay = 4;
 
 /// overlapped() with this many communications under way, and up to a twentieth more memory than the tasks as given need
-/// (at least 1 MiB more); as_given() if even that exceeds this limit.
+/// (at least 1 MiB more); waiting_late() with the same limits if that exceeds them.
 std::vector<Action> schedule(const std::vector<Task>& tasks, const std::vector<Memory>& memories,
                              int under_way = kUnderWay);
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <sstream>
 
@@ -251,8 +252,10 @@ std::string count_text(double count) {
 }
 
 std::string time_text(double seconds) {
-  if (seconds < 1e-4) return formatted("%.1f %s", seconds * 1e6, "µs");
-  return seconds < 1 ? formatted("%.1f %s", seconds * 1e3, "ms") : formatted("%.2f %s", seconds, "s");
+  const double size = std::abs(seconds);
+  if (size < 5e-8) return "0.0 µs";  // and not "-0.0 µs"
+  if (size < 1e-4) return formatted("%.1f %s", seconds * 1e6, "µs");
+  return size < 1 ? formatted("%.1f %s", seconds * 1e3, "ms") : formatted("%.2f %s", seconds, "s");
 }
 
 std::string duration_text(double seconds) {

@@ -1,6 +1,8 @@
 #include "tessera/passes/node_work.h"
 
+#include "tessera/mesh/group.h"
 #include "tessera/ops/op.h"
+#include "tessera/spmd/collective_attributes.h"
 
 namespace tessera::passes {
 
@@ -25,6 +27,16 @@ cost::KernelWork work_of(const Node& node, const std::map<std::string, int64_t, 
     cost::add_extents(work, elements, spmd::hinted(product(result->shape()), hints),
                       spmd::hinted(result->shape().back(), hints));
   return work;
+}
+
+double seconds_of(const Node& node, const spmd::Program& program, const cost::Prices& prices) {
+  const std::optional<Collective> kind = spmd::communication_of(node);
+  if (!kind) return prices.kernel(work_of(node, program.hints));
+  const Value* whole = traits_of(*kind).block == BlockSide::operand ? node.output(0) : node.input(0);
+  if (!whole) return 0;
+  const double bytes =
+      spmd::hinted(product(whole->shape()), program.hints) * static_cast<double>(bits_of(whole->dtype())) / 8;
+  return prices.collective(*kind, parse_axes(spmd::read_collective(node, program.mesh).axes, program.mesh), bytes);
 }
 
 }  // namespace tessera::passes

@@ -1,6 +1,7 @@
 #include "tessera/passes/pipeline.h"
 
 #include "tessera/passes/buckets.h"
+#include "tessera/passes/early_starts.h"
 #include "tessera/passes/hierarchical.h"
 #include "tessera/passes/init.h"
 #include "tessera/passes/order.h"
@@ -15,6 +16,7 @@ const std::vector<Pass>& passes() {
       {"recompute", recompute},
       {"order", order},
       {"buckets", buckets},
+      {"early_starts", early_starts},
   };
   return all;
 }

@@ -2,38 +2,17 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
-#include <optional>
-#include <set>
+#include <map>
 
 #include "tessera/base/error.h"
 #include "tessera/cost/prices.h"
-#include "tessera/mesh/group.h"
+#include "tessera/sim/meetings.h"
 
 namespace tessera::sim {
 namespace {
 
 using bind::Phase;
 using bind::QueueKind;
-
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
-// An event, by class and index.
-struct Cause {
-  int of_class = -1, event = -1;
-};
-
-// A transfer in which classes take part: of a collective, or of a message from one class to another.
-struct Meeting {
-  Transfer transfer;
-  std::set<int> missing;     // classes that must start before it moves
-  std::vector<int> members;  // classes
-  Cause last;                // the last start
-  double began = kNever, ended = kNever;
-  double left = 0;              // seconds, without contention
-  int previous = -1;            // the meeting before it of the same group, or of the same sender and receiver
-  std::map<int, double> chain;  // by class: the longest chain to its start
-};
 
 // A class's part in a communication between start and wait.
 struct UnderWay {
@@ -54,14 +33,32 @@ struct QueueState {
 };
 
 struct ClassState {
-  const ClassProgram* program = nullptr;
+  explicit ClassState(const ClassProgram& of) : program(&of), before(of.before), after(of.after) {
+    for (int action : running_order(*of.machine))
+      queues[static_cast<size_t>(enqueued(action).queue)].actions.push_back(action);
+    event_of.assign(of.machine->actions->size(), -1);
+    chain.assign(of.machine->steps.size(), 0);
+  }
+
+  const bind::Enqueued& enqueued(int action) const { return (*program->machine->actions)[static_cast<size_t>(action)]; }
+  bool has_ended() const {
+    return std::all_of(std::begin(queues), std::end(queues),
+                       [](const QueueState& queue) { return queue.next == queue.actions.size(); });
+  }
+  double chain_before(int task) const {
+    double longest = 0;
+    for (int need : (*program->machine->needs)[static_cast<size_t>(task)])
+      longest = std::max(longest, chain[static_cast<size_t>(need)]);
+    return longest;
+  }
+
+  const ClassProgram* program;
   QueueState queues[2];
   std::vector<int> event_of;             // by action: its event; -1: not ended
   std::map<int, UnderWay> under_way;     // by step
-  std::map<std::string, int64_t> met;    // by group: meetings so far
   std::vector<double> chain;             // by step: the longest chain that ends with it
   std::map<int, double> chain_to_start;  // by step under way
-  double before = 0, after = 0;          // seconds left for copies of inputs and outputs
+  double before, after;                  // seconds left for copies of inputs and outputs
   int transfers = 0;                     // under way
 };
 
@@ -69,12 +66,34 @@ bool moves_at_wait(const Setting& setting) {
   return setting.machine.progress == MachineModel::Progress::at_wait && !cost::moves_in_background(setting.engine);
 }
 
+// Timeline::bound(), once all has ended.
+void add_bounds(Timeline& timeline, const std::vector<ClassState>& classes, const MeetingRegistry& meetings) {
+  std::vector<std::map<std::string, double>> busy(classes.size());
+  for (const Meeting& meeting : meetings.all())
+    for (int member : meeting.members)
+      for (const std::string& level : meeting.transfer.levels)
+        busy[static_cast<size_t>(member)][level] += meeting.transfer.seconds;
+  for (size_t c = 0; c < classes.size(); ++c) {
+    const ClassState& state = classes[c];
+    double kernels = state.program->before + state.program->after;
+    for (const Event& event : timeline.classes[c].events)
+      if (const bind::Enqueued& it = state.enqueued(event.action); it.action.phase == Phase::run)
+        kernels += state.program->seconds[static_cast<size_t>(it.action.task)];
+    timeline.kernels = std::max(timeline.kernels, kernels);
+    for (const auto& [level, seconds] : busy[c]) timeline.links = std::max(timeline.links, seconds);
+    for (double chain : state.chain) timeline.chain = std::max(timeline.chain, chain);
+  }
+}
+
 class Simulation {
  public:
   Simulation(const std::vector<ClassProgram>& programs, const Setting& setting)
-      : setting_(setting), at_wait_(moves_at_wait(setting)), overlap_(setting.machine.overlap_on(setting.engine)) {
+      : setting_(setting),
+        at_wait_(moves_at_wait(setting)),
+        overlap_(setting.machine.overlap_on(setting.engine)),
+        meetings_(programs, setting) {
     timeline_.classes.resize(programs.size());
-    for (const ClassProgram& program : programs) classes_.push_back(state_of(program));
+    for (const ClassProgram& program : programs) classes_.emplace_back(program);
     hosts_ = setting.machine_ranks > 0
                  ? static_cast<double>(setting.mesh.size()) / static_cast<double>(setting.machine_ranks)
                  : 1;
@@ -88,34 +107,14 @@ class Simulation {
       if (step == kNever) break;
       pass(step);
     }
-    for (size_t c = 0; c < classes_.size(); ++c)
-      for (const QueueState& queue : classes_[c].queues)
-        check(queue.next == queue.actions.size(), "the simulation of a program without deadlock ends");
-    finish();
+    for (const ClassState& state : classes_)
+      check(state.has_ended(), "the simulation of a program without deadlock ends");
+    timeline_.seconds = now_;
+    add_bounds(timeline_, classes_, meetings_);
     return std::move(timeline_);
   }
 
  private:
-  static ClassState state_of(const ClassProgram& program) {
-    ClassState state;
-    state.program = &program;
-    state.before = program.before;
-    state.after = program.after;
-    const auto& actions = *program.machine->actions;
-    for (int action : running_order(*program.machine))
-      state.queues[static_cast<size_t>(actions[static_cast<size_t>(action)].queue)].actions.push_back(action);
-    state.event_of.assign(actions.size(), -1);
-    state.chain.assign(program.machine->steps.size(), 0);
-    return state;
-  }
-
-  const bind::Enqueued& enqueued(const ClassState& state, int action) const {
-    return (*state.program->machine->actions)[static_cast<size_t>(action)];
-  }
-  const bind::Step& step(const ClassState& state, int step) const {
-    return *state.program->machine->steps[static_cast<size_t>(step)];
-  }
-
   bool advance_all() {
     bool any = false;
     for (size_t c = 0; c < classes_.size(); ++c)
@@ -129,7 +128,7 @@ class Simulation {
     ClassState& state = classes_[static_cast<size_t>(c)];
     if (queue.next == queue.actions.size() || state.before > 0) return false;
     const int action = queue.actions[queue.next];
-    const bind::Enqueued& it = enqueued(state, action);
+    const bind::Enqueued& it = state.enqueued(action);
     if (!queue.running) {
       if (it.after >= 0 && state.event_of[static_cast<size_t>(it.after)] < 0) return false;
       queue.running = true;
@@ -169,17 +168,10 @@ class Simulation {
     events.push_back({action, queue.begin, now_, moving, cause.of_class, cause.event});
     queue.running = false;
     ++queue.next;
-    const bind::Enqueued& it = enqueued(state, action);
+    const bind::Enqueued& it = state.enqueued(action);
     if (it.action.phase == Phase::run)
       state.chain[static_cast<size_t>(it.action.task)] =
-          chain_before(state, it.action.task) + state.program->seconds[static_cast<size_t>(it.action.task)];
-  }
-
-  double chain_before(const ClassState& state, int task) const {
-    double longest = 0;
-    for (int need : (*state.program->machine->needs)[static_cast<size_t>(task)])
-      longest = std::max(longest, state.chain[static_cast<size_t>(need)]);
-    return longest;
+          state.chain_before(it.action.task) + state.program->seconds[static_cast<size_t>(it.action.task)];
   }
 
   // Arrives at the meetings. In the queue of communications, the start ends when its meetings have.
@@ -187,7 +179,7 @@ class Simulation {
     ClassState& state = classes_[static_cast<size_t>(c)];
     const Cause cause = cause_of_begin(state, queue, it);
     if (!queue.posted) {
-      state.chain_to_start[it.action.task] = chain_before(state, it.action.task);
+      state.chain_to_start[it.action.task] = state.chain_before(it.action.task);
       arrive(c, it.action.task, cause);
       queue.posted = true;
     }
@@ -195,7 +187,7 @@ class Simulation {
     Cause last = cause;
     if (it.queue == QueueKind::communication)
       for (int id : state.under_way[it.action.task].meetings) {
-        const Meeting& meeting = meetings_[static_cast<size_t>(id)];
+        const Meeting& meeting = meetings_[id];
         if (meeting.ended == kNever) return false;
         if (meeting.began > moving) {
           moving = meeting.began;
@@ -211,8 +203,8 @@ class Simulation {
     ClassState& state = classes_[static_cast<size_t>(c)];
     UnderWay& own = state.under_way[task];
     own = {};
-    for (int id : meetings_of(c, step(state, task), task)) {
-      Meeting& meeting = meetings_[static_cast<size_t>(id)];
+    for (int id : meetings_.next_of(c, task)) {
+      Meeting& meeting = meetings_[id];
       own.meetings.push_back(id);
       own.left = state.program->transfers[static_cast<size_t>(task)].seconds;
       own.measured = state.program->transfers[static_cast<size_t>(task)].measured;
@@ -232,7 +224,7 @@ class Simulation {
       return;
     }
     for (int member : meeting.members) ++classes_[static_cast<size_t>(member)].transfers;
-    moving_.push_back(static_cast<int>(&meeting - meetings_.data()));
+    moving_.push_back(meeting.id);
   }
 
   bool try_wait(int c, QueueState& queue, int action, const bind::Enqueued& it) {
@@ -241,7 +233,7 @@ class Simulation {
     Cause last;
     double moving = 0, chain = 0, transfer = 0;
     for (int id : own.meetings) {
-      const Meeting& meeting = meetings_[static_cast<size_t>(id)];
+      const Meeting& meeting = meetings_[id];
       if (meeting.ended == kNever) return false;
       if (meeting.began >= moving) {
         moving = meeting.began;
@@ -266,67 +258,6 @@ class Simulation {
     return true;
   }
 
-  // The meetings that a start takes part in.
-  std::vector<int> meetings_of(int c, const bind::Step& step, int task) {
-    const ClassState& state = classes_[static_cast<size_t>(c)];
-    const std::optional<Collective> kind = collective_of_op(step.info.op);
-    const std::string axes = fmt::format("{}", fmt::join(step.info.axes, ","));
-    const Transfer& transfer = state.program->transfers[static_cast<size_t>(task)];
-    const auto class_of = [&](int rank) { return rank < 0 ? -1 : setting_.class_of[static_cast<size_t>(rank)]; };
-    if (kind == Collective::send) {
-      if (step.info.to < 0) return {};
-      return {meeting(c, fmt::format("{} {}>{}", axes, c, class_of(step.info.to)), {c}, {c, class_of(step.info.to)},
-                      transfer, 0)};
-    }
-    if (kind == Collective::recv) {
-      const int from = class_of(step.info.from);
-      if (from < 0) return {};
-      return {meeting(c, fmt::format("{} {}>{}", axes, from, c), {from}, {from, c}, transfer, 1)};
-    }
-    if (kind == Collective::permute) {
-      std::vector<int> found;
-      const int from = class_of(step.info.from), to = class_of(step.info.to);
-      const int64_t number = classes_[static_cast<size_t>(c)].met["permute " + axes]++;
-      if (from >= 0)
-        found.push_back(
-            numbered(fmt::format("permute {} {}>{}", axes, from, c), number, {from, c}, {from, c}, transfer));
-      if (to >= 0 && (to != c || from != c))
-        found.push_back(numbered(fmt::format("permute {} {}>{}", axes, c, to), number, {c, to}, {c, to}, transfer));
-      return found;
-    }
-    std::set<int> members;
-    for (int member : members_of(state.program->rank, step.info.axes)) members.insert(class_of(member));
-    return {meeting(c, fmt::format("{} {}", axes, fmt::join(members, ",")), members, members, transfer, 0)};
-  }
-
-  const std::vector<int>& members_of(int rank, const std::vector<std::string>& axes) {
-    const auto [found, fresh] = members_.try_emplace({rank, axes});
-    if (fresh) found->second = group_of(rank, parse_axes(axes, setting_.mesh), setting_.mesh);
-    return found->second;
-  }
-
-  // The class' next meeting of that name. `side`: of a message, 0 for its sender, 1 for its receiver.
-  int meeting(int c, const std::string& name, const std::set<int>& needed, const std::set<int>& members,
-              const Transfer& transfer, int side) {
-    const int64_t number = classes_[static_cast<size_t>(c)].met[fmt::format("{} {}", name, side)]++;
-    return numbered(name, number, needed, members, transfer);
-  }
-
-  int numbered(const std::string& name, int64_t number, const std::set<int>& needed, const std::set<int>& members,
-               const Transfer& transfer) {
-    std::map<int64_t, int>& named = ids_[name];
-    const auto [found, fresh] = named.try_emplace(number, static_cast<int>(meetings_.size()));
-    if (!fresh) return found->second;
-    Meeting made;
-    if (found != named.begin()) made.previous = std::prev(found)->second;
-    made.transfer = transfer;
-    made.left = made.transfer.seconds;
-    made.missing = needed;
-    made.members.assign(members.begin(), members.end());
-    meetings_.push_back(std::move(made));
-    return found->second;
-  }
-
   // The share of its full speed at which each kernel runs, if ranks share cores. A rank that transfers while it waits
   // does so with one thread.
   double share_of_cores() const {
@@ -345,18 +276,13 @@ class Simulation {
     return setting_.machine.cores > 0 ? std::min(1.0, setting_.machine.cores / ranks) : 1;
   }
 
-  static bool has_ended(const ClassState& state) {
-    return std::all_of(std::begin(state.queues), std::end(state.queues),
-                       [](const QueueState& queue) { return queue.next == queue.actions.size(); });
-  }
-
   // The seconds that are left of the class's current kernel or copy; null: it does neither.
   template <typename State>
   auto at_work(State& state) const -> decltype(&state.before) {
     if (state.before > 0) return &state.before;
-    if (has_ended(state)) return state.after > 0 ? &state.after : nullptr;
+    if (state.has_ended()) return state.after > 0 ? &state.after : nullptr;
     auto& queue = state.queues[static_cast<size_t>(QueueKind::compute)];
-    const bool runs = queue.running && enqueued(state, queue.actions[queue.next]).action.phase == Phase::run;
+    const bool runs = queue.running && state.enqueued(queue.actions[queue.next]).action.phase == Phase::run;
     return runs ? &queue.left : nullptr;
   }
 
@@ -374,21 +300,21 @@ class Simulation {
 
   // Whether a transfer of the same group is under way, which goes first.
   bool is_queued(const Meeting& meeting) const {
-    return meeting.previous >= 0 && meetings_[static_cast<size_t>(meeting.previous)].ended == kNever;
+    return meeting.previous >= 0 && meetings_[meeting.previous].ended == kNever;
   }
 
   // Transfers that share a level of links at a class share its bandwidth.
   std::vector<double> transfer_rates() const {
     std::map<std::pair<int, std::string>, int> sharing;
     for (int id : moving_) {
-      const Meeting& meeting = meetings_[static_cast<size_t>(id)];
+      const Meeting& meeting = meetings_[id];
       if (is_queued(meeting)) continue;
       for (int member : meeting.members)
         for (const std::string& level : meeting.transfer.levels) ++sharing[{member, level}];
     }
     std::vector<double> rates;
     for (int id : moving_) {
-      const Meeting& meeting = meetings_[static_cast<size_t>(id)];
+      const Meeting& meeting = meetings_[id];
       if (is_queued(meeting)) {
         rates.push_back(0);
         continue;
@@ -418,7 +344,7 @@ class Simulation {
           if (own.began != kNever && own.left > 0) least = std::min(least, own.left / rate_at_wait(own));
     }
     for (size_t i = 0; i < moving_.size(); ++i)
-      least = std::min(least, meetings_[static_cast<size_t>(moving_[i])].left / transfer_rates_[i]);
+      least = std::min(least, meetings_[moving_[i]].left / transfer_rates_[i]);
     return least;
   }
 
@@ -443,7 +369,7 @@ class Simulation {
     now_ += step;
     std::vector<int> still;
     for (size_t i = 0; i < moving_.size(); ++i) {
-      Meeting& meeting = meetings_[static_cast<size_t>(moving_[i])];
+      Meeting& meeting = meetings_[moving_[i]];
       reduce(meeting.left, step * transfer_rates_[i]);
       if (meeting.left > 0) {
         still.push_back(moving_[i]);
@@ -466,33 +392,13 @@ class Simulation {
     }
   }
 
-  void finish() {
-    timeline_.seconds = now_;
-    std::vector<std::map<std::string, double>> busy(classes_.size());
-    for (const Meeting& meeting : meetings_)
-      for (int member : meeting.members)
-        for (const std::string& level : meeting.transfer.levels)
-          busy[static_cast<size_t>(member)][level] += meeting.transfer.seconds;
-    for (size_t c = 0; c < classes_.size(); ++c) {
-      double kernels = classes_[c].program->before + classes_[c].program->after;
-      for (const Event& event : timeline_.classes[c].events)
-        if (const bind::Enqueued& it = enqueued(classes_[c], event.action); it.action.phase == Phase::run)
-          kernels += classes_[c].program->seconds[static_cast<size_t>(it.action.task)];
-      timeline_.kernels = std::max(timeline_.kernels, kernels);
-      for (const auto& [level, seconds] : busy[c]) timeline_.links = std::max(timeline_.links, seconds);
-      for (double chain : classes_[c].chain) timeline_.chain = std::max(timeline_.chain, chain);
-    }
-  }
-
   const Setting& setting_;
   bool at_wait_;
   const MachineModel::Overlap& overlap_;
   double hosts_ = 1;
   double now_ = 0;
   std::vector<ClassState> classes_;
-  std::vector<Meeting> meetings_;
-  std::map<std::string, std::map<int64_t, int>> ids_;  // of meetings, by name and number
-  std::map<std::pair<int, std::vector<std::string>>, std::vector<int>> members_;
+  MeetingRegistry meetings_;
   std::vector<int> moving_;  // meetings
   // Until the next event:
   double share_of_cores_ = 1;

@@ -1,0 +1,81 @@
+#include "tessera/sim/meetings.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <iterator>
+#include <optional>
+
+#include "tessera/mesh/group.h"
+
+namespace tessera::sim {
+
+std::vector<int> MeetingRegistry::next_of(int of_class, int step) {
+  const ClassProgram& program = programs_[static_cast<size_t>(of_class)];
+  const bind::Step& it = *program.machine->steps[static_cast<size_t>(step)];
+  const Transfer& transfer = program.transfers[static_cast<size_t>(step)];
+  const std::optional<Collective> kind = collective_of_op(it.info.op);
+  const std::string axes = fmt::format("{}", fmt::join(it.info.axes, ","));
+  if (kind == Collective::send) {
+    const int to = class_of(it.info.to);
+    if (to < 0) return {};
+    const std::string name = fmt::format("{} {}>{}", axes, of_class, to);
+    return {next(of_class, name, "sender", {of_class}, {of_class, to}, transfer)};
+  }
+  if (kind == Collective::recv) {
+    const int from = class_of(it.info.from);
+    if (from < 0) return {};
+    const std::string name = fmt::format("{} {}>{}", axes, from, of_class);
+    return {next(of_class, name, "receiver", {from}, {from, of_class}, transfer)};
+  }
+  if (kind == Collective::permute) return permute(of_class, it, axes, transfer);
+  std::set<int> members;
+  for (int member : members_of(program.rank, it.info.axes)) members.insert(class_of(member));
+  const std::string name = fmt::format("{} {}", axes, fmt::join(members, ","));
+  return {next(of_class, name, "member", members, members, transfer)};
+}
+
+std::vector<int> MeetingRegistry::permute(int of_class, const bind::Step& step, const std::string& axes,
+                                          const Transfer& transfer) {
+  const int from = class_of(step.info.from), to = class_of(step.info.to);
+  const int64_t number = met_[static_cast<size_t>(of_class)]["permute " + axes]++;
+  std::vector<int> found;
+  const auto meet = [&](int sender, int receiver) {
+    const std::set<int> both{sender, receiver};
+    found.push_back(numbered(fmt::format("permute {} {}>{}", axes, sender, receiver), number, both, both, transfer));
+  };
+  if (from >= 0) meet(from, of_class);
+  const bool to_itself = to == of_class && from == of_class;
+  if (to >= 0 && !to_itself) meet(of_class, to);
+  return found;
+}
+
+int MeetingRegistry::next(int of_class, const std::string& name, const std::string& side, const std::set<int>& needed,
+                          const std::set<int>& members, const Transfer& transfer) {
+  const int64_t number = met_[static_cast<size_t>(of_class)][fmt::format("{} {}", name, side)]++;
+  return numbered(name, number, needed, members, transfer);
+}
+
+int MeetingRegistry::numbered(const std::string& name, int64_t number, const std::set<int>& needed,
+                              const std::set<int>& members, const Transfer& transfer) {
+  std::map<int64_t, int>& named = ids_[name];
+  const auto [found, fresh] = named.try_emplace(number, static_cast<int>(meetings_.size()));
+  if (!fresh) return found->second;
+  Meeting made;
+  made.id = found->second;
+  if (found != named.begin()) made.previous = std::prev(found)->second;
+  made.transfer = transfer;
+  made.left = transfer.seconds;
+  made.missing = needed;
+  made.members.assign(members.begin(), members.end());
+  meetings_.push_back(std::move(made));
+  return found->second;
+}
+
+const std::vector<int>& MeetingRegistry::members_of(int rank, const std::vector<std::string>& axes) {
+  const auto [found, fresh] = members_.try_emplace({rank, axes});
+  if (fresh) found->second = group_of(rank, parse_axes(axes, setting_.mesh), setting_.mesh);
+  return found->second;
+}
+
+}  // namespace tessera::sim
