@@ -119,6 +119,23 @@ TEST(Buckets, hold_up_no_communication_that_another_needs_soon) {
             std::find(made.begin(), made.end(), "Tanh") - made.begin());
 }
 
+// No communication depends on the first sum, but a product does, and it would wait for the second.
+TEST(Buckets, hold_up_no_product) {
+  const Compiled split(
+      "m (float[64, 64] x, float[64, 8] v, float[64, 8] w, float[256, 64] k) => (float[256, 8] y, float[64, 8] s) {\n"
+      "  p = MatMul (x, v)\n"
+      "  q = Tanh (p)\n"
+      "  y = MatMul (k, q)\n"
+      "  n = MatMul (x, w)\n"
+      "  s = Exp (n)\n"
+      "}\n",
+      "tp=2",
+      {{"x", "[-, tp]"}, {"v", "[tp, -]"}, {"w", "[tp, -]"}, {"k", "[-, -]"}, {"q", "[-, -]"}, {"s", "[-, -]"}});
+  EXPECT_THAT(bucketed(split.program(), 4096),
+              ElementsAre("MatMul", "AllReduce", "Tanh", "MatMul", "MatMul", "AllReduce", "Exp"));
+  EXPECT_THAT(bucketed(split.program(), 1 << 20), testing::Contains("AllReduce:0").Times(2)) << "little, beside that";
+}
+
 // Stored parameters are ready at once, so the second gather comes forward, and nothing is computed later for it.
 TEST(Buckets, fetch_stored_parameters_ahead) {
   const Compiled stored(

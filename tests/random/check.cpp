@@ -191,6 +191,7 @@ std::string describe(const Program& program) {
   for (const Order& order : program.orders)
     text += fmt::format("\n--annotate '{}={}'", order.name, order.sharding.str(program.mesh));
   if (program.rings) text += "\n--ring-attention always";
+  if (program.priced) text += "\n--machine FILE of tests/random/machine.h";
   for (const Placing& placing : program.places)
     text += fmt::format("\n--place '{}={}'", placing.name, compiler::request_of(placing.place, program.mesh));
   return text;

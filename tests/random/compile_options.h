@@ -1,5 +1,6 @@
 #pragma once
 
+#include "random/machine.h"
 #include "random/random_program.h"
 #include "tessera/compiler/compile.h"
 
@@ -13,6 +14,7 @@ inline void split_as(const Program& program, compiler::CompileOptions& options) 
     options.annotations.push_back({order.name, order.sharding.str(program.mesh), "annotation"});
   for (const Placing& placing : program.places)
     options.places.push_back({placing.name, print_place(placing.place, program.mesh), "place"});
+  if (program.priced) options.machine = std::make_shared<const MachineModel>(machine_of("cpu"));
   if (program.rings) options.ring_attention = passes::RingAttention::always;
   if (program.orders.empty() && program.mesh.size() > 1) options.presets = "dp:" + program.mesh.axes().front().name;
 }

@@ -138,7 +138,7 @@ const std::vector<Addition>& additions(Operators operators) {
 }
 
 Program Program::clone() const {
-  return {model.clone(), inputs, symbols, facts, mesh, orders, places, rings};
+  return {model.clone(), inputs, symbols, facts, mesh, orders, places, rings, priced};
 }
 
 void tidy(Program& program) {
@@ -188,6 +188,7 @@ Program generate(uint64_t seed, Operators operators) {
   if (any) claim_partial_sums(program, w);
   place_nodes(program, w);
   program.rings = w.one_in(2);
+  program.priced = w.one_in(2);
   return program;
 }
 

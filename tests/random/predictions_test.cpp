@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "random/compile_options.h"
+#include "random/machine.h"
 #include "random/random_program.h"
 #include "random/settings.h"
 #include "sample.h"
@@ -18,16 +19,6 @@
 
 namespace tessera::random {
 namespace {
-
-MachineModel machine_of(const std::string& device, double speed = 1) {
-  MachineModel machine;
-  machine.device = device;
-  machine.kernel = 1e-6;
-  machine.products[DType::float32] = {1e9, {0, 0, 0}};
-  machine.bandwidths = {{std::numeric_limits<double>::infinity(), 1e9}};
-  machine.links = {{"near", 0, 1e-6 / speed, 1e9 * speed}};
-  return machine;
-}
 
 compiler::CompiledProgram compiled(const Program& program) {
   compiler::ProgramOptions options;

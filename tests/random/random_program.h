@@ -41,7 +41,8 @@ struct Program {
   Mesh mesh;
   std::vector<Order> orders;
   std::vector<Placing> places;
-  bool rings = false;  ///< keys of attention go around rings wherever they would be gathered
+  bool rings = false;   ///< keys of attention go around rings wherever they would be gathered
+  bool priced = false;  ///< choices follow the seconds of a machine (machine.h)
 
   Program clone() const;
 };

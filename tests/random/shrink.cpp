@@ -22,9 +22,9 @@ std::string kind_of(const std::string& message) {
   return words.substr(0, kWords);
 }
 
-/// Nodes, outputs, places, orders, ranks, and parts and axes in orders, with rings: every step makes this smaller.
+/// Nodes, outputs, places, orders, ranks, and parts and axes in orders, with options: every step makes this smaller.
 std::array<size_t, 6> size_of(const Program& program) {
-  size_t details = program.rings ? 1 : 0;
+  size_t details = size_t{program.rings} + size_t{program.priced};
   for (const Order& order : program.orders)
     for (const DimSharding& dim : order.sharding.dims) {
       details += dim.parts.size() + dim.open;
@@ -52,7 +52,8 @@ class Shrinker {
       smaller |= drop_orders();
       smaller |= shrink_mesh();
       smaller |= simplify_orders();
-      smaller |= leave_out_rings();
+      smaller |= leave_out(&Program::rings);
+      smaller |= leave_out(&Program::priced);
     }
     return std::move(best_);
   }
@@ -154,9 +155,9 @@ class Shrinker {
     return any;
   }
 
-  bool leave_out_rings() {
+  bool leave_out(bool Program::*option) {
     Program candidate = best_.clone();
-    candidate.rings = false;
+    candidate.*option = false;
     return keep_if_failing(std::move(candidate));
   }
 

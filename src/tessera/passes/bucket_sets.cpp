@@ -18,6 +18,8 @@ namespace {
 
 using spmd::Program;
 
+constexpr size_t kMostNodes = 32;  // that a bucket may move
+
 /// A set of communications, by number.
 class Bits {
  public:
@@ -84,6 +86,14 @@ class Sets {
   double bytes_of(const Value* value) const {
     if (!value || !value->has_shape()) return 0;
     return spmd::hinted(product(value->shape()), program_.hints) * bits_of(value->dtype()) / 8;
+  }
+
+  // Of all operands and results.
+  double bytes_around(const Node& node) const {
+    double bytes = 0;
+    for (const auto* values : {&node.inputs, &node.outputs})
+      for (const Value* value : *values) bytes += bytes_of(value);
+    return bytes;
   }
 
   void add_candidate(int node, const BucketBytes& most) {
@@ -153,7 +163,7 @@ class Sets {
         const bool may_wait = std::all_of(members.begin(), members.end(), [&](size_t member) {
           return candidates_[member].later.within(candidate.later);
         });
-        if (!may_wait) continue;
+        if (!may_wait || !little_waits(set.members, candidate.node, opening.most)) continue;
         set.place = candidate.node;
       }
       members.push_back(next);
@@ -166,11 +176,28 @@ class Sets {
     return set;
   }
 
+  // Whether little would have to wait if these nodes ran at the place: what depends on them and came before it.
+  bool little_waits(const std::vector<int>& nodes, int place, double most) const {
+    std::set<int> waiting;
+    std::vector<int> open = nodes;
+    double bytes = 0;
+    while (!open.empty()) {
+      const int node = open.back();
+      open.pop_back();
+      for (int later : dependences_.after[node]) {
+        if (later >= place || !waiting.insert(later).second) continue;
+        bytes += bytes_around(*dependences_.nodes[later]);
+        if (bytes > most || waiting.size() > kMostNodes) return false;
+        open.push_back(later);
+      }
+    }
+    return true;
+  }
+
   // Whether little must run before the place to compute the operand of this collective; adds these nodes to `early`,
   // and their bytes to `run_early`.
   bool comes_forward(const Candidate& candidate, int place, double most, std::set<int>& early,
                      double& run_early) const {
-    constexpr size_t kMostNodes = 32;
     std::set<int> needed;
     std::vector<int> open = {candidate.node};
     double bytes = run_early;
@@ -180,8 +207,7 @@ class Sets {
       for (int maker : before_[node]) {
         if (maker <= place || early.contains(maker) || !needed.insert(maker).second) continue;
         const Node& made = *dependences_.nodes[maker];
-        for (const auto* values : {&made.inputs, &made.outputs})
-          for (const Value* value : *values) bytes += bytes_of(value);
+        bytes += bytes_around(made);
         if (made.domain == spmd::kCommDomain || bytes > most || needed.size() > kMostNodes) return false;
         open.push_back(maker);
       }

@@ -24,8 +24,11 @@ using BucketBytes = std::function<double(const std::vector<std::string>& axes)>;
 /// the limit, and skips up to as many bytes that do not fit. A later member joins in one of two ways:
 ///
 ///   - It moves forward, if the nodes that compute its operand read and write no more bytes than a bucket has. Gathers
-///   of stored parameters do. - The others wait for it, if every communication that depends on one of them depends on
-///   it, too: these could not start earlier anyway. Gradients that only updates read do, and those that one norm reads.
+///     of stored parameters do.
+///   - The others wait for it, if every communication that depends on one of them depends on it, too (these could not
+///     start earlier anyway), and if the nodes that would wait with them read and write no more bytes than a bucket
+///     has. Gradients that only updates read do, and those that one norm reads; parameters that the next product reads
+///     do not.
 ///
 /// Example: g1 = AllReduce(dw1), dx = AllReduce(p), g2 = AllReduce(dw2), where dw2 = MatMul(q, dx). g1 waits for g2,
 /// since no communication needs it. dx joins neither: g2 depends on it.

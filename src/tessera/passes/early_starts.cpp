@@ -1,8 +1,5 @@
 #include "tessera/passes/early_starts.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -14,28 +11,49 @@
 #include "tessera/passes/dependences.h"
 #include "tessera/passes/live_bytes.h"
 #include "tessera/passes/node_work.h"
-#include "tessera/spmd/collective_attributes.h"
 
 namespace tessera::passes {
 namespace {
 
 using spmd::Program;
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-// A communication is given this many times the seconds that it takes alone, since others share its links.
-constexpr double kRoom = 1.5;
+// A communication is given this many times the seconds that it takes, since computation may be faster than its price:
+// kernels take over nodes that follow.
+constexpr double kRoom = 1.25;
+
+/// When the queue of communications is busy: a rank's communications take place one after the other.
+class Busy {
+ public:
+  void add(double begin, double end) {
+    double& known = ends_[begin];
+    known = std::max(known, end);
+  }
+  /// The latest begin of so many seconds that end before `end`, and in which nothing else takes place.
+  double latest(double end, double seconds) const {
+    for (auto next = ends_.lower_bound(end); next != ends_.begin();) {
+      --next;
+      if (next->second <= end - seconds) break;
+      end = std::min(end, next->first);
+    }
+    return end - seconds;
+  }
+
+ private:
+  std::map<double, double> ends_;  // by begin
+};
 
 /// A node, or the members of a bucket, which start as one.
 struct Unit {
   std::vector<int> nodes;  // neighbours
-  std::string axes;        // of a communication; empty: it computes
+  bool communicates = false;
+  bool in_order = false;  // a Send or Recv: these stay in order
   double seconds = 0;
   double bytes = 0;         // of its results
   double begin = 0;         // if communication took no time, in the order given
   bool from_states = true;  // it depends on states and constants only
   int earliest = 0;         // the first place that it can have
   int place = 0;            // the unit before which it runs; its own number: it has not moved
-  double start = 0;         // there
+  double start = 0;         // there; of a communication, when its turn comes
 };
 
 class EarlyStarts {
@@ -57,17 +75,15 @@ class EarlyStarts {
 
   /// The new order; empty if nothing moves.
   std::vector<Node*> run() {
-    bool any = false;
-    std::map<std::string, double> next_start;  // by axes
-    for (int u = static_cast<int>(units_.size()) - 1; u >= 0; --u) {
-      Unit& unit = units_[u];
-      if (unit.axes.empty())
+    take_turns();
+    for (int u = static_cast<int>(units_.size()) - 1; u >= 0; --u)
+      if (may_move(u))
+        move(u);
+      else if (!units_[u].communicates)
         go_with_readers(u);
-      else
-        move(u, next_start.try_emplace(unit.axes, kNever).first->second);
-      any = any || unit.place != u;
-    }
-    if (!any) return {};
+    delay_behind_operands();
+    const auto moves = [&](const Unit& unit) { return unit.place != &unit - units_.data(); };
+    if (std::none_of(units_.begin(), units_.end(), moves)) return {};
     std::vector<Node*> order = arranged();
     return live_.peak(order) <= most_ ? std::move(order) : std::vector<Node*>();
   }
@@ -82,8 +98,8 @@ class EarlyStarts {
     Unit& unit = units_.back();
     unit_of_.push_back(static_cast<int>(units_.size()) - 1);
     unit.nodes.push_back(node);
-    if (spmd::communication_of(it))
-      unit.axes = fmt::format("{}", fmt::join(spmd::read_collective(it, program_.mesh).axes, ","));
+    unit.communicates = it.domain == spmd::kCommDomain;
+    unit.in_order = it.is("Send", spmd::kCommDomain) || it.is("Recv", spmd::kCommDomain);
     unit.seconds += seconds_of(it, program_, prices_);
     for (const Value* home : live_.made_by(it)) unit.bytes += live_.of(home);
   }
@@ -95,7 +111,7 @@ class EarlyStarts {
       Unit& unit = units_[u];
       unit.begin = unit.start = now;
       unit.place = u;
-      if (unit.axes.empty()) now += unit.seconds;
+      if (!unit.communicates) now += unit.seconds;
       for (int node : unit.nodes)
         for (const Value* operand : dependences_.nodes[node]->inputs)
           unit.from_states = unit.from_states && !(operand && operand->kind == ValueKind::input);
@@ -108,8 +124,8 @@ class EarlyStarts {
 
   // The bytes that are live while each unit runs, and how many may be.
   void find_memory() {
-    std::map<const Value*, std::pair<int, int>>
-        spans;  // by home: from the unit that makes it to the last that reads it
+    // By home: the unit that makes it, and the last that reads it.
+    std::map<const Value*, std::pair<int, int>> spans;
     const auto touch = [&](const Value* home, int unit) {
       spans.try_emplace(home, unit, unit).first->second.second = unit;
     };
@@ -131,6 +147,23 @@ class EarlyStarts {
     most_ = peak + std::max(peak / 20, static_cast<double>(1 << 20));
   }
 
+  // Such as gathers of stored parameters. Others start as soon as they can in the order given (passes/order.h).
+  bool may_move(int u) const {
+    return units_[u].communicates && units_[u].from_states && !units_[u].in_order && !after_[u].empty();
+  }
+
+  // When those that do not move take place.
+  void take_turns() {
+    double free = 0;
+    for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
+      Unit& unit = units_[u];
+      if (!unit.communicates || may_move(u)) continue;
+      unit.start = std::max(free, unit.begin);
+      free = unit.start + unit.seconds;
+      busy_.add(unit.start, free);
+    }
+  }
+
   // What is computed from states alone runs before the first of its readers that has moved.
   void go_with_readers(int u) {
     Unit& unit = units_[u];
@@ -142,24 +175,39 @@ class EarlyStarts {
       }
   }
 
-  // `next_start`: of the communication after it over the same axes.
-  void move(int u, double& next_start) {
+  void move(int u) {
     Unit& unit = units_[u];
-    double end = next_start;
+    double end = std::numeric_limits<double>::infinity();
     for (int reader : after_[u]) end = std::min(end, units_[reader].start);
-    const double start = end - kRoom * unit.seconds;
-    const bool in_turn = std::any_of(unit.nodes.begin(), unit.nodes.end(), [&](int node) {
-      const Node& it = *dependences_.nodes[node];
-      return it.is("Send", spmd::kCommDomain) || it.is("Recv", spmd::kCommDomain);
-    });
+    const double start = busy_.latest(end, kRoom * unit.seconds);
     int place = u;
-    while (!in_turn && place > unit.earliest && units_[place].begin > start &&
-           bytes_at_[place - 1] + unit.bytes <= most_)
-      --place;
+    while (place > unit.earliest && units_[place].begin > start && bytes_at_[place - 1] + unit.bytes <= most_) --place;
     for (int at = place; at < u; ++at) bytes_at_[at] += unit.bytes;
     unit.place = place;
     unit.start = std::min(unit.begin, std::max(start, units_[place].begin));
-    next_start = std::min(next_start, unit.start);
+    busy_.add(unit.start, unit.start + unit.seconds);
+  }
+
+  // Behind the end of the communications that make its operands, since a rank would wait for these instead of
+  // computing; but not behind a node that computes with the result.
+  void delay_behind_operands() {
+    const int count = static_cast<int>(units_.size());
+    std::vector<int> last(units_.size(), count);
+    for (int u = count - 1; u >= 0; --u)
+      for (int reader : after_[u])
+        last[u] = std::min(last[u], units_[reader].communicates ? last[reader] : units_[reader].place);
+    for (int u = 0; u < count; ++u) {
+      Unit& unit = units_[u];
+      if (!unit.communicates || unit.in_order) continue;
+      double begin = 0;
+      for (int maker : before_[u])
+        if (units_[maker].communicates) begin = std::max(begin, units_[maker].start + units_[maker].seconds);
+      int place = unit.place;
+      while (place < last[u] && units_[place].begin < begin) ++place;
+      if (place <= unit.place) continue;
+      unit.place = place;
+      unit.start = begin;
+    }
   }
 
   std::vector<Node*> arranged() const {
@@ -193,6 +241,7 @@ class EarlyStarts {
   std::optional<int64_t> bucket_;                 // of the last node added
   std::vector<double> bytes_at_;                  // by unit
   double most_ = 0;
+  Busy busy_;
 };
 
 }  // namespace
