@@ -3,6 +3,7 @@
 #include "tessera/passes/buckets.h"
 #include "tessera/passes/hierarchical.h"
 #include "tessera/passes/init.h"
+#include "tessera/passes/move_again.h"
 #include "tessera/passes/order.h"
 
 namespace tessera::passes {
@@ -13,6 +14,7 @@ const std::vector<Pass>& passes() {
       {"hierarchical", hierarchical},
       {"init", init},
       {"recompute", recompute},
+      {"move_again", move_again},
       {"order", order},
       {"buckets", buckets},
   };
