@@ -44,7 +44,28 @@ void Forward::find_dependences(const Graph& graph) {
   }
 }
 
+std::map<const Value*, double> Forward::lasting_bytes(const Program& program, const LiveBytes& live) const {
+  std::map<const Value*, double> bytes;
+  std::map<const Value*, int> readers;
+  std::vector<std::pair<const Value*, const Value*>> exchanges;  // homes of an operand and of what is made of it alone
+  for (const auto& node : program.graph->nodes()) {
+    if (!contains(node.get())) continue;
+    for (const Value* home : live.made_by(*node)) bytes[home] = live.of(home);
+    for (const Value* home : live.read_by(*node)) ++readers[home];
+    if ((node->domain != spmd::kCommDomain && !node->is("Cast")) || node->outputs.size() != 1 || !node->input(0))
+      continue;
+    const Value *from = live.home(node->input(0)), *made = live.home(node->output());
+    if (!from || !made || from == made) continue;
+    exchanges.emplace_back(from, made);
+    bytes[made] = std::min(bytes[made], bytes[from]);
+  }
+  for (auto each = exchanges.rbegin(); each != exchanges.rend(); ++each)
+    if (readers[each->first] == 1) bytes[each->first] = std::min(bytes[each->first], bytes[each->second]);
+  return bytes;
+}
+
 void Forward::find_segments(const Program& program, const LiveBytes& live) {
+  const std::map<const Value*, double> lasting = lasting_bytes(program, live);
   // Uses by the forward pass alone, of homes with more than one element, so that losses of earlier micro-batches do not
   // count.
   std::map<const Value*, int> uses;
@@ -95,10 +116,10 @@ void Forward::find_segments(const Program& program, const LiveBytes& live) {
     if (least && bytes > 2 * least->bytes) end_at(*least, false);
     segment.nodes.push_back(node.get());
     for (const Value* home : live.made_by(*node))
-      if (uses.contains(home) && alive.insert(home).second) bytes += live.of(home);
+      if (uses.contains(home) && alive.insert(home).second) bytes += lasting.at(home);
     most = std::max(most, bytes);
     for (const Value* home : live.read_by(*node))
-      if (uses.contains(home) && --uses.at(home) == 0 && alive.erase(home)) bytes -= live.of(home);
+      if (uses.contains(home) && --uses.at(home) == 0 && alive.erase(home)) bytes -= lasting.at(home);
     if (bytes > 0 && most > 2 * bytes && (!least || bytes <= least->bytes))
       least = Point{segment.nodes.size(), bytes, alive};
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <set>
 #include <vector>
 
@@ -31,6 +32,9 @@ class Forward {
 
  private:
   void find_dependences(const Graph& graph);
+  // By home of the forward pass. What ranks gather counts as the parts that it is gathered from, and a sum that is then
+  // scattered or rounded as what that makes of it: such forms are there for a moment only.
+  std::map<const Value*, double> lasting_bytes(const spmd::Program& program, const LiveBytes& live) const;
   void find_segments(const spmd::Program& program, const LiveBytes& live);
 
   std::set<const Node*> nodes_;

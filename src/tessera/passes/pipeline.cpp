@@ -4,6 +4,7 @@
 #include "tessera/passes/early_starts.h"
 #include "tessera/passes/hierarchical.h"
 #include "tessera/passes/init.h"
+#include "tessera/passes/move_again.h"
 #include "tessera/passes/order.h"
 
 namespace tessera::passes {
@@ -14,6 +15,7 @@ const std::vector<Pass>& passes() {
       {"hierarchical", hierarchical},
       {"init", init},
       {"recompute", recompute},
+      {"move_again", move_again},
       {"order", order},
       {"buckets", buckets},
       {"early_starts", early_starts},

@@ -16,6 +16,7 @@
 #include "tessera/ir/glob.h"
 #include "tessera/mesh/group.h"
 #include "tessera/ops/op.h"
+#include "tessera/passes/copy_node.h"
 #include "tessera/passes/forward.h"
 #include "tessera/passes/node_work.h"
 #include "tessera/passes/pipeline.h"
@@ -213,11 +214,11 @@ class Recomputation {
     return false;
   }
 
-  // Communication, and operators with many FLOPs for each element, except products of two activations (scores of
-  // attention).
+  // Communication, except what a rank gathers from its own smaller part and others'; and operators with many FLOPs for
+  // each element, except products of two activations (scores of attention).
   bool is_costly(const Node& node) const {
     constexpr double kMany = 16;
-    if (node.domain == spmd::kCommDomain) return true;
+    if (node.domain == spmd::kCommDomain) return !node.input(0) || bytes_of(node.output()) <= bytes_of(node.input(0));
     const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
     if (!op || op->elementwise) return false;
     if (flops_of(node) <= kMany * spmd::hinted(product(node.output()->shape()), program_.hints)) return false;
@@ -272,9 +273,15 @@ class Recomputation {
         late_.push_back(operand);
         if (const auto segment = segment_of_.find(operand->producer); segment != segment_of_.end())
           late_of_segment_[segment->second].push_back(operand);
-        if (const Value* home = live_.home(operand)) ++late_in_[home];
+        if (const Value* home = home_of(operand)) ++late_in_[home];
       }
     }
+  }
+
+  // Null for what is made of states alone: it is made again from these (move_again.h), or gathered, in any case.
+  const Value* home_of(const Value* value) const {
+    const Value* home = live_.home(value);
+    return home && forward_.depends_on_input(home) ? home : nullptr;
   }
 
   // The figures if these segments' late values are recomputed according to `kinds`; all others are held in any case. It
@@ -285,7 +292,7 @@ class Recomputation {
     for (const Value* value : late) {
       if (is_held(value, kinds)) continue;
       open.push_back(value);
-      if (const Value* home = live_.home(value)) ++left[home];
+      if (const Value* home = home_of(value)) ++left[home];
     }
     std::unordered_set<const Value*> held;  // homes of values that recomputation reads
     std::unordered_set<const Node*> again;
@@ -294,7 +301,7 @@ class Recomputation {
       open.pop_back();
       ++visited_;
       if (is_held(value, kinds)) {
-        if (const Value* home = live_.home(value)) held.insert(home);
+        if (const Value* home = home_of(value)) held.insert(home);
         continue;
       }
       if (!again.insert(value->producer).second) continue;
@@ -407,20 +414,12 @@ class Recomputation {
     if (const auto known = copies_.find(value); known != copies_.end()) return known->second;
     const Node& first = *value->producer;
     if (Value* gathered = gathered_before(value, before)) return copies_[value] = gathered;
-    auto copy = std::make_unique<Node>(first);
-    if (!copy->name.empty()) copy->name += ".again";
-    for (Value*& operand : copy->inputs)
+    std::vector<Value*> operands = first.inputs;
+    for (Value*& operand : operands)
       if (operand) operand = again(operand, before);
-    for (Value*& result : copy->outputs) {
-      if (!result) continue;
-      Value* twin = graph_.add_value(result->name + ".again", ValueKind::result, result->type);
-      twin->content = result->content;
-      if (const auto placement = program_.placements.find(result); placement != program_.placements.end())
-        program_.placements.emplace(twin, placement->second);
-      copies_.emplace(result, twin);
-      result = twin;
-    }
-    graph_.adopt_node(std::move(copy), before);
+    const Node* copy = copy_node(program_, first, std::move(operands), before);
+    for (size_t r = 0; r < first.outputs.size(); ++r)
+      if (first.outputs[r]) copies_.emplace(first.outputs[r], copy->outputs[r]);
     replace_gathered(value, copies_.at(value), before);
     return copies_.at(value);
   }

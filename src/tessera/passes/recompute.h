@@ -14,7 +14,7 @@ struct Recompute {
   enum class Kind {
     none,
     /// All except results of products with parameters, convolutions, attention and communication: element-wise
-    /// operators, normalizations, and scores of attention where these are tensors.
+    /// operators, normalizations, scores of attention where these are tensors, and what ranks gather of activations.
     selective,
     full,     ///< everything between the ends of segments (Forward), where a transformer's residual stream is held
     by_name,  ///< results that match a pattern

@@ -50,7 +50,7 @@ std::vector<size_t> data_of(const Node& node) {
 
 class Widening {
  public:
-  explicit Widening(Graph& graph) : graph_(graph), build_(graph, "wide") {}
+  explicit Widening(Graph& graph) : graph_(graph) {}
 
   // Whether the 16-bit value can be made in float32, and something gains bits by it.
   bool can(const Value* value) const {
@@ -63,9 +63,11 @@ class Widening {
     return std::any_of(data.begin(), data.end(), [&](size_t i) { return can(node->inputs[i]); });
   }
 
+  // Where the 16-bit value is made: at the graph's end, what the products read would have to be held until then.
   Value* made(Value* value) {
     Node& node = *value->producer;
     if (is_rounding(node)) return node.inputs[0];
+    ops::NodeBuilder before(graph_, "wide", &node);
     std::vector<Value*> operands = node.inputs;
     std::vector<Attribute> attributes = node.attributes;
     std::string_view domain;
@@ -73,12 +75,12 @@ class Widening {
       attributes.push_back({std::string(kAccumulate), std::string("float32"), ""});
       domain = kDomain;
     } else if (adds_to_places(node)) {
-      for (size_t i : {0, 2}) operands[i] = build_.cast(operands[i], DType::float32);
+      for (size_t i : {0, 2}) operands[i] = before.cast(operands[i], DType::float32);
     } else {
       for (size_t i : data_of(node))
-        operands[i] = can(operands[i]) ? made(operands[i]) : build_.cast(operands[i], DType::float32);
+        operands[i] = can(operands[i]) ? made(operands[i]) : before.cast(operands[i], DType::float32);
     }
-    Node* wide = graph_.add_node(node.op_type, std::move(operands), {value->name + ".float32"}, domain);
+    Node* wide = graph_.add_node(node.op_type, std::move(operands), {value->name + ".float32"}, domain, &node);
     wide->attributes = std::move(attributes);
     ops::infer_results(ops::op_of(*wide), *wide);
     return wide->outputs[0];
@@ -88,7 +90,6 @@ class Widening {
   static bool is_rounding(const Node& node) { return node.is("Cast") && node.inputs[0]->dtype() == DType::float32; }
 
   Graph& graph_;
-  ops::NodeBuilder build_;
 };
 
 }  // namespace

@@ -1,0 +1,92 @@
+#include "tessera/passes/move_again.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "spmd/compiled.h"
+
+namespace tessera::passes {
+namespace {
+
+using spmd::Compiled;
+using testing::ElementsAre;
+
+constexpr int kFar = 40;  // nodes
+
+/// `first`, a run of other nodes that make `far` of `near`, and `last`; the next value of `w` is `updated`, if any is.
+spmd::Program moved(const std::string& first, const std::string& last, const std::string& updated = "next") {
+  std::string between;
+  for (int i = 0; i < kFar; ++i)
+    between += fmt::format("  {} = Tanh ({})\n", i + 1 == kFar ? "far" : fmt::format("t{}", i),
+                           i == 0 ? "near" : fmt::format("t{}", i - 1));
+  const Compiled compiled("m (float[8, 8] x) => (float[8, 8] y, float[8, 8] next) <float[8, 8] w> {\n" + first +
+                              between + last + "  next = Tanh (w)\n}\n",
+                          "");
+  spmd::Program program = compiled.program();
+  Value* state = program.graph->find("w");
+  state->changing = true;
+  if (!updated.empty()) program.graph->set_next(state, program.graph->find(updated));
+  const Topology none;
+  std::vector<std::string> notes;
+  Context context{none, notes};
+  move_again(program, context);
+  spmd::verify(program, "move_again");
+  return program;
+}
+
+/// The names of the operands of an operator's nodes, in order; those of copies end in ".again".
+std::vector<std::string> operands_of(const spmd::Program& program, std::string_view op_type) {
+  std::vector<std::string> names;
+  for (const auto& node : program.graph->nodes())
+    if (node->op_type == op_type)
+      for (const Value* operand : node->inputs) names.push_back(operand->name);
+  return names;
+}
+
+// A cast of a state serves readers nearby; what reads it much later has a cast of its own, and shares it.
+TEST(MoveAgain, casts_a_state_for_each_group_of_readers) {
+  const std::string first =
+      "  narrow = Cast <to = 16> (w)\n  a = Neg (narrow)\n  b = Neg (narrow)\n  sum = Add (a, b)\n"
+      "  near = Cast <to = 1> (sum)\n";
+  const std::string last =
+      "  late = Cast <to = 16> (far)\n  c = Mul (late, narrow)\n  d = Mul (c, narrow)\n  y = Cast <to = 1> (d)\n";
+  const spmd::Program program = moved(first, last);
+  EXPECT_THAT(operands_of(program, "Neg"), ElementsAre("narrow", "narrow"));
+  EXPECT_THAT(operands_of(program, "Mul"), ElementsAre("late", "narrow.again", "c", "narrow.again"));
+  EXPECT_THAT(operands_of(moved(first, last, ""), "Mul"), ElementsAre("late", "narrow", "c", "narrow"))
+      << "a program that updates nothing stays as it is";
+}
+
+// The smaller form is held; a view of the moved value is made again with it.
+TEST(MoveAgain, holds_what_was_widened) {
+  const spmd::Program program = moved(
+      "  narrow = Cast <to = 16> (w)\n  half = Tanh (narrow)\n  wide = Cast <to = 1> (half)\n  near = Neg (wide)\n",
+      "  shape = Constant <value = int64[1] {64}> ()\n  flat = Reshape (wide, shape)\n  shape2 = Constant <value = "
+      "int64[2] {8, 8}> ()\n  square = Reshape (flat, shape2)\n  y = Mul (far, square)\n");
+  EXPECT_THAT(operands_of(program, "Neg"), ElementsAre("wide"));
+  EXPECT_THAT(operands_of(program, "Mul"), ElementsAre("far", "square.again"));
+}
+
+// A narrowed activation is held if nothing else needs the wide one.
+TEST(MoveAgain, holds_what_was_narrowed) {
+  const std::string first =
+      "  full = Mul (w, x)\n  narrow = Cast <to = 16> (full)\n  same = Neg (narrow)\n  near = Cast <to = 1> (same)\n";
+  const std::string last = "  late = Cast <to = 16> (far)\n  sum = Add (late, narrow)\n  z = Cast <to = 1> (sum)\n";
+  EXPECT_THAT(operands_of(moved(first, last + "  y = Abs (z)\n"), "Add"), ElementsAre("late", "narrow"));
+  EXPECT_THAT(operands_of(moved(first, last + "  y = Sub (z, full)\n"), "Add"), ElementsAre("late", "narrow.again"))
+      << "the wide one is there anyway";
+}
+
+// A copy of the state's cast would keep the state from being updated in its place.
+TEST(MoveAgain, reads_no_state_behind_its_update) {
+  const std::string first =
+      "  narrow = Cast <to = 16> (w)\n  a = Neg (narrow)\n  early = Cast <to = 1> (a)\n"
+      "  near = Abs (early)\n";
+  const std::string last = "  late = Cast <to = 16> (far)\n  c = Mul (late, narrow)\n  y = Cast <to = 1> (c)\n";
+  EXPECT_THAT(operands_of(moved(first, last), "Mul"), ElementsAre("late", "narrow.again"));
+  EXPECT_THAT(operands_of(moved(first, last, "early"), "Mul"), ElementsAre("late", "narrow"));
+}
+
+}  // namespace
+}  // namespace tessera::passes
