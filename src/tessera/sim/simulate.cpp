@@ -65,6 +65,12 @@ struct ClassState {
   int transfers = 0;                     // under way
 };
 
+// The classes of the ranks of a group.
+struct Group {
+  std::set<int> classes;
+  std::string name;
+};
+
 bool moves_at_wait(const Setting& setting) {
   return setting.machine.progress == MachineModel::Progress::at_wait && !cost::moves_in_background(setting.engine);
 }
@@ -283,7 +289,7 @@ class Simulation {
       if (from < 0) return {};
       return {meeting(c, fmt::format("{} {}>{}", axes, from, c), {from}, {from, c}, transfer, 1)};
     }
-    if (kind == Collective::permute) {
+    if (kind == Collective::permute && !setting_.whole_permutations) {
       std::vector<int> found;
       const int from = class_of(step.info.from), to = class_of(step.info.to);
       const int64_t number = classes_[static_cast<size_t>(c)].met["permute " + axes]++;
@@ -294,15 +300,18 @@ class Simulation {
         found.push_back(numbered(fmt::format("permute {} {}>{}", axes, c, to), number, {c, to}, {c, to}, transfer));
       return found;
     }
-    std::set<int> members;
-    for (int member : members_of(state.program->rank, step.info.axes)) members.insert(class_of(member));
-    return {meeting(c, fmt::format("{} {}", axes, fmt::join(members, ",")), members, members, transfer, 0)};
+    const Group& group = group_over(state.program->rank, step.info.axes);
+    return {meeting(c, group.name, group.classes, group.classes, transfer, 0)};
   }
 
-  const std::vector<int>& members_of(int rank, const std::vector<std::string>& axes) {
-    const auto [found, fresh] = members_.try_emplace({rank, axes});
-    if (fresh) found->second = group_of(rank, parse_axes(axes, setting_.mesh), setting_.mesh);
-    return found->second;
+  const Group& group_over(int rank, const std::vector<std::string>& axes) {
+    const auto [found, fresh] = groups_.try_emplace({rank, axes});
+    Group& group = found->second;
+    if (!fresh) return group;
+    for (int member : group_of(rank, parse_axes(axes, setting_.mesh), setting_.mesh))
+      group.classes.insert(setting_.class_of[static_cast<size_t>(member)]);
+    group.name = fmt::format("{} {}", fmt::join(axes, ","), fmt::join(group.classes, ","));
+    return group;
   }
 
   // The class' next meeting of that name. `side`: of a message, 0 for its sender, 1 for its receiver.
@@ -491,9 +500,9 @@ class Simulation {
   double now_ = 0;
   std::vector<ClassState> classes_;
   std::vector<Meeting> meetings_;
-  std::map<std::string, std::map<int64_t, int>> ids_;  // of meetings, by name and number
-  std::map<std::pair<int, std::vector<std::string>>, std::vector<int>> members_;
-  std::vector<int> moving_;  // meetings
+  std::map<std::string, std::map<int64_t, int>> ids_;                 // of meetings, by name and number
+  std::map<std::pair<int, std::vector<std::string>>, Group> groups_;  // by a rank, and axes
+  std::vector<int> moving_;                                           // meetings
   // Until the next event:
   double share_of_cores_ = 1;
   bool any_transfers_ = false, any_computes_ = false;
