@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <unordered_map>
 
 #include "tessera/ir/flow.h"
 #include "tessera/passes/dependences.h"
@@ -41,8 +40,10 @@ class Order {
 
   void note_uses() {
     for (int node = 0; node < count(); ++node)
-      for (const Value* home : live_.read_by(*nodes_[node])) readers_[home].push_back(node);
-    for (const auto& [home, readers] : readers_) uses_[home] = static_cast<int>(readers.size());
+      for (const Value* home : live_.read_by(*nodes_[node])) {
+        readers_[home].push_back(node);
+        ++uses_[home];
+      }
     for (const Value* home : live_.kept()) ++uses_[home];
   }
 
@@ -51,7 +52,7 @@ class Order {
     if (live_.made_by(*nodes_[node]).empty()) return true;
     double freed = 0, needed = 0;
     for (const Value* home : live_.read_by(*nodes_[node]))
-      if (uses_.at(home) == 1) freed += live_.of(home);
+      if (*uses_.find(home) == 1) freed += live_.of(home);
     for (const Value* home : live_.made_by(*nodes_[node])) needed += live_.of(home);
     return freed > needed || (freed == needed && freed > 0 && nodes_[node]->domain == spmd::kCommDomain);
   }
@@ -69,7 +70,7 @@ class Order {
       changed.insert(later);
     }
     for (const Value* home : live_.read_by(*nodes_[node]))
-      if (--uses_.at(home) == 1) changed.insert(readers_.at(home).begin(), readers_.at(home).end());
+      if (--uses_[home] == 1) changed.insert(readers_[home].begin(), readers_[home].end());
     for (int other : changed) consider(other);
   }
 
@@ -77,8 +78,8 @@ class Order {
   const Dependences dependences_;
   const std::vector<Node*>& nodes_ = dependences_.nodes;
   std::vector<int> missing_;  // by node: how many it waits for
-  std::unordered_map<const Value*, std::vector<int>> readers_;
-  std::unordered_map<const Value*, int> uses_;  // remaining uses of a home
+  ValueMap<std::vector<int>> readers_;
+  ValueMap<int> uses_;  // remaining uses of a home
   std::vector<bool> done_;
   std::set<int> early_;  // nodes that gain by running now
   std::vector<Node*> order_;
