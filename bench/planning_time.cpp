@@ -90,12 +90,12 @@ void plan(const Settings& settings, const std::string& path, Phases& phases) {
   phases.end("read");
   Training training;
   training.clip = 1;
+  training.compute = DType::bfloat16;
   const TrainingStep step = training_step(model, training);
   phases.end("training step");
   TrainingSetup setup;
   setup.mesh = Mesh::parse(settings.mesh);
   setup.plan.presets = "fsdp+megatron+sequence";
-  setup.plan.dtype = DType::bfloat16;
   setup.plan.recompute = "selective";
   setup.plan.shapes = {{"batch", settings.batch}, {"sequence", settings.sequence}};
   setup.compile.observe = [&](std::string_view stage, const auto&) { phases.end(phase_of(stage)); };

@@ -252,6 +252,29 @@ TEST(graph, counts_its_edits) {
   EXPECT_TRUE(changed());
 }
 
+TEST(Graph, counts_the_states_whose_next_value_a_result_is) {
+  OnnxModel model = example();
+  Graph& graph = *model.graph;
+  Value *a = graph.find("a"), *b = graph.find("b"), *w = graph.find("w");
+  Value* v = graph.add_state("v", Tensor::of<float>(DType::float32, {2}, {1, 2}));
+  graph.set_next(w, b);
+  graph.set_next(v, b);
+  EXPECT_EQ(b->next_of, 2U);
+  graph.set_next(w, a);
+  graph.replace_uses(b, a);
+  EXPECT_EQ(b->next_of, 0U);
+  EXPECT_EQ(a->next_of, 2U);
+  EXPECT_EQ(v->next, a);
+  graph.erase_dead(true);
+  EXPECT_EQ(graph.find("b"), nullptr);
+  const auto copy = graph.clone();
+  EXPECT_EQ(copy->find("a")->next_of, 2U);
+  copy->verify("fold");
+  graph.set_next(w, nullptr);
+  EXPECT_EQ(a->next_of, 1U);
+  graph.verify("fold");
+}
+
 // Each breaks one invariant of a sound graph, which verify must then find.
 struct Break {
   const char* message;
@@ -307,6 +330,7 @@ INSTANTIATE_TEST_SUITE_P(
         Break{"uses are miscounted for 'x'", [](Graph& g) { g.find("x")->uses.clear(); }},
         Break{"uses are miscounted for 'x'", [](Graph& g) { g.nodes()[1]->inputs[0] = g.find("x"); }},
         Break{"a listed use is not one for 'a'", [](Graph& g) { g.find("a")->uses[0].index = 1; }},
+        Break{"the states whose next value it is are miscounted for 'a'", [](Graph& g) { g.find("a")->next_of = 1; }},
         Break{"the next value is of another graph for 'w'", [](Graph& g) { g.find("w")->next = foreign(); }},
         Break{"the next value was not set by the graph for 'w'", [](Graph& g) { g.find("w")->next = g.find("a"); }},
         Break{"graph 'g' has an output of another graph", [](Graph& g) { g.outputs.push_back(foreign()); }}));

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <algorithm>
-#include <unordered_map>
 #include <vector>
 
 #include "tessera/bind/groups.h"
+#include "tessera/ir/value_map.h"
 
 namespace tessera::bind {
 
@@ -32,8 +32,7 @@ class Asked {
   std::vector<size_t> of(const std::vector<const Value*>& values) const {
     std::vector<size_t> decisions;
     for (const Value* value : values)
-      if (auto found = by_value_.find(value); found != by_value_.end())
-        decisions.insert(decisions.end(), found->second.begin(), found->second.end());
+      if (const auto* found = by_value_.find(value)) decisions.insert(decisions.end(), found->begin(), found->end());
     std::sort(decisions.begin(), decisions.end());
     decisions.erase(std::unique(decisions.begin(), decisions.end()), decisions.end());
     return decisions;
@@ -46,7 +45,7 @@ class Asked {
     if (askers.empty() || askers.back() != decision) askers.push_back(decision);
   }
 
-  std::unordered_map<const Value*, std::vector<size_t>> by_value_;
+  ValueMap<std::vector<size_t>> by_value_;
 };
 
 }  // namespace tessera::bind

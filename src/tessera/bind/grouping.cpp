@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <set>
+#include <unordered_map>
 
 #include "tessera/bind/asked.h"
 #include "tessera/bind/blocks.h"
@@ -27,7 +28,11 @@ class Grouper : public Regrouping, private kernels::Surroundings {
         kept_(graph.outputs.begin(), graph.outputs.end()) {
     for (const auto& value : graph.values())
       if (value->next) kept_.insert(value->next);
-    for (const auto& node : graph.nodes()) order_.emplace(node.get(), order_.size());
+    for (size_t n = 0; n < graph.nodes().size(); ++n) {
+      const size_t number = graph.nodes()[n]->number;
+      if (number >= order_.size()) order_.resize(number + 1);
+      order_[number] = n;
+    }
   }
 
   Grouping run(const Bound& values) {
@@ -71,7 +76,7 @@ class Grouper : public Regrouping, private kernels::Surroundings {
     return flow_.empty() || flow_.of(&a) == flow_.of(&b);
   }
   bool is_kept(const Value* value) const override { return kept_.contains(value); }
-  size_t position(const Node& node) const override { return order_.at(&node); }
+  size_t position(const Node& node) const override { return order_.at(node.number); }
 
   static std::vector<const Node*> nodes_of(const Fusion& fusion) {
     std::vector<const Node*> nodes{fusion.root};
@@ -131,14 +136,15 @@ class Grouper : public Regrouping, private kernels::Surroundings {
   const Graph& graph_;
   const Library& library_;
   const flow::Flow flow_;
-  TypeOf type_of_;                       // while nodes are assigned
-  std::map<const Node*, size_t> order_;  // in running order
-  std::set<const Value*> kept_;          // read after the run: outputs, and states' next values
-  std::map<const Node*, size_t> taken_;  // nodes in groups of several: the last one of element-wise ones, else kAll
-  size_t before_ = 0;                    // the node whose group is being made; 0 for a product's
-  std::map<const Node*, Fusion> at_;     // by the node at whose place they run, while groups are made
+  TypeOf type_of_;               // while nodes are assigned
+  std::vector<size_t> order_;    // by the nodes' numbers: their places in running order
+  std::set<const Value*> kept_;  // read after the run: outputs, and states' next values
+  std::unordered_map<const Node*, size_t>
+      taken_;          // nodes in groups of several: the last one of element-wise ones, else kAll
+  size_t before_ = 0;  // the node whose group is being made; 0 for a product's
+  std::unordered_map<const Node*, Fusion> at_;          // by the node at whose place they run, while groups are made
   std::map<size_t, std::vector<const Node*>> members_;  // of groups of element-wise nodes, by their last one
-  std::map<const Node*, size_t> spared_;                // readers of a result that do not need it
+  std::unordered_map<const Node*, size_t> spared_;      // readers of a result that do not need it
   Asked asked_;                                         // by last nodes of element-wise groups
   std::optional<Views> views_;
 };

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <unordered_map>
-#include <unordered_set>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
@@ -215,6 +215,7 @@ auto found_near(List& list, const T* wanted, size_t& near) {
 
 Node* Graph::adopt_node(std::unique_ptr<Node> node, const Node* before) {
   Node* added = node.get();
+  added->number = made_nodes_++;
   ++edits_;
   for (size_t i = 0; i < added->inputs.size(); ++i)
     if (added->inputs[i]) added->inputs[i]->uses.push_back({added, i});
@@ -258,14 +259,22 @@ void Graph::replace_uses(Value* from, Value* to) {
   from->uses.clear();
   for (Value*& output : outputs)
     if (output == from) output = to;
+  if (from->next_of == 0) return;
   for (Value* state : stepped_)
     if (state->next == from) state->next = to;
+  to->next_of += std::exchange(from->next_of, 0);
 }
 
 void Graph::set_next(Value* state, Value* next) {
   ++edits_;
-  std::erase(stepped_, state);
-  if (next) stepped_.push_back(state);
+  if (state->next) {
+    std::erase(stepped_, state);
+    --state->next->next_of;
+  }
+  if (next) {
+    stepped_.push_back(state);
+    ++next->next_of;
+  }
   state->next = next;
   state->changing |= next != nullptr;
 }
@@ -308,13 +317,12 @@ void Graph::erase(Value* source) {
 }
 
 void Graph::erase_dead(bool states) {
-  std::unordered_set<const Value*> kept(outputs.begin(), outputs.end());
-  for (const Value* state : stepped_) kept.insert(state->next);
-  std::unordered_set<const Node*> dead;
-  std::unordered_map<Value*, size_t> lost;  // uses by dead nodes, of which many may be of one value
-  const auto is_used = [&](Value* result) {
-    const auto found = lost.find(result);
-    return result->uses.size() > (found == lost.end() ? 0 : found->second) || kept.contains(result);
+  std::vector<bool> kept(made_), dead(made_nodes_);  // by number
+  for (const Value* output : outputs) kept[output->number] = true;
+  std::vector<size_t> lost(made_);  // uses by dead nodes, of which many may be of one value
+  bool any_dead = false;
+  const auto is_used = [&](const Value* result) {
+    return result->uses.size() > lost[result->number] || result->next_of > 0 || kept[result->number];
   };
   for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
     const std::vector<Value*>& results = (*node)->outputs;
@@ -322,29 +330,30 @@ void Graph::erase_dead(bool states) {
         std::any_of(results.begin(), results.end(), [&](auto* result) { return result && is_used(result); });
     if (used || results.empty()) continue;  // a node without results is there for its effect
     for (Value* operand : (*node)->inputs)
-      if (operand) ++lost[operand];
-    dead.insert(node->get());
+      if (operand) ++lost[operand->number];
+    dead[(*node)->number] = any_dead = true;
   }
-  for (const auto& [value, count] : lost)
-    std::erase_if(value->uses, [&](const Use& use) { return dead.contains(use.node); });
+  if (any_dead)
+    for (const auto& value : values_)
+      if (lost[value->number] > 0) std::erase_if(value->uses, [&](const Use& use) { return dead[use.node->number]; });
   auto removable = [&](const Value& value) {
-    if (value.producer) return dead.contains(value.producer);
-    if (!value.uses.empty() || kept.contains(&value)) return false;
+    if (value.producer) return static_cast<bool>(dead[value.producer->number]);
+    if (!value.uses.empty() || value.next_of > 0 || kept[value.number]) return false;
     return value.kind == ValueKind::constant || value.kind == ValueKind::expression ||
            (states && value.kind == ValueKind::state && !value.next);
   };
   for (const auto& value : values_)
     if (removable(*value)) by_name_.erase(value->name);
   const size_t removed = std::erase_if(values_, [&](const auto& value) { return removable(*value); });
-  if (removed > 0 || !dead.empty()) ++edits_;
-  std::erase_if(nodes_, [&](const auto& node) { return dead.contains(node.get()); });
+  if (removed > 0 || any_dead) ++edits_;
+  if (any_dead) std::erase_if(nodes_, [&](const auto& node) { return dead[node->number]; });
 }
 
 void Graph::sort() {
   // Visits depth first from each node in the present order: a node is placed right after its last producer, unless it
   // already has a place.
-  std::unordered_map<const Node*, size_t> position;
-  for (size_t i = 0; i < nodes_.size(); ++i) position[nodes_[i].get()] = i;
+  std::vector<size_t> position(made_nodes_, nodes_.size());  // by number
+  for (size_t i = 0; i < nodes_.size(); ++i) position[nodes_[i]->number] = i;
   std::vector<uint8_t> mark(nodes_.size(), 0);         // 0 new, 1 on the stack, 2 placed
   std::vector<size_t> next_operand(nodes_.size(), 0);  // earlier ones have been visited
   std::vector<size_t> order, stack;
@@ -361,15 +370,17 @@ void Graph::sort() {
       for (size_t& next = next_operand[at]; next < nodes_[at]->inputs.size(); ++next) {
         const Value* operand = nodes_[at]->inputs[next];
         if (!operand || !operand->producer) continue;
-        auto found = position.find(operand->producer);
-        if (found == position.end()) check(false, fmt::format("the producer of '{}' is in the graph", operand->name));
-        if (mark[found->second] == 2) continue;
-        if (mark[found->second] == 1)
+        const size_t number = operand->producer->number;
+        const size_t before = number < made_nodes_ ? position[number] : nodes_.size();
+        if (before == nodes_.size() || nodes_[before].get() != operand->producer)
+          check(false, fmt::format("the producer of '{}' is in the graph", operand->name));
+        if (mark[before] == 2) continue;
+        if (mark[before] == 1)
           fail("graph", "the nodes form a cycle through {} and {}; a graph must be acyclic", nodes_[at]->label(),
-               nodes_[found->second]->label());
+               nodes_[before]->label());
         if (ready) mark[at] = 1;
         ready = false;
-        stack.push_back(found->second);
+        stack.push_back(before);
         break;
       }
       if (!ready) continue;
@@ -407,7 +418,7 @@ void Graph::verify(std::string_view stage) const {
   };
   struct Seen {
     const Value* value = nullptr;
-    size_t uses = 0;
+    size_t uses = 0, next_of = 0;
     bool defined = false, steps = false;
   };
   std::vector<Seen> owned(made_);
@@ -420,7 +431,10 @@ void Graph::verify(std::string_view stage) const {
     return is_owned ? &owned[value->number] : nullptr;
   };
   for (const Value* state : stepped_)
-    if (Seen* found = find_owned(state)) found->steps = true;
+    if (Seen* found = find_owned(state)) {
+      found->steps = true;
+      if (Seen* next = find_owned(state->next)) ++next->next_of;
+    }
   // If each name is that of an owned value, and there are as many, each value has its own; that takes no search.
   const bool all_named =
       by_name_.size() == values_.size() && std::all_of(by_name_.begin(), by_name_.end(), [&](const auto& named) {
@@ -463,6 +477,7 @@ void Graph::verify(std::string_view stage) const {
     for (const Use& use : value->uses)
       require(use.node->input(use.index) == value.get(), "a listed use is not one", *value);
     if (value->next) require(find_owned(value->next) != nullptr, "the next value is of another graph", *value);
+    require(value->next_of == seen.next_of, "the states whose next value it is are miscounted", *value);
     require(seen.steps == (value->next != nullptr), "the next value was not set by the graph", *value);
   }
   for (const Value* output : outputs)
@@ -471,20 +486,22 @@ void Graph::verify(std::string_view stage) const {
 
 std::unique_ptr<Graph> Graph::clone(std::map<const Value*, Value*>* map) const {
   auto copy = std::make_unique<Graph>();
-  std::map<const Value*, Value*> own;
-  std::map<const Value*, Value*>& to = map ? *map : own;
+  std::vector<Value*> twins(made_);  // by number
   copy->name = name;
   copy->extra = extra;
   for (const auto& value : values_) {
     auto twin = std::make_unique<Value>(*value);
     twin->producer = nullptr;
     twin->uses.clear();
+    twin->next = nullptr;
+    twin->next_of = 0;
     twin->number = copy->made_++;
-    to[value.get()] = twin.get();
+    twins[value->number] = twin.get();
+    if (map) map->emplace(value.get(), twin.get());
     copy->by_name_.emplace(twin->name, twin.get());
     copy->values_.push_back(std::move(twin));
   }
-  auto mapped = [&](const Value* value) { return value ? to.at(value) : nullptr; };
+  auto mapped = [&](const Value* value) { return value ? twins.at(value->number) : nullptr; };
   for (const Value* state : stepped_) copy->set_next(mapped(state), mapped(state->next));
   for (const auto& node : nodes_) {
     auto twin = std::make_unique<Node>(*node);

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -102,6 +104,7 @@ struct Value {
   /// A state's: the result that becomes its value after a step; null if the graph does not step it. Set by
   /// Graph::set_next.
   Value* next = nullptr;
+  size_t next_of = 0;  ///< the number of states whose next value this is
   /// A state's: its value may differ from run to run, because the graph steps it or because another program that
   /// shares it does. Its initial data say nothing about a run.
   bool changing = false;
@@ -122,6 +125,7 @@ struct Value {
 
 /// One operator. Operands may be null (an optional input left out).
 struct Node {
+  size_t number = 0;  ///< its own in its graph, in the order in which nodes were added
   std::string op_type;
   std::string domain;  ///< "" is ONNX's own
   std::string name;
@@ -239,8 +243,13 @@ class Graph {
   size_t near_node_ = 0, near_value_ = 0;
   uint64_t edits_ = 0;
   size_t made_ = 0;  ///< values so far
-  std::map<std::string, Value*, std::less<>> by_name_;
-  std::map<std::string, int, std::less<>> next_suffix_;
+  size_t made_nodes_ = 0;
+  struct NameHash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+  std::unordered_map<std::string, Value*, NameHash, std::equal_to<>> by_name_;
+  std::unordered_map<std::string, int, NameHash, std::equal_to<>> next_suffix_;
 };
 
 /// A model-local function: an operator given by a graph. Its body's inputs and outputs are the function's.

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/base/shared_vector.h"
 #include "tessera/ir/expr.h"
 #include "tessera/ir/reduction.h"
 #include "tessera/mesh/mesh.h"
@@ -90,7 +91,7 @@ struct PlacedAxis {
 /// along which it lives at only one index. An axis (or overlapping sub-axes) appears at most once; the tensor is
 /// replicated over all other axes.
 struct Sharding {
-  std::vector<DimSharding> dims;
+  SharedVector<DimSharding> dims;
   std::vector<PartialAxis> partial = {};
   std::vector<PlacedAxis> at = {};
 

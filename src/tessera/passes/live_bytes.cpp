@@ -1,7 +1,7 @@
 #include "tessera/passes/live_bytes.h"
 
 #include <algorithm>
-#include <set>
+#include <unordered_set>
 
 #include "tessera/ops/op.h"
 
@@ -20,9 +20,6 @@ void add_once(std::vector<const Value*>& list, const Value* value) {
 }  // namespace
 
 LiveBytes::LiveBytes(const spmd::Program& program) {
-  std::set<const Value*> next;
-  for (const auto& value : program.graph->values())
-    if (value->next) next.insert(value->next);
   for (const auto& node : program.graph->nodes())
     for (const Value* result : node->outputs) {
       if (!result) continue;
@@ -31,17 +28,23 @@ LiveBytes::LiveBytes(const spmd::Program& program) {
         continue;
       }
       homes_[result] = result;
-      bytes_[result] = next.contains(result) ? 0
-                                             : spmd::hinted(product(result->shape()), program.hints) *
-                                                   static_cast<double>(bits_of(result->dtype())) / 8;
+      bytes_[result] = result->next_of > 0 ? 0
+                                           : spmd::hinted(product(result->shape()), program.hints) *
+                                                 static_cast<double>(bits_of(result->dtype())) / 8;
     }
-  for (const Value* result : next) add_once(kept_, home(result));
-  for (const Value* output : program.graph->outputs) add_once(kept_, home(output));
+  std::unordered_set<const Value*> known;
+  const auto keep = [&](const Value* result) {
+    const Value* at = home(result);
+    if (at && known.insert(at).second) kept_.push_back(at);
+  };
+  for (const auto& value : program.graph->values())
+    if (value->next) keep(value->next);
+  for (const Value* output : program.graph->outputs) keep(output);
 }
 
 const Value* LiveBytes::home(const Value* value) const {
-  const auto found = homes_.find(value);
-  return found == homes_.end() ? nullptr : found->second;
+  const auto* found = homes_.find(value);
+  return found ? *found : nullptr;
 }
 
 std::vector<const Value*> LiveBytes::read_by(const Node& node) const {
@@ -58,7 +61,7 @@ std::vector<const Value*> LiveBytes::made_by(const Node& node) const {
 }
 
 double LiveBytes::peak(const std::vector<Node*>& order) const {
-  std::unordered_map<const Value*, int> uses;  // remaining uses
+  ValueMap<int> uses;  // remaining uses
   for (const Node* node : order)
     for (const Value* home : read_by(*node)) ++uses[home];
   for (const Value* home : kept_) ++uses[home];
@@ -69,7 +72,7 @@ double LiveBytes::peak(const std::vector<Node*>& order) const {
     for (const Value* home : made_by(*node))
       if (!uses.contains(home)) now -= of(home);
     for (const Value* home : read_by(*node))
-      if (--uses.at(home) == 0) now -= of(home);
+      if (--uses[home] == 0) now -= of(home);
   }
   return most;
 }

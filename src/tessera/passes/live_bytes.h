@@ -1,8 +1,8 @@
 #pragma once
 
-#include <unordered_map>
 #include <vector>
 
+#include "tessera/ir/value_map.h"
 #include "tessera/spmd/program.h"
 
 namespace tessera::passes {
@@ -18,7 +18,7 @@ class LiveBytes {
   /// and expressions.
   const Value* home(const Value* value) const;
   /// The bytes of a home.
-  double of(const Value* home) const { return bytes_.at(home); }
+  double of(const Value* home) const { return *bytes_.find(home); }
   /// The homes that a node reads, and those that it writes, each once.
   std::vector<const Value*> read_by(const Node& node) const;
   std::vector<const Value*> made_by(const Node& node) const;
@@ -28,8 +28,8 @@ class LiveBytes {
   double peak(const std::vector<Node*>& order) const;
 
  private:
-  std::unordered_map<const Value*, const Value*> homes_;  // of results
-  std::unordered_map<const Value*, double> bytes_;
+  ValueMap<const Value*> homes_;  // of results
+  ValueMap<double> bytes_;
   std::vector<const Value*> kept_;
 };
 

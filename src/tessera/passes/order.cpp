@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <unordered_map>
 
 #include "tessera/ir/flow.h"
 #include "tessera/passes/dependences.h"
@@ -39,8 +38,9 @@ class Order {
     done_.assign(nodes_.size(), false);
     for (const std::vector<int>& later : dependences_.after)
       for (int node : later) ++missing_[node];
-    uses_.clear();
-    for (const auto& [home, readers] : readers_) uses_[home] = static_cast<int>(readers.size());
+    uses_ = {};
+    for (const Node* node : nodes_)
+      for (const Value* home : live_.read_by(*node)) ++uses_[home];
     for (const Value* home : live_.kept()) ++uses_[home];
     for (int node = 0; node < count(); ++node) {
       if (done_[node]) continue;
@@ -80,7 +80,7 @@ class Order {
     if (early_ends_ && ends_[node]) return true;
     double freed = 0, needed = 0;
     for (const Value* home : live_.read_by(*nodes_[node]))
-      if (uses_.at(home) == 1) freed += live_.of(home);
+      if (*uses_.find(home) == 1) freed += live_.of(home);
     for (const Value* home : live_.made_by(*nodes_[node])) needed += live_.of(home);
     return freed > needed || (freed == needed && freed > 0 && nodes_[node]->domain == spmd::kCommDomain);
   }
@@ -99,7 +99,7 @@ class Order {
       changed.insert(later);
     }
     for (const Value* home : live_.read_by(*nodes_[node]))
-      if (--uses_.at(home) == 1) changed.insert(readers_.at(home).begin(), readers_.at(home).end());
+      if (--uses_[home] == 1) changed.insert(readers_[home].begin(), readers_[home].end());
     for (int other : changed) consider(other);
   }
 
@@ -107,12 +107,12 @@ class Order {
   const LiveBytes live_;
   const Dependences dependences_;
   const std::vector<Node*>& nodes_ = dependences_.nodes;
-  std::unordered_map<const Value*, std::vector<int>> readers_;
+  ValueMap<std::vector<int>> readers_;
   std::vector<bool> ends_;  // by node: it reads results, none of communications, and no product depends on it
   // Of the order that is being made:
   bool early_ends_ = false;
-  std::vector<int> missing_;                    // by node: how many it waits for
-  std::unordered_map<const Value*, int> uses_;  // remaining uses of a home
+  std::vector<int> missing_;  // by node: how many it waits for
+  ValueMap<int> uses_;        // remaining uses of a home
   std::vector<bool> done_;
   std::set<std::pair<bool, int>> early_;  // nodes that gain by running now, communications first
   std::vector<Node*> order_;

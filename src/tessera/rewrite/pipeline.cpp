@@ -76,6 +76,7 @@ void rewrite_model(OnnxModel& model, const RewriteOptions& options) {
       if (may_vanish && !graph.is_output(value) && !is_no_barrier(value)) graph.outputs.push_back(value);
       return value != nullptr;
     });
+    if (options.barriers.empty()) return;
     for (Value* value : labelled_results(graph))
       if (options.barriers.contains(*label_of(*value)) && !graph.is_output(value)) graph.outputs.push_back(value);
   };

@@ -165,12 +165,13 @@ class Collective : public NodeCommunication {
 
   // Blocks of `extent` on each member, along one dimension of the operand's `dims`.
   void prepare_blocks(const Expr& extent, size_t dim, const Dims& dims) {
-    if (const auto same = extent.constant())
-      counts_.assign(members_.size(), *same);
-    else
-      for (int member : members_) counts_.push_back(extents_.at(extent, member));
+    counts_ = on_members(extent);
     operation_.outer = product_of(dims, 0, dim);
     operation_.inner = product_of(dims, dim + 1, dims.size());
+  }
+
+  std::vector<int64_t> on_members(const Expr& extent) {
+    return rank_.member_extents().of(extent, axes_, members_, [&](int member) { return extents_.at(extent, member); });
   }
 
   void prepare_permute(const std::vector<int64_t>& targets) {
@@ -187,10 +188,11 @@ class Collective : public NodeCommunication {
     scratch_ = send_bytes_ + bytes_of(operation_.dtype, count_of(out_dims));
     size_t sent = 0, received = send_bytes_;  // bytes
     int64_t from = 0, to = 0;
-    const auto add = [&](const Dims& dims, size_t dim, const Expr& extent, int member, int64_t& at, size_t& skip) {
+    const std::vector<int64_t> splits = on_members(blocks.split), concats = on_members(blocks.concat);
+    const auto add = [&](const Dims& dims, size_t dim, int64_t extent, int64_t& at, size_t& skip) {
       Box box{dims, Dims(dims.size(), 0), dims};
       box.offsets[dim] = at;
-      box.extents[dim] = extents_.at(extent, member);
+      box.extents[dim] = extent;
       at += box.extents[dim];
       Block block{{std::move(box), operation_.dtype}, {}, skip};
       const Dims& extents = block.part.box.extents;
@@ -198,10 +200,10 @@ class Collective : public NodeCommunication {
       skip += static_cast<size_t>(block.part.box.count()) * block.part.unit;
       return block;
     };
-    for (int member : members_) {
-      sent_.push_back(add(in_dims, split, blocks.split, member, from, sent));
+    for (size_t m = 0; m < members_.size(); ++m) {
+      sent_.push_back(add(in_dims, split, splits[m], from, sent));
       counts_.push_back(sent_.back().part.box.count());
-      received_.push_back(add(out_dims, concat, blocks.concat, member, to, received));
+      received_.push_back(add(out_dims, concat, concats[m], to, received));
       recv_counts_.push_back(received_.back().part.box.count());
     }
     if (bits_of(operation_.dtype) % 8 != 0) operation_.dtype = DType::uint8;  // blocks are counted in bytes then

@@ -7,6 +7,7 @@
 
 #include "tessera/bind/kernel_cache.h"
 #include "tessera/runtime/communicators.h"
+#include "tessera/runtime/member_extents.h"
 #include "tessera/runtime/queues.h"
 #include "tessera/runtime/rank_memory.h"
 #include "tessera/runtime/rank_programs.h"
@@ -38,6 +39,8 @@ class RankState {
 
   /// In a dry run: lets plans of the other rank state, which runs, reuse the kernels of plans made here.
   void plan_for(RankState& other);
+  /// Of all members of its groups, for communications.
+  MemberExtents& member_extents() { return member_extents_; }
   /// The kernels of this rank's plans.
   bind::KernelCache& kernels() { return shared_kernels_ ? *shared_kernels_ : kernels_; }
 
@@ -89,6 +92,7 @@ class RankState {
   bind::KernelCache kernels_;
   bind::KernelCache* shared_kernels_ = nullptr;  // of the rank that will run
   WeightStore weights_;
+  MemberExtents member_extents_;
   Queues queues_;  // after the rest, since their work may use it
 };
 

@@ -28,11 +28,9 @@ std::vector<int> MeetingRegistry::next_of(int of_class, int step) {
     const std::string name = fmt::format("{} {}>{}", axes, from, of_class);
     return {next(of_class, name, "receiver", {from}, {from, of_class}, transfer)};
   }
-  if (kind == Collective::permute) return permute(of_class, it, axes, transfer);
-  std::set<int> members;
-  for (int member : members_of(program.rank, it.info.axes)) members.insert(class_of(member));
-  const std::string name = fmt::format("{} {}", axes, fmt::join(members, ","));
-  return {next(of_class, name, "member", members, members, transfer)};
+  if (kind == Collective::permute && !setting_.whole_permutations) return permute(of_class, it, axes, transfer);
+  const Group& group = group_over(program.rank, it.info.axes);
+  return {next(of_class, group.name, "member", group.classes, group.classes, transfer)};
 }
 
 std::vector<int> MeetingRegistry::permute(int of_class, const bind::Step& step, const std::string& axes,
@@ -72,10 +70,14 @@ int MeetingRegistry::numbered(const std::string& name, int64_t number, const std
   return found->second;
 }
 
-const std::vector<int>& MeetingRegistry::members_of(int rank, const std::vector<std::string>& axes) {
-  const auto [found, fresh] = members_.try_emplace({rank, axes});
-  if (fresh) found->second = group_of(rank, parse_axes(axes, setting_.mesh), setting_.mesh);
-  return found->second;
+const MeetingRegistry::Group& MeetingRegistry::group_over(int rank, const std::vector<std::string>& axes) {
+  const auto [found, fresh] = groups_.try_emplace({rank, axes});
+  Group& group = found->second;
+  if (!fresh) return group;
+  for (int member : group_of(rank, parse_axes(axes, setting_.mesh), setting_.mesh))
+    group.classes.insert(class_of(member));
+  group.name = fmt::format("{} {}", fmt::join(axes, ","), fmt::join(group.classes, ","));
+  return group;
 }
 
 }  // namespace tessera::sim

@@ -53,20 +53,26 @@ class MeetingRegistry {
   const std::vector<Meeting>& all() const { return meetings_; }
 
  private:
+  /// The classes of the ranks of a group.
+  struct Group {
+    std::set<int> classes;
+    std::string name;
+  };
+
   std::vector<int> permute(int of_class, const bind::Step& step, const std::string& axes, const Transfer& transfer);
   int next(int of_class, const std::string& name, const std::string& side, const std::set<int>& needed,
            const std::set<int>& members, const Transfer& transfer);
   int numbered(const std::string& name, int64_t number, const std::set<int>& needed, const std::set<int>& members,
                const Transfer& transfer);
-  const std::vector<int>& members_of(int rank, const std::vector<std::string>& axes);
+  const Group& group_over(int rank, const std::vector<std::string>& axes);
   int class_of(int rank) const { return rank < 0 ? -1 : setting_.class_of[static_cast<size_t>(rank)]; }
 
   const std::vector<ClassProgram>& programs_;
   const Setting& setting_;
   std::vector<Meeting> meetings_;
-  std::vector<std::map<std::string, int64_t>> met_;    // by class and name: starts so far
-  std::map<std::string, std::map<int64_t, int>> ids_;  // by name and number
-  std::map<std::pair<int, std::vector<std::string>>, std::vector<int>> members_;
+  std::vector<std::map<std::string, int64_t>> met_;                   // by class and name: starts so far
+  std::map<std::string, std::map<int64_t, int>> ids_;                 // by name and number
+  std::map<std::pair<int, std::vector<std::string>>, Group> groups_;  // by a rank, and axes
 };
 
 }  // namespace tessera::sim

@@ -56,8 +56,8 @@ void note_delivery(std::vector<UsedCollective>& all, const Transfer& transfer) {
 
 Setting setting_of(const Mesh& mesh, const RankClasses& ranks, const RunConditions& conditions,
                    const PredictOptions& options) {
-  return {mesh,           options.topology,   *options.machine,        ranks.of,
-          options.engine, conditions.threads, conditions.machine_ranks};
+  return {mesh,           options.topology,   *options.machine,         ranks.of,
+          options.engine, conditions.threads, conditions.machine_ranks, ranks.whole_permutations};
 }
 
 double copied_seconds(const std::vector<bind::HostCopy>& copies, const cost::KernelTimes& times) {

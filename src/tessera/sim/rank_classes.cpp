@@ -1,6 +1,7 @@
 #include "tessera/sim/rank_classes.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -56,52 +57,73 @@ class Refinement {
   Refinement(const runtime::RankPrograms& programs, const Symbols& sizes) : mesh_(programs.mesh()), sizes_(sizes) {
     for (const auto& program : programs.programs) add_meetings(meetings_, *program->graph, mesh_);
     for (const std::vector<std::string>& axes : meetings_.groups) add_groups(axes);
+    for (int rank = 0; rank < ranks(); ++rank) coordinates_.push_back(mesh_.coordinates(rank));
+    for (const auto& [text, peer] : meetings_.peers) peers_.push_back(on_ranks(peer));
   }
 
   // By what a machine program depends on but for the peers of messages: the program, extents that differ from rank to
   // rank, outputs that the rank stores, and the collectives whose root it is.
   Colors bound(const runtime::RankPrograms& programs) const {
-    const std::vector<Expr> extents = extents_of(programs);
     std::vector<std::vector<double>> values(static_cast<size_t>(ranks()));
     for (int rank = 0; rank < ranks(); ++rank) {
       std::vector<double>& own = values[static_cast<size_t>(rank)];
-      const std::vector<int64_t> coordinates = mesh_.coordinates(rank);
+      const std::vector<int64_t>& coordinates = coordinates_[static_cast<size_t>(rank)];
       const spmd::Program& program = programs.of(rank);
       own.push_back(programs.program_of.empty() ? 0 : programs.program_of[static_cast<size_t>(rank)]);
       for (const spmd::Port& output : program.outputs)
         if (output.value) own.push_back(spmd::writes_part(program, output.value, coordinates));
-      for (const Expr& extent : extents) own.push_back(spmd::hinted(bind_rank(extent, mesh_, coordinates), sizes_));
+    }
+    for (const Expr& extent : extents_of(programs)) {
+      const std::vector<double> extents = on_ranks(extent);
+      for (size_t rank = 0; rank < extents.size(); ++rank) values[rank].push_back(extents[rank]);
     }
     for (const auto& [axes, root] : meetings_.roots)
       for (const std::vector<int>& group : groups_.at(axes))
         for (size_t m = 0; m < group.size(); ++m)
           values[static_cast<size_t>(group[m])].push_back(m == static_cast<size_t>(root));
+    for (const auto& [axes, targets] : meetings_.permutations)
+      for (const std::vector<int>& group : groups_.at(axes))
+        for (size_t m = 0; m < group.size(); ++m) {
+          const bool receives = std::find(targets.begin(), targets.end(), static_cast<int64_t>(m)) != targets.end();
+          values[static_cast<size_t>(group[m])].push_back((targets[m] < 0 ? 0 : 2) + (receives ? 1 : 0));
+        }
     Numbers<std::vector<double>> numbers;
     Colors colors;
     for (const std::vector<double>& each : values) colors.push_back(numbers.of(each));
     return colors;
   }
 
-  // Whether a machine program names single ranks.
-  bool has_peers() const { return !meetings_.permutations.empty() || !meetings_.peers.empty(); }
+  bool has_messages() const { return !meetings_.peers.empty(); }
+  bool has_permutations() const { return !meetings_.permutations.empty(); }
 
+  // The coarsest stable partition; or one with more than `most` colors on the way to it.
+  Colors stable(Colors colors, bool whole_permutations, int most) const {
+    for (int before = 0, now = count(colors); now > before && now <= most; now = count(colors)) {
+      before = now;
+      colors = refined(colors, whole_permutations);
+    }
+    return colors;
+  }
+
+  static int count(const Colors& colors) { return *std::max_element(colors.begin(), colors.end()) + 1; }
+
+ private:
   // Ranks of one color keep a common color if those that they communicate with have equal colors.
-  Colors refined(const Colors& colors) const {
+  Colors refined(const Colors& colors, bool whole_permutations) const {
     std::vector<std::vector<int>> seen(colors.size());
     for (size_t r = 0; r < colors.size(); ++r) seen[r].push_back(colors[r]);
     for (const auto& [axes, groups] : groups_) add_groups_seen(groups, colors, seen);
-    for (const auto& [axes, targets] : meetings_.permutations)
-      for (const std::vector<int>& group : groups_.at(axes)) add_permutation(group, targets, colors, seen);
-    for (const auto& [text, peer] : meetings_.peers)
-      for (int rank = 0; rank < ranks(); ++rank)
-        seen[static_cast<size_t>(rank)].push_back(color_of_peer(peer, rank, colors));
+    if (!whole_permutations)
+      for (const auto& [axes, targets] : meetings_.permutations)
+        for (const std::vector<int>& group : groups_.at(axes)) add_permutation(group, targets, colors, seen);
+    for (const std::vector<double>& peers : peers_)
+      for (size_t rank = 0; rank < peers.size(); ++rank) seen[rank].push_back(color_of_peer(peers[rank], colors));
     Numbers<std::vector<int>> numbers;
     Colors refined;
     for (const std::vector<int>& each : seen) refined.push_back(numbers.of(each));
     return refined;
   }
 
- private:
   int ranks() const { return static_cast<int>(mesh_.size()); }
 
   void add_groups(const std::vector<std::string>& axes) {
@@ -152,14 +174,35 @@ class Refinement {
     }
   }
 
-  int color_of_peer(const Expr& peer, int rank, const Colors& colors) const {
-    const double found = spmd::hinted(bind_rank(peer, mesh_, mesh_.coordinates(rank)), sizes_);
+  // The values of an expression, by rank. It is evaluated once for all ranks whose indices along the axes that it
+  // mentions are equal.
+  std::vector<double> on_ranks(const Expr& expr) const {
+    std::set<std::string> symbols;
+    expr.collect_symbols(symbols);
+    std::vector<size_t> axes;
+    for (size_t a = 0; a < mesh_.axes().size(); ++a)
+      if (symbols.contains("@" + mesh_.axes()[a].name)) axes.push_back(a);
+    std::map<std::vector<int64_t>, double> known;  // by the indices along these axes
+    std::vector<double> values;
+    for (const std::vector<int64_t>& coordinates : coordinates_) {
+      std::vector<int64_t> indices;
+      for (const size_t axis : axes) indices.push_back(coordinates[axis]);
+      const auto [value, fresh] = known.try_emplace(std::move(indices));
+      if (fresh) value->second = spmd::hinted(bind_rank(expr, mesh_, coordinates), sizes_);
+      values.push_back(value->second);
+    }
+    return values;
+  }
+
+  static int color_of_peer(double found, const Colors& colors) {
     return found < 0 || found >= static_cast<double>(colors.size()) ? -1 : colors[static_cast<size_t>(found)];
   }
 
   const Mesh& mesh_;
   const Symbols& sizes_;
   Meetings meetings_;
+  std::vector<std::vector<int64_t>> coordinates_;  // by rank
+  std::vector<std::vector<double>> peers_;         // by message and rank
   std::map<std::vector<std::string>, std::vector<std::vector<int>>> groups_;
 };
 
@@ -174,14 +217,12 @@ RankClasses classes_of(const runtime::RankPrograms& programs, const Symbols& siz
     const auto factor = slow.find(static_cast<int>(rank));
     classes.of.push_back(numbers.of({bound[rank], factor == slow.end() ? 1 : factor->second}));
   }
-  const auto count = [](const Colors& colors) { return *std::max_element(colors.begin(), colors.end()) + 1; };
-  while (true) {
-    Colors refined = refinement.refined(classes.of);
-    const bool stable = count(refined) == count(classes.of);
-    classes.of = std::move(refined);
-    if (stable) break;
-  }
-  classes.first.assign(static_cast<size_t>(count(classes.of)), -1);
+  const auto stable = [&](bool whole, int most) { return refinement.stable(classes.of, whole, most); };
+  constexpr int kAny = std::numeric_limits<int>::max();
+  Colors found = stable(false, refinement.has_permutations() ? kMostClasses : kAny);
+  classes.whole_permutations = refinement.has_permutations() && Refinement::count(found) > kMostClasses;
+  classes.of = classes.whole_permutations ? stable(true, kAny) : std::move(found);
+  classes.first.assign(static_cast<size_t>(Refinement::count(classes.of)), -1);
   classes.count.assign(classes.first.size(), 0);
   for (size_t rank = 0; rank < classes.of.size(); ++rank) {
     int& first = classes.first[static_cast<size_t>(classes.of[rank])];
@@ -192,7 +233,9 @@ RankClasses classes_of(const runtime::RankPrograms& programs, const Symbols& siz
   for (size_t c = 0; c < classes.first.size(); ++c) {
     const int color = bound[static_cast<size_t>(classes.first[c])];
     const auto own = static_cast<int>(c);
-    classes.bound_like.push_back(refinement.has_peers() ? own : class_of_bound.emplace(color, own).first->second);
+    const bool names_peers =
+        refinement.has_messages() || (refinement.has_permutations() && !classes.whole_permutations);
+    classes.bound_like.push_back(names_peers ? own : class_of_bound.emplace(color, own).first->second);
   }
   return classes;
 }

@@ -15,6 +15,8 @@ struct RankClasses {
   /// By class: the first class whose ranks have the same machine program. Such classes differ in how slow they are, and
   /// in what ranks their groups have. Only itself if the program has messages, since its actions name their peers.
   std::vector<int> bound_like;
+  /// A permutation counts as one meeting of its whole group, instead of a message from each member to another.
+  bool whole_permutations = false;
 };
 
 /// The coarsest partition of a mesh's ranks in which the ranks of a class run the same program on equal extents, are
@@ -22,7 +24,12 @@ struct RankClasses {
 /// of each class, and their roots and the peers of messages are of the same class (color refinement; Cardon and
 /// Crochemore 1982).
 ///
+/// Along a permutation's messages, ranks may all differ, each one being farther than the others from one that has more
+/// elements. If there would be more than kMostClasses classes, its whole group meets instead, as that of other
+/// collectives does: a member then waits for all others, and not only for the one that sends to it.
+///
 /// `slow`: by rank, a factor on its kernels' times.
+inline constexpr int kMostClasses = 64;
 RankClasses classes_of(const runtime::RankPrograms& programs, const Symbols& sizes, const std::map<int, double>& slow);
 
 /// Each rank in a class of its own.

@@ -51,6 +51,7 @@ struct Setting {
   std::string engine = "threads";    ///< whose measured collectives are used
   int threads = 1;                   ///< of each rank, if ranks share cores
   int64_t machine_ranks = 0;         ///< ranks on one machine, if they share its cores; 0: all ranks
+  bool whole_permutations = false;   ///< RankClasses::whole_permutations
 };
 
 /// One execution of an action of a class; times in seconds since the run began.

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "tessera/ir/graph.h"
@@ -90,8 +91,9 @@ struct Program {
   std::map<const Value*, const Value*> derived;  ///< states of the step that init makes: the outputs of init
   std::vector<Port> inputs;
   std::vector<Port> outputs;
-  std::map<const Value*, Placement> placements;  ///< of every local value, init's too, that stands for a global one
-  std::map<const Value*, Tensor> initial;        ///< whole initial data of states; a rank loads its shard of it
+  std::unordered_map<const Value*, Placement>
+      placements;                          ///< of every local value, init's too, that stands for a global one
+  std::map<const Value*, Tensor> initial;  ///< whole initial data of states; a rank loads its shard of it
   std::map<std::string, int64_t, std::less<>> hints;  ///< symbol values that cost estimates assumed
   std::vector<ReshardRecord> reshards;
   std::vector<ExtentEquality> equal_extents;

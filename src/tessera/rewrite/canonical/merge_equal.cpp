@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <unordered_map>
 
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
@@ -64,7 +65,7 @@ void merge_leaves(Graph& graph) {
 void merge_equal(OnnxModel& model) {
   Graph& graph = *model.graph;
   merge_leaves(graph);
-  std::map<std::string, Node*> seen;
+  std::unordered_map<std::string, Node*> seen;
   for (Node* node : nodes_of(graph)) {
     auto key = key_of(*node);
     if (!key) continue;

@@ -69,16 +69,19 @@ class Account {
   const Layout& layout_;
   const Decisions& decisions_;
   const Costs& costs_;
-  std::unordered_map<const Value*, std::vector<Sharding>> versions_;
-  std::set<const Value*> wide_;  // with float32 partial sums if 16-bit
+  ValueMap<std::vector<Sharding>> versions_;
+  ValueSet wide_;  // with float32 partial sums if 16-bit
   Traffic sum_;
 };
 
 // Of all operands and results that ranks hold.
 double cost_of_holding(const Layout& layout, const Decisions& decisions, const Costs& costs) {
   double sum = 0;
+  std::unordered_map<const void*, double> known;  // elements, by dimensions, which alike nodes share
   const auto add = [&](const Value* value, const Sharding& sharding) {
-    sum += hinted(largest_shard(sharding, costs.mesh()), costs.hints()) * bits_of(value->dtype()) / 8;
+    const auto [elements, fresh] = known.try_emplace(sharding.dims.identity());
+    if (fresh) elements->second = hinted(largest_shard(sharding, costs.mesh()), costs.hints());
+    sum += elements->second * bits_of(value->dtype()) / 8;
   };
   for (size_t n = 0; n < layout.nodes.size(); ++n) {
     const NodeLayout& node = layout.nodes[n];

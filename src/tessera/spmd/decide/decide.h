@@ -1,8 +1,10 @@
 #pragma once
 
+#include <map>
 #include <set>
 #include <vector>
 
+#include "tessera/base/shared_vector.h"
 #include "tessera/cost/prices.h"
 #include "tessera/spmd/layout/propagate.h"
 
@@ -16,9 +18,9 @@ struct HeldTerm {
 
 /// How one node computes: what its operands must look like and what its results then are.
 struct NodeDecision {
-  std::vector<std::vector<AxisRef>> axes;  ///< per subfactor of its NodeLayout
-  std::vector<Sharding> operands;          ///< per operand; empty dims for absent ones and expressions
-  std::vector<Sharding> results;           ///< as produced, partial axes included
+  SharedVector<std::vector<AxisRef>> axes;  ///< per subfactor of its NodeLayout
+  SharedVector<Sharding> operands;          ///< per operand; empty dims for absent ones and expressions
+  SharedVector<Sharding> results;           ///< as produced, partial axes included
   /// Operands that are added to sums that are partial over more axes: the first rank of each group along these axes
   /// adds them, the others add zeros.
   std::vector<HeldTerm> held;
@@ -30,7 +32,7 @@ struct Decisions {
   std::map<const Value*, Sharding> outputs;  ///< of graph outputs, never partial
   /// States with a storage layout of their own, and values computed from such states alone, element by element. Each
   /// use fetches them anew, so that no gathered form outlives its use.
-  std::set<const Value*> fetched;
+  ValueSet fetched;
   /// Further layouts of results that only move their operand's elements (Transpose, Reshape), for uses that share a
   /// layout change of the operand (share.h).
   std::map<const Value*, std::vector<NodeDecision>> repeated;

@@ -91,7 +91,7 @@ class Decider {
       if (!operand || !decided_.fetched.contains(operand)) continue;
       if (bits_of(node.node->output()->dtype()) >= bits_of(operand->dtype())) return std::nullopt;
       const auto state = storage_.find(operand);
-      const Sharding& layout = state != storage_.end() ? state->second : decided_.versions.at(operand).front();
+      const Sharding& layout = state != storage_.end() ? state->second : decided_.versions.find(operand)->front();
       if (stored && !same_layout(*stored, layout)) return std::nullopt;
       stored = &layout;
     }
@@ -264,7 +264,7 @@ class Decider {
       }
       Sharding wanted = terms_.laid_out(node, decision.axes, false, t);
       if (std::find(kept.operands.begin(), kept.operands.end(), static_cast<int>(t)) != kept.operands.end())
-        wanted.partial = decided_.versions.at(node.node->inputs[t]).front().partial;
+        wanted.partial = decided_.versions.find(node.node->inputs[t])->front().partial;
       decision.operands.push_back(std::move(wanted));
     }
     for (size_t t = 0; t < node.result_slots.size(); ++t) {
@@ -285,14 +285,14 @@ class Decider {
       if (node.operand_slots[t] < 0) continue;
       const Sharding& wanted = decision.operands[t];
       const Value* value = node.node->inputs[t];
-      auto known = decided_.versions.find(value);
-      if (known == decided_.versions.end()) {
+      auto* known = decided_.versions.find(value);
+      if (!known) {
         wants_[value].push_back(wanted);
         continue;
       }
       auto same = [&](const Sharding& version) { return same_layout(version, wanted); };
       if (decisions_.fetched.contains(value)) continue;
-      if (std::none_of(known->second.begin(), known->second.end(), same)) known->second.push_back(wanted);
+      if (std::none_of(known->begin(), known->end(), same)) known->push_back(wanted);
     }
     for (size_t t = 0; t < node.result_slots.size(); ++t) {
       if (node.result_slots[t] < 0) continue;

@@ -37,7 +37,7 @@ bool runs_along(const SubFactor& sub, size_t result) {
 }  // namespace
 
 PartialTerms::PartialTerms(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
-                           const Versions& versions, const std::set<const Value*>& wide)
+                           const Versions& versions, const ValueSet& wide)
     : layout_(layout), mesh_(mesh), hints_(hints), versions_(versions), wide_(wide) {
   leaves_.insert(graph.outputs.begin(), graph.outputs.end());
   for (const auto& value : graph.values())
@@ -64,9 +64,8 @@ double PartialTerms::local_bytes(const Sharding& sharding, DType dtype) const {
 // The layout of an operand as its maker leaves it, if it is partial; else null.
 const Sharding* PartialTerms::partial_layout(const NodeLayout& node, size_t t) const {
   if (node.operand_slots[t] < 0) return nullptr;
-  const auto known = versions_.find(node.node->inputs[t]);
-  if (known == versions_.end() || !known->second[0].is_partial() || known->second.size() > 1) return nullptr;
-  return &known->second[0];
+  const auto* known = versions_.find(node.node->inputs[t]);
+  return known && known->size() == 1 && known->front().is_partial() ? &known->front() : nullptr;
 }
 
 // Adds axes; false if one of them overlaps another without being equal.
@@ -141,9 +140,9 @@ PartialTerms::Kept PartialTerms::kept(const NodeLayout& node, const Assignment& 
 
 Assignment PartialTerms::without_partial_axes(const NodeLayout& node, Assignment assignment) const {
   for (size_t t = 0; t < node.operand_slots.size(); ++t) {
-    const auto known = versions_.find(node.node->inputs[t]);
-    if (node.operand_slots[t] < 0 || known == versions_.end()) continue;
-    const auto& partial = known->second.front().partial;
+    const auto* known = versions_.find(node.node->inputs[t]);
+    if (node.operand_slots[t] < 0 || !known) continue;
+    const auto& partial = known->front().partial;
     const auto is_partial = [&](const AxisRef& axis) {
       return std::any_of(partial.begin(), partial.end(), [&](const PartialAxis& sum) { return sum.axis == axis; });
     };

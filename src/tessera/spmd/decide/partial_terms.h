@@ -1,9 +1,9 @@
 #pragma once
 
 #include <set>
-#include <unordered_map>
 #include <vector>
 
+#include "tessera/ir/value_map.h"
 #include "tessera/spmd/decide/decide.h"
 
 namespace tessera::spmd {
@@ -20,10 +20,10 @@ using Assignment = std::vector<std::vector<AxisRef>>;
 /// results so far, the first as produced; `wide` has the partial 16-bit results that are held in float32.
 class PartialTerms {
  public:
-  using Versions = std::unordered_map<const Value*, std::vector<Sharding>>;
+  using Versions = ValueMap<std::vector<Sharding>>;
 
   PartialTerms(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints, const Versions& versions,
-               const std::set<const Value*>& wide);
+               const ValueSet& wide);
 
   /// The terms that stay partial through a node. Without axes and operands, all are reduced first.
   struct Kept {
@@ -58,7 +58,7 @@ class PartialTerms {
   const Mesh& mesh_;
   const Hints& hints_;
   const Versions& versions_;
-  const std::set<const Value*>& wide_;
+  const ValueSet& wide_;
   std::set<const Value*> leaves_;  // outputs, and next values of states
 };
 

@@ -32,8 +32,8 @@ double Prices::moving(const Sharding& from, const Sharding& to, const Moved& of)
 // The price of bringing operand `t` into `wanted`. Sources without an annotation are stored as wanted.
 Price Prices::operand_cost(const NodeLayout& node, size_t t, const Sharding& wanted) const {
   const Value* value = node.node->inputs[t];
-  auto known = decided_.versions.find(value);
-  if (known == decided_.versions.end()) {
+  const auto* known = decided_.versions.find(value);
+  if (!known) {
     const Slot& slot = layout_.slots[node.operand_slots[t]];
     Price cost;
     if (auto stored = storage_.find(value); stored != storage_.end())
@@ -45,7 +45,7 @@ Price Prices::operand_cost(const NodeLayout& node, size_t t, const Sharding& wan
     return cost;
   }
   const Moved of{value->dtype(), decided_.wide.contains(value)};
-  const double moved = cheapest_route(known->second, wanted, of, costs_)->cost;
+  const double moved = cheapest_route(*known, wanted, of, costs_)->cost;
   return {.gathered = moved > 0 && ordered_states_.contains(value) ? 1 : 0,
           .cost = moved > 0 && is_wanted_by_others(node, t, wanted) ? 0 : moved};
 }

@@ -32,8 +32,8 @@ bool is_priced(const NodeLayout& node);
 /// What is known so far, while nodes are decided one after the other.
 struct Decided {
   PartialTerms::Versions versions;    ///< of results, the first as produced
-  std::set<const Value*> wide;        ///< partial values that are held in float32 if 16-bit
-  std::set<const Value*> fetched;     ///< fetched_values()
+  ValueSet wide;                      ///< partial values that are held in float32 if 16-bit
+  ValueSet fetched;                   ///< fetched_values()
   const Decisions* before = nullptr;  ///< of the earlier pass, if there is one
   const Wishes* wishes = nullptr;     ///< of its uses
 };
@@ -63,7 +63,7 @@ class Prices {
   const Storage& storage_;
   const PartialTerms& terms_;
   const Decided& decided_;
-  const std::set<const Value*> ordered_states_;
+  const ValueSet ordered_states_;
 };
 
 }  // namespace tessera::spmd

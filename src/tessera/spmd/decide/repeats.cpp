@@ -48,7 +48,7 @@ Repeats::Repeats(const Layout& layout, const Costs& costs, const Storage& storag
                  const std::set<const Node*>& scattered)
     : layout_(layout) {
   for (const Slot& slot : layout.slots) slots_.push_back(number_of(slot.sharding()));
-  const std::set<const Value*> ordered = ordered_states(layout);
+  const ValueSet ordered = ordered_states(layout);
   std::unordered_map<Key, int64_t, Hash> classes;
   for (const NodeLayout& node : layout.nodes) {
     Key key = described(node, storage, ordered);
@@ -60,6 +60,17 @@ Repeats::Repeats(const Layout& layout, const Costs& costs, const Storage& storag
 
 int64_t Repeats::number_of(const Sharding& sharding) {
   return shardings_.emplace(sharding, static_cast<int64_t>(shardings_.size())).first->second;
+}
+
+// The same, for layouts of decisions, whose dimensions many nodes share.
+int64_t Repeats::number_of_shared(const Sharding& sharding) {
+  const void* dims = sharding.dims.identity();
+  if (!dims || !sharding.partial.empty() || !sharding.at.empty()) return number_of(sharding);
+  const auto known = by_dims_.find(dims);
+  if (known != by_dims_.end()) return known->second.second;
+  const int64_t number = number_of(sharding);
+  by_dims_.emplace(dims, std::pair(sharding.dims, number));
+  return number;
 }
 
 int64_t Repeats::number_of(const std::string& text) {
@@ -101,7 +112,7 @@ void Repeats::add_to(Key& key, const SubFactor& subfactor) {
     key.insert(key.end(), {place.result, place.tensor, place.dim, place.part});
 }
 
-Repeats::Key Repeats::described(const NodeLayout& node, const Storage& storage, const std::set<const Value*>& ordered) {
+Repeats::Key Repeats::described(const NodeLayout& node, const Storage& storage, const ValueSet& ordered) {
   Key key = {number_of(node.node->op_type), number_of(node.node->domain), node.updates};
   add_to(key, node.rule);
   key.push_back(static_cast<int64_t>(node.subfactors.size()));
@@ -137,7 +148,7 @@ void Repeats::add_wishes(Key& key, const Value* value, const Node* user, const D
   const auto& wishes = decided.wishes->of(value);
   key.push_back(static_cast<int64_t>(wishes.size()));
   for (const Wishes::Wish& wish : wishes) {
-    key.push_back(number_of(wish.layout));
+    key.push_back(number_of_shared(wish.layout));
     key.push_back(wish.is_of_others(user));
   }
 }
@@ -145,11 +156,12 @@ void Repeats::add_wishes(Key& key, const Value* value, const Node* user, const D
 // The same for an operand, and for the values above it from which movements make it (way_up).
 void Repeats::add_way(Key& key, const Value* value, const Node* user, const Decided& decided) {
   for (; value->producer; value = value->producer->inputs[0]) {
-    key.push_back(classes_[layout_.index_of(value->producer)]);
+    const size_t maker = layout_.index_of(value->producer);
+    key.push_back(classes_[maker]);
     add_wishes(key, value, user, decided);
     const bool fetched = decided.fetched.contains(value);
     key.push_back(fetched);
-    if (fetched || ops::moves_of(*value->producer) < ops::Moves::all) break;
+    if (fetched || layout_.nodes[maker].moves < ops::Moves::all) break;
   }
   key.push_back(-1);
 }
@@ -163,11 +175,11 @@ std::optional<Repeats::Key> Repeats::key_of(const NodeLayout& node, const Decide
     const Value* value = node.node->inputs[t];
     const bool fetched = decided.fetched.contains(value);
     key.insert(key.end(), {decided.wide.contains(value), fetched});
-    const auto known = decided.versions.find(value);
-    key.push_back(known == decided.versions.end() ? -1 : static_cast<int64_t>(known->second.size()));
-    if (known == decided.versions.end()) continue;
-    if (known->second.front().is_partial()) return std::nullopt;
-    for (const Sharding& version : known->second) key.push_back(number_of(version));
+    const auto* known = decided.versions.find(value);
+    key.push_back(known ? static_cast<int64_t>(known->size()) : -1);
+    if (!known) continue;
+    if (known->front().is_partial()) return std::nullopt;
+    for (const Sharding& version : *known) key.push_back(number_of_shared(version));
     if (decided.before && !fetched) add_way(key, value, node.node, decided);
   }
   for (size_t t = 0; t < node.result_slots.size(); ++t) {

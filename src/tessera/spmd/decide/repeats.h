@@ -49,17 +49,21 @@ class Repeats {
   };
 
   int64_t number_of(const Sharding& sharding);
+  int64_t number_of_shared(const Sharding& sharding);
   int64_t number_of(const std::string& text);
   void add_to(Key& key, const Expr& size);
   void add_to(Key& key, const ops::Rule& rule);
   void add_to(Key& key, const SubFactor& subfactor);
-  Key described(const NodeLayout& node, const Storage& storage, const std::set<const Value*>& ordered);
+  Key described(const NodeLayout& node, const Storage& storage, const ValueSet& ordered);
   std::optional<Key> key_of(const NodeLayout& node, const Decided& decided);
   void add_wishes(Key& key, const Value* value, const Node* user, const Decided& decided);
   void add_way(Key& key, const Value* value, const Node* user, const Decided& decided);
 
   const Layout& layout_;
   std::unordered_map<Sharding, int64_t, Hash> shardings_;
+  /// Numbers by the identity of their dimensions, for those with nothing else. Each holds these dimensions, since the
+  /// identity of freed ones could be another's. Nodes that are alike share their decisions' layouts, so there are few.
+  std::unordered_map<const void*, std::pair<SharedVector<DimSharding>, int64_t>> by_dims_;
   std::unordered_map<std::string, int64_t> texts_;
   std::vector<int64_t> slots_;    // by slot: the number of its sharding
   std::vector<int64_t> classes_;  // by node: equal for nodes that are alike

@@ -25,7 +25,7 @@ class Sharer {
     for_each_leaf(graph_, decisions_, visit);
     for (size_t n = layout_.nodes.size(); n-- > 0;) {
       const NodeLayout& node = layout_.nodes[n];
-      const bool moves = ops::moves_of(*node.node) >= ops::Moves::all;
+      const bool moves = node.moves >= ops::Moves::all;
       if (moves) drop_unused_form(n);
       for_each_operand(node, decisions_.nodes[n], visit);
       const auto repeated = moves ? decisions_.repeated.find(node.node->outputs[0]) : decisions_.repeated.end();
@@ -36,7 +36,7 @@ class Sharer {
 
  private:
   void take(const Value* value, const Sharding& wanted) {
-    if (!value->producer || ops::moves_of(*value->producer) < ops::Moves::all) return;
+    if (!value->producer || layout_.of(value->producer).moves < ops::Moves::all) return;
     const bool changes =
         !same_layout(made(value), wanted) && moves_data(plan_reshard(made(value), wanted, value->dtype()));
     const auto way = changes ? way_up(layout_, value, wanted, decisions_.fetched) : std::vector<Level>{};
@@ -88,7 +88,7 @@ class Sharer {
   const Layout& layout_;
   Decisions& decisions_;
   std::optional<Wishes>& wishes_;  // of the original decisions; computed when first needed
-  std::set<const Value*> taken_;   // by some use, in its first layout
+  ValueSet taken_;                 // by some use, in its first layout
 };
 
 }  // namespace

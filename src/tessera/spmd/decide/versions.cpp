@@ -16,8 +16,7 @@ bool is_partial_sum(const Sharding& sharding) {
                      [](const PartialAxis& axis) { return axis.reduction == Reduction::sum; });
 }
 
-bool makes_wide_sums(const NodeLayout& node, const NodeDecision& decision, size_t result,
-                     const std::set<const Value*>& wide) {
+bool makes_wide_sums(const NodeLayout& node, const NodeDecision& decision, size_t result, const ValueSet& wide) {
   if (!decision.results[result].is_partial()) return false;
   if (ops::has_wide_sums(*node.node) && is_partial_sum(decision.results[result])) return true;
   for (size_t t = 0; t < node.operand_slots.size(); ++t)

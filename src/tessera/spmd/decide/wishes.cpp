@@ -26,17 +26,16 @@ std::optional<std::vector<std::vector<AxisRef>>> axes_for(const Layout& layout, 
 
 namespace {
 
-bool is_free_to_move(const Layout& layout, const Value* value, const std::set<const Value*>& fetched) {
-  const Node& maker = *value->producer;
-  if (ops::moves_of(maker) < ops::Moves::all || !maker.inputs[0]->producer || fetched.contains(value)) return false;
+bool is_free_to_move(const Layout& layout, const Value* value, const ValueSet& fetched) {
+  const NodeLayout& maker = layout.of(value->producer);
+  if (maker.moves < ops::Moves::all || !maker.node->inputs[0]->producer || fetched.contains(value)) return false;
   const Slot& slot = layout.slots[layout.output_slot(value)];
   return !slot.annotated && !slot.stored;
 }
 
 }  // namespace
 
-std::vector<Level> way_up(const Layout& layout, const Value* value, const Sharding& wanted,
-                          const std::set<const Value*>& fetched) {
+std::vector<Level> way_up(const Layout& layout, const Value* value, const Sharding& wanted, const ValueSet& fetched) {
   std::vector<Level> way;
   if (!value->producer || wanted.is_partial()) return way;
   way.push_back({value, wanted, {}});
@@ -64,7 +63,7 @@ Wishes::Wishes(const Graph& graph, const Layout& layout, const Decisions& decisi
 
 void Wishes::add(const Node* user, const Value* value, const Sharding& wanted) {
   const std::vector<Level> way = way_up(layout_, value, wanted, fetched_);
-  std::vector<const Node*> passed = {user};
+  const Passed* passed = &chains_.emplace_back(Passed{user, nullptr});
   for (size_t i = 0; i < way.size(); ++i) {
     std::vector<Wish>& wishes = wishes_[way[i].value];
     const auto known = std::find_if(wishes.begin(), wishes.end(),
@@ -75,20 +74,21 @@ void Wishes::add(const Node* user, const Value* value, const Sharding& wanted) {
       known->uses.push_back(passed);
     if (i + 1 == way.size()) break;
     passed_.insert(way[i].value->producer);
-    passed.push_back(way[i].value->producer);
+    passed = &chains_.emplace_back(Passed{way[i].value->producer, passed});
   }
 }
 
 bool Wishes::Wish::is_of_others(const Node* node) const {
-  return std::any_of(uses.begin(), uses.end(), [&](const std::vector<const Node*>& use) {
-    return std::find(use.begin(), use.end(), node) == use.end();
+  return std::any_of(uses.begin(), uses.end(), [&](const Passed* at) {
+    while (at && at->node != node) at = at->before;
+    return !at;
   });
 }
 
 const std::vector<Wishes::Wish>& Wishes::of(const Value* value) const {
   static const std::vector<Wish> none;
-  const auto known = wishes_.find(value);
-  return known == wishes_.end() ? none : known->second;
+  const auto* known = wishes_.find(value);
+  return known ? *known : none;
 }
 
 const Wishes::Wish* Wishes::find(const Value* value, const Sharding& layout) const {

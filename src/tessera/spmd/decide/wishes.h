@@ -1,8 +1,7 @@
 #pragma once
 
+#include <deque>
 #include <optional>
-#include <set>
-#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -31,24 +30,28 @@ struct Level {
 /// The way ends at values that are computed, whose layout an annotation or a state's storage fixes, or that are in
 /// `fetched`. It does not reach sources, because each use of a source takes its own slice. It is empty for sources and
 /// for partial sums.
-std::vector<Level> way_up(const Layout& layout, const Value* value, const Sharding& wanted,
-                          const std::set<const Value*>& fetched);
+std::vector<Level> way_up(const Layout& layout, const Value* value, const Sharding& wanted, const ValueSet& fetched);
 
 /// The layouts in which a program's uses want each value. A movement has no wishes of its own if its users' wishes pass
 /// through it, since it can be computed in other layouts.
 class Wishes {
  public:
+  /// A node between a use and a value that it wants, and those nearer to the use: movements, and last the user (null
+  /// for a graph output or a next value).
+  struct Passed {
+    const Node* node = nullptr;
+    const Passed* before = nullptr;
+  };
   struct Wish {
     Sharding layout;
-    /// For each use, the nodes from the use up to this value: the user (null for a graph output or a next value) and
-    /// movements.
-    std::vector<std::vector<const Node*>> uses;
+    std::vector<const Passed*> uses;  ///< for each use, the node next to this value
 
     /// Whether a use other than this node, and not through this node, is among them.
     bool is_of_others(const Node* node) const;
   };
 
   Wishes(const Graph& graph, const Layout& layout, const Decisions& decisions);
+  Wishes(const Wishes&) = delete;
 
   /// In the order from the last use to the first.
   const std::vector<Wish>& of(const Value* value) const;
@@ -62,8 +65,9 @@ class Wishes {
   const Wish* find(const Value* value, const Sharding& layout) const;
 
   const Layout& layout_;
-  const std::set<const Value*> fetched_;
-  std::unordered_map<const Value*, std::vector<Wish>> wishes_;
+  const ValueSet fetched_;
+  ValueMap<std::vector<Wish>> wishes_;
+  std::deque<Passed> chains_;
   std::unordered_set<const Node*> passed_;  // movements through which a wish goes
 };
 

@@ -162,7 +162,7 @@ Layout::Layout(const Graph& graph, const Hints& hints, const std::multimap<const
 void Layout::make_slots(const Graph& graph, const Hints& hints, const Places& places, const Storage& storage,
                         const std::set<const Node*>& finer) {
   const std::set<const Node*> updates = updates_of(graph, storage);
-  const std::set<const Value*> fetched = fetched_values(graph, storage);
+  const ValueSet fetched = fetched_values(graph, storage);
   std::map<const Value*, int> beyond;  // of results: the slot for readers across the border of an update
   auto add = [&](const Value* value, const std::vector<PlacedAxis>& at) {
     if (const auto dims = constants_of(value->shape())) require_countable(value->dtype(), *dims, value->name);
@@ -180,6 +180,8 @@ void Layout::make_slots(const Graph& graph, const Hints& hints, const Places& pl
     NodeLayout layout;
     layout.node = node.get();
     const ops::OpDef& op = ops::op_of(*node);
+    layout.op = &op;
+    layout.moves = ops::moves_of(*node);
     layout.rule = finer.contains(node.get()) && op.finer_rule ? op.finer_rule(*node) : op.rule(*node);
     if (auto place = places.find(node.get()); place != places.end()) layout.at = place->second;
     layout.updates = updates.contains(node.get());
@@ -202,7 +204,8 @@ void Layout::make_slots(const Graph& graph, const Hints& hints, const Places& pl
     for (const Value* result : node->outputs) layout.result_slots.push_back(result ? add(result, layout.at) : -1);
     layout.rule.operands.resize(node->inputs.size());
     layout.rule.results.resize(node->outputs.size());
-    index_of_[node.get()] = nodes.size();
+    if (node->number >= index_of_.size()) index_of_.resize(node->number + 1);
+    index_of_[node->number] = nodes.size();
     nodes.push_back(std::move(layout));
   }
   for (const Value* value : graph.inputs)
@@ -427,13 +430,12 @@ void Layout::connect() {
     }
 }
 
-std::set<const Value*> ordered_states(const Layout& layout) {
-  std::set<const Value*> ordered;
+ValueSet ordered_states(const Layout& layout) {
+  ValueSet ordered;
   for (const auto& [value, slots] : layout.of_value)
     if (value->kind == ValueKind::state && layout.slots[slots.front()].annotated) ordered.insert(value);
   for (const NodeLayout& node : layout.nodes)
-    if (ops::moves_of(*node.node) >= ops::Moves::all && ordered.contains(node.node->inputs[0]))
-      ordered.insert(node.node->outputs[0]);
+    if (node.moves >= ops::Moves::all && ordered.contains(node.node->inputs[0])) ordered.insert(node.node->outputs[0]);
   return ordered;
 }
 

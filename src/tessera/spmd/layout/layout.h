@@ -3,7 +3,6 @@
 #include <map>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "tessera/mesh/sharding.h"
@@ -69,6 +68,8 @@ struct SubFactor {
 
 struct NodeLayout {
   const Node* node = nullptr;
+  const ops::OpDef* op = nullptr;
+  ops::Moves moves = ops::Moves::nothing;  ///< ops::moves_of(node)
   ops::Rule rule;
   std::vector<int> operand_slots;  ///< -1 for absent operands and expressions
   std::vector<int> result_slots;
@@ -114,7 +115,7 @@ class Layout {
   std::vector<bool> blocked;                 ///< per component: some operator needs it whole, or has windows on it
 
   int output_slot(const Value* value) const { return of_value.at(value).front(); }
-  size_t index_of(const Node* node) const { return index_of_.at(node); }  ///< among `nodes`
+  size_t index_of(const Node* node) const { return index_of_.at(node->number); }  ///< among `nodes`
   const NodeLayout& of(const Node* node) const { return nodes[index_of(node)]; }
   /// The Carry whose layout a node must use, because it gets the carried value at the end of an iteration or of the
   /// loop (ir/flow.h); null for other nodes.
@@ -128,11 +129,11 @@ class Layout {
   void tie_carried();
   void connect();
 
-  std::unordered_map<const Node*, size_t> index_of_;
+  std::vector<size_t> index_of_;  // by the nodes' numbers
 };
 
 /// The annotated states and their movements (a transpose): the annotation also binds these.
-std::set<const Value*> ordered_states(const Layout& layout);
+ValueSet ordered_states(const Layout& layout);
 
 /// The layout of operand or result `tensor` of a node that splits its subfactors over `axes`. Dimensions without a
 /// subfactor are whole. Partial sums, which a split contraction leaves, are not in it.

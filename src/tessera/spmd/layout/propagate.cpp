@@ -146,8 +146,8 @@ class Updates {
 class Spreader {
  public:
   explicit Spreader(Layout& layout) : layout_(layout) {
-    for (const Value* value : ordered_states(layout))
-      for (int slot : layout.of_value.at(value)) ordered_.insert(slot);
+    const ValueSet ordered = ordered_states(layout);
+    for (const Slot& slot : layout.slots) ordered_.push_back(ordered.contains(slot.value));
   }
 
   Propagation run() {
@@ -180,7 +180,7 @@ class Spreader {
   PartState& at(const Place& place) { return layout_.slots[place.slot].dims[place.dim].parts[place.part]; }
 
   bool spread(const NodeLayout& node, int level) {
-    if (node.updates || (level == 0 && !ops::op_of(*node.node).pass_through)) return false;
+    if (node.updates || (level == 0 && !node.op->pass_through)) return false;
     bool changed = false;
     for (const SubFactor& sub : node.subfactors) {
       if (!sub.splittable || sub.places.size() < 2) continue;
@@ -190,9 +190,7 @@ class Spreader {
     return changed;
   }
 
-  bool is_ordered(const Place& place) const {
-    return layout_.slots[place.slot].annotated || ordered_.contains(place.slot);
-  }
+  bool is_ordered(const Place& place) const { return layout_.slots[place.slot].annotated || ordered_[place.slot]; }
 
   // The strength of an axis list's claim: annotated tensors first, then larger ones.
   std::pair<bool, double> weight(const Place& place) {
@@ -285,7 +283,7 @@ class Spreader {
   }
 
   Layout& layout_;
-  std::set<int> ordered_;  // slots of annotated states and of their movements
+  std::vector<bool> ordered_;  // by slot: of an annotated state or of its movement
   int round_ = 0;
   bool recording_ = false;
   std::vector<Lost> lost_;

@@ -83,8 +83,8 @@ std::set<const Node*> scattered_sums(const Storage& storage) {
   return all;
 }
 
-std::set<const Value*> fetched_values(const Graph& graph, const Storage& storage) {
-  std::set<const Value*> fetched;
+ValueSet fetched_values(const Graph& graph, const Storage& storage) {
+  ValueSet fetched;
   for (const auto& [state, sharding] : storage) fetched.insert(state);
   for (const auto& node : graph.nodes()) {
     if (!works_on_elements(*node)) continue;
@@ -94,7 +94,8 @@ std::set<const Value*> fetched_values(const Graph& graph, const Storage& storage
       any = true;
       all &= fetched.contains(operand);
     }
-    if (any && all) fetched.insert(node->outputs.begin(), node->outputs.end());
+    if (any && all)
+      for (const Value* result : node->outputs) fetched.insert(result);
   }
   return fetched;
 }

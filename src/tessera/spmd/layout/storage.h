@@ -3,7 +3,7 @@
 #include <map>
 #include <set>
 
-#include "tessera/ir/graph.h"
+#include "tessera/ir/value_map.h"
 #include "tessera/mesh/sharding.h"
 
 namespace tessera::spmd {
@@ -31,6 +31,6 @@ std::set<const Node*> scattered_sums(const Storage& storage);
 
 /// States with a storage layout, and values computed only from such states, element by element. A use fetches them from
 /// storage, and keeps no copy for a later use.
-std::set<const Value*> fetched_values(const Graph& graph, const Storage& storage);
+ValueSet fetched_values(const Graph& graph, const Storage& storage);
 
 }  // namespace tessera::spmd

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <set>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "tessera/base/error.h"
@@ -153,7 +154,7 @@ class Partitioner {
   // A movement (a weight's transpose) of what uses fetch from storage: each use fetches and moves it anew. Not if there
   // are branches or loops, outside of which no node sees what is moved within.
   bool moves_fetched(const Node* node) const {
-    if (ops::moves_of(*node) < ops::Moves::all || !flow_.regions.empty()) return false;
+    if (layout_.of(node).moves < ops::Moves::all || !flow_.regions.empty()) return false;
     const Value* from = node->inputs[0];
     return decisions_.fetched.contains(from) || (from->producer && moves_fetched(from->producer));
   }
@@ -317,11 +318,10 @@ class Partitioner {
                   size_t dim, const Expr& blocks, const Expr& unit, std::string_view suffix) {
     Sharding before = without_factors(decision.results[first_result(layout)], layout, factors);
     if (part->rank() > before.dims.size()) before.dims.insert(before.dims.begin() + static_cast<ptrdiff_t>(dim), {{}});
-    DimSharding& along = before.dims[dim];
-    along.parts = {Part{blocks, {}}};
-    if (!unit.is(1)) along.parts.push_back(Part{unit, {}});
+    before.dims[dim].parts = {Part{blocks, {}}};
+    if (!unit.is(1)) before.dims[dim].parts.push_back(Part{unit, {}});
     const Sharding after = before;
-    along.parts[0].axes = axes_along(layout, decision.axes, factors);
+    before.dims[dim].parts[0].axes = axes_along(layout, decision.axes, factors);
     return exchanged(part, layout, suffix, before, after, costs_.plan(before, after, part->dtype()));
   }
 
@@ -383,9 +383,8 @@ class Partitioner {
     for (const HeldTerm& term : decision.held)
       localizer.inputs[term.operand] = held_by_first(localizer.inputs[term.operand], term.along);
     for (size_t t = 0; t < node.outputs.size(); ++t)
-      localizer.outputs.push_back(
-          node.outputs[t] ? TensorType{node.outputs[t]->dtype(), local_shape(decision.results[t], program_.mesh)}
-                          : TensorType{});
+      localizer.outputs.push_back(node.outputs[t] ? TensorType{node.outputs[t]->dtype(), shape_of(decision.results[t])}
+                                                  : TensorType{});
     for (size_t f = 0; f < layout.rule.factors.size(); ++f) {
       Expr extent = 1, offset = 0, minor = 1;
       bool split = false, any = false;
@@ -394,12 +393,11 @@ class Partitioner {
         const SubFactor& sub = layout.subfactors[s];
         if (sub.factor != static_cast<int>(f)) continue;
         any = true;
-        Part part{sub.size, decision.axes[s]};
-        pieces.push_back({sub.size, local_offset(part, program_.mesh), local_extent(part, program_.mesh)});
+        pieces.push_back(piece_of(decision, s, sub.size));
         extent = extent * pieces.back().extent;
         if (sub.index == 0) offset = pieces.back().offset * minor;
         minor = minor * sub.size;
-        split |= !part.axes.empty();
+        split |= !decision.axes[s].empty();
       }
       if (!any) pieces.push_back({layout.rule.factors[f].size, 0, layout.rule.factors[f].size});
       std::reverse(pieces.begin(), pieces.end());
@@ -420,6 +418,23 @@ class Partitioner {
     check(results.size() == node.outputs.size(), fmt::format("{} has all its local results", node.label()));
     for (size_t t = 0; t < results.size(); ++t)
       if (node.outputs[t]) add_version(node.outputs[t], results[t], decision.results[t]);
+  }
+
+  // What a rank holds in a layout of some decision. Alike nodes share their decisions' layouts, so this is computed
+  // once for all of them.
+  const Shape& shape_of(const Sharding& sharding) {
+    const auto [known, fresh] = shapes_.try_emplace(sharding.dims.identity());
+    if (fresh) known->second = local_shape(sharding, program_.mesh);
+    return known->second;
+  }
+
+  // A rank's piece of a subfactor, computed once for alike nodes, too.
+  ops::Localizer::Piece piece_of(const NodeDecision& decision, size_t subfactor, const Expr& size) {
+    const auto [known, fresh] = pieces_.try_emplace({decision.axes.identity(), subfactor});
+    ops::Localizer::Piece& piece = known->second;
+    if (!fresh && piece.size == size) return piece;
+    const Part part{size, decision.axes[subfactor]};
+    return piece = {size, local_offset(part, program_.mesh), local_extent(part, program_.mesh)};
   }
 
   void emit_output(const Value* global) {
@@ -446,8 +461,10 @@ class Partitioner {
   const flow::Flow flow_;                   ///< of the global graph
   std::unordered_set<const Node*> needed_;  ///< nodes of the global graph that its outputs and states need
   Program program_;
-  std::map<const Value*, Versions> versions_;
-  int fetches_ = 0;  // from storage, so far
+  std::unordered_map<const Value*, Versions> versions_;
+  int fetches_ = 0;                                                         // from storage, so far
+  std::unordered_map<const void*, Shape> shapes_;                           // by dimensions of a decision's layout
+  std::map<std::pair<const void*, size_t>, ops::Localizer::Piece> pieces_;  // by a decision's axes, and subfactor
 };
 
 }  // namespace

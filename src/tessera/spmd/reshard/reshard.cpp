@@ -125,7 +125,7 @@ class InBytes {
     for (Sharding* layout : {&step.before, &step.after}) {
       if (apart) layout->dims.back().parts.push_back({unit_, {}});
       if (unit_ != 1 && !apart) layout->dims.back().parts.back().size = layout->dims.back().parts.back().size * unit_;
-      layout->dims.insert(layout->dims.end(), whole_.dims.begin() + static_cast<ptrdiff_t>(kept_), whole_.dims.end());
+      for (size_t d = kept_; d < whole_.dims.size(); ++d) layout->dims.push_back(whole_.dims[d]);
     }
   }
   bool is_all() const { return kept_ == whole_.dims.size() && unit_ == 1; }
