@@ -83,7 +83,8 @@ class Refinement {
   }
 
   // Whether a machine program names single ranks.
-  bool has_peers() const { return !meetings_.permutations.empty() || !meetings_.peers.empty(); }
+  bool has_peers() const { return !meetings_.permutations.empty() || has_messages(); }
+  bool has_messages() const { return !meetings_.peers.empty(); }
 
   // Ranks of one color keep a common color if those that they communicate with have equal colors.
   Colors refined(const Colors& colors) const {
@@ -163,37 +164,55 @@ class Refinement {
   std::map<std::vector<std::string>, std::vector<std::vector<int>>> groups_;
 };
 
-}  // namespace
-
-RankClasses classes_of(const runtime::RankPrograms& programs, const Symbols& sizes, const std::map<int, double>& slow) {
-  const Refinement refinement(programs, sizes);
+// Counts the ranks of each class, and finds its first.
+RankClasses of_colors(Colors colors) {
   RankClasses classes;
-  const Colors bound = refinement.bound(programs);
-  Numbers<std::pair<int, double>> numbers;
-  for (size_t rank = 0; rank < bound.size(); ++rank) {
-    const auto factor = slow.find(static_cast<int>(rank));
-    classes.of.push_back(numbers.of({bound[rank], factor == slow.end() ? 1 : factor->second}));
-  }
-  const auto count = [](const Colors& colors) { return *std::max_element(colors.begin(), colors.end()) + 1; };
-  while (true) {
-    Colors refined = refinement.refined(classes.of);
-    const bool stable = count(refined) == count(classes.of);
-    classes.of = std::move(refined);
-    if (stable) break;
-  }
-  classes.first.assign(static_cast<size_t>(count(classes.of)), -1);
-  classes.count.assign(classes.first.size(), 0);
+  classes.of = std::move(colors);
+  const auto count = static_cast<size_t>(*std::max_element(classes.of.begin(), classes.of.end()) + 1);
+  classes.first.assign(count, -1);
+  classes.count.assign(count, 0);
   for (size_t rank = 0; rank < classes.of.size(); ++rank) {
     int& first = classes.first[static_cast<size_t>(classes.of[rank])];
     if (first < 0) first = static_cast<int>(rank);
     ++classes.count[static_cast<size_t>(classes.of[rank])];
   }
+  return classes;
+}
+
+}  // namespace
+
+RankClasses classes_of(const runtime::RankPrograms& programs, const Symbols& sizes, const std::map<int, double>& slow) {
+  const Refinement refinement(programs, sizes);
+  const Colors bound = refinement.bound(programs);
+  Numbers<std::pair<int, double>> numbers;
+  Colors colors;
+  for (size_t rank = 0; rank < bound.size(); ++rank) {
+    const auto factor = slow.find(static_cast<int>(rank));
+    colors.push_back(numbers.of({bound[rank], factor == slow.end() ? 1 : factor->second}));
+  }
+  const auto count = [](const Colors& colors) { return *std::max_element(colors.begin(), colors.end()) + 1; };
+  while (true) {
+    Colors refined = refinement.refined(colors);
+    const bool stable = count(refined) == count(colors);
+    colors = std::move(refined);
+    if (stable) break;
+  }
+  RankClasses classes = of_colors(std::move(colors));
   std::map<int, int> class_of_bound;
   for (size_t c = 0; c < classes.first.size(); ++c) {
     const int color = bound[static_cast<size_t>(classes.first[c])];
     const auto own = static_cast<int>(c);
     classes.bound_like.push_back(refinement.has_peers() ? own : class_of_bound.emplace(color, own).first->second);
   }
+  return classes;
+}
+
+RankClasses similar_classes_of(const runtime::RankPrograms& programs, const Symbols& sizes,
+                               const std::map<int, double>& slow) {
+  if (!programs.program_of.empty() || !slow.empty() || Refinement(programs, sizes).has_messages())
+    return classes_of(programs, sizes, slow);
+  RankClasses classes = of_colors(Colors(static_cast<size_t>(programs.mesh().size()), 0));
+  classes.bound_like = {0};
   return classes;
 }
 
