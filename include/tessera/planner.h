@@ -54,7 +54,9 @@ struct PlannerSettings {
   double memory_limit = 0;  ///< bytes that a rank may need at its peak; 0: what the machine has
   PlanObjective objective = PlanObjective::time;
   /// After which the best plan so far is taken; candidates without annotations have 0.7 of it. One that would take more
-  /// than a quarter of the time left is not begun. 0: all candidates are searched.
+  /// than a quarter of the time left is not begun. With a limit, programs with few of a model's blocks stand for the
+  /// whole if it has twelve or more that are alike; up to half of the time is then kept to look at the whole program of
+  /// the best plan. 0: all candidates are searched.
   double seconds = 0;
   size_t best = 5;          ///< plans in the report
   bool annotations = true;  ///< whether layouts of parameters are searched, too, beside those of presets
@@ -89,6 +91,9 @@ struct PlannedOption {
   /// 'infiniband' were 1.4 times as fast".
   std::string decided;
   std::vector<std::string> wins;
+  /// Of a model with many blocks: of how many blocks and micro-batches the largest program was from whose figures these
+  /// follow, "2 of 80 blocks"; empty: they are those of the whole program.
+  std::string extrapolated;
 };
 
 struct PlannerReport {
@@ -116,6 +121,9 @@ struct PlannerReport {
 /// of one makes them better. Throws user errors: if nothing fits, one that names the smallest peak and what would fit;
 /// if the settings leave no candidate; if the model or the machine file is invalid.
 PlannerReport find_plan(const Model& model, const PlannerSettings& settings);
+
+/// Seconds that `tessera plan` gives a search: 60, but 10 for a model of many alike blocks on up to 64 devices.
+double usual_search_seconds(const Model& model, int64_t devices);
 
 /// The slowest links that a step crosses. They connect slices: groups of devices within the faster levels.
 struct SlowLevel {

@@ -31,7 +31,10 @@ struct PredictSettings {
   SymbolSizes sizes;         ///< missing ones are those that choices by cost assumed
   int threads_per_rank = 0;  ///< 0: the machine's cores divided among the ranks, if they share them
   bool overlap = true;
-  bool fold = true;                          ///< one rank stands for all that do the same; false: each is simulated
+  bool fold = true;  ///< one rank stands for all that do the same; false: each is simulated
+  /// Rank 0 stands for all ranks that run the same program, although their extents may differ by a unit of a dimension:
+  /// sooner, and nearly the same.
+  bool fold_similar = false;
   std::map<int64_t, double> slow;            ///< by rank: a factor on the times of its kernels
   std::map<std::string, double> link_scale;  ///< by level of links: a factor on its bandwidth
 

@@ -1,5 +1,6 @@
 // Plans that are searched, as a person asks for them.
 #include "cli/command_line.h"
+#include "plan/deep_model.h"
 
 namespace tessera {
 namespace {
@@ -41,6 +42,22 @@ TEST_F(PlanCommand, PrintsWhatDecidedAndWhatWasNotSearched) {
                     HasSubstr("annotations of parameters tried"), HasSubstr("not searched: "), HasSubstr("pipelines")));
   EXPECT_THAT(ran.out, testing::Not(HasSubstr("times as long")))
       << "two samples have no products that memory does not limit";
+}
+
+TEST_F(PlanCommand, SmallProgramsStandForModelsOfManyLayers) {
+  std::ofstream(path("deep.onnxtxt")) << test::deep_model(12, 1024, 4096);
+  const std::string search = "plan " + path("deep.onnxtxt") +
+                             " --train --devices 8 --cluster h100-sxm --dtype bf16 --shapes batch=32,s=512 "
+                             "--micro-batches 1 --recompute none --bucket-bytes 0";
+  const json found = parsed(search + " --search-time 100 -o " + path("plan.json"));
+  EXPECT_EQ(found["best"].front()["extrapolated"], "");
+  EXPECT_EQ(found["best"].back()["extrapolated"], "4 of 12 blocks");
+  const json same = parsed("simulate " + path("deep.onnxtxt") + " --train --cluster h100-sxm --dtype bf16 --plan " +
+                           path("plan.json"));
+  const double step = same["predicted"]["step_ms"];
+  EXPECT_NEAR(found["best"].front()["step_ms"], step, 0.01 * step);
+  EXPECT_EQ(same["peak_bytes"], found["best"].front()["peak_bytes"]);
+  EXPECT_THAT(tessera(search + " --search-time 2").out, HasSubstr("is extrapolated from 4 of 12 blocks"));
 }
 
 TEST_F(PlanCommand, TheIntensityOverSlowLinksIsPrinted) {

@@ -222,6 +222,20 @@ TEST(Predict, HoldsItsInvariantsOnManyMeshes) {
     }
 }
 
+// 35 rows on 4 ranks: 9, 9, 9, 8.
+TEST(Predict, OneRankStandsForSimilarOnes) {
+  const runtime::DryRun run = dry_run(layers(3), "dp=4", "fsdp", 35);
+  const MachineModel machine = round_machine("cpu");
+  const Predicted exact = predicted(run, machine);
+  ASSERT_GT(exact.classes.size(), 1U);
+  PredictOptions similar;
+  similar.fold_similar = true;
+  const Predicted folded = predicted(run, machine, similar);
+  ASSERT_EQ(folded.classes.size(), 1U);
+  EXPECT_EQ(folded.classes.front().count, 4);
+  EXPECT_NEAR(folded.timeline.seconds, exact.timeline.seconds, 0.02 * exact.timeline.seconds);
+}
+
 TEST(Predict, KernelsAreSlowerBesideTransfersOfTheirEngine) {
   const runtime::DryRun run = dry_run(layers(3), "dp=4", "fsdp");
   MachineModel machine = round_machine("simulated");

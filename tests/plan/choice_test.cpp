@@ -6,6 +6,7 @@
 #include <set>
 
 #include "error_of.h"
+#include "tessera/plan/probes.h"
 
 namespace tessera::plan {
 namespace {
@@ -97,6 +98,23 @@ TEST(Choices, know_how_states_are_stored) {
       EXPECT_EQ(choice.optimizer_shards, 1);
     }
   }
+}
+
+TEST(Probes, are_one_of_each_way_to_split_layers) {
+  Space space;
+  space.devices = 64;
+  space.trains = true;
+  space.batch = 64;
+  space.context = 128;
+  const std::vector<Choice> all = choices(space);
+  std::vector<std::string> texts;
+  for (const size_t probe : probes(all, 8)) texts.push_back(all[probe].str());
+  EXPECT_THAT(texts, testing::UnorderedElementsAre(
+                         "fsdp=64, fsdp", "fsdp=64, fsdp, recompute=selective", "fsdp=64, fsdp, recompute=full",
+                         "fsdp=8,cp=8, fsdp+context, recompute=full", "fsdp=8,tp=8, fsdp+megatron, recompute=full",
+                         "fsdp=8,tp=8, fsdp+megatron+sequence, recompute=full",
+                         "fsdp=8,tp=8, fsdp+megatron+features, recompute=full",
+                         "fsdp=8,tp=8, fsdp+sequence, recompute=full", "fsdp=8,tp=8, fsdp+features, recompute=full"));
 }
 
 }  // namespace

@@ -54,20 +54,44 @@ TEST(Estimator, learns_from_what_was_compiled) {
   const MachineModel machine = round_machine();
   Estimator estimator(kFacts, machine);
   const Choice whole = choice("dp=4", "dp");
-  estimator.learn({whole, 6, 4, 4, 400, {{"dp", 150}}});
+  estimator.learn({whole, 6, 4, 4, 600, {{"dp", 150}}});
   EXPECT_DOUBLE_EQ(estimator.of(whole).seconds, 6);
-  EXPECT_DOUBLE_EQ(estimator.of(whole).bytes, 400);
-  // Half of the 100 bytes beside the states.
+  EXPECT_DOUBLE_EQ(estimator.of(whole).bytes, 600);
+  // Half of the 150 bytes beside the states, the gradients, and the parameters in the type of products.
   Choice parts = whole;
   parts.micro_batches = 2;
-  EXPECT_DOUBLE_EQ(estimator.of(parts).bytes, 350);
+  EXPECT_DOUBLE_EQ(estimator.of(parts).bytes, 525);
   Choice recomputed = whole;
   recomputed.recompute = "full";
-  EXPECT_LT(estimator.of(recomputed).bytes, 350);
+  EXPECT_LT(estimator.of(recomputed).bytes, 525);
   EXPECT_GT(estimator.of(recomputed).seconds, 6);
   // Others take the slowness of its computation, twice the ideal, and its activations.
   EXPECT_NEAR(estimator.of(choice("fsdp=4", "fsdp")).seconds, 4 + 150e-9, 1e-12);
-  EXPECT_DOUBLE_EQ(estimator.of(choice("fsdp=4", "fsdp")).bytes, 175);
+  EXPECT_DOUBLE_EQ(estimator.of(choice("fsdp=4", "fsdp")).bytes, 75 + 25 + 150);
+}
+
+TEST(Estimator, learns_from_other_meshes_with_the_same_presets) {
+  const MachineModel machine = round_machine();
+  Estimator estimator(kFacts, machine);
+  const Choice eight = choice("fsdp=8", "fsdp");
+  const Outcome before = estimator.of(eight);
+  estimator.learn({choice("fsdp=4", "fsdp"), 12, 2, 2, 175, {}});
+  EXPECT_GT(estimator.of(eight).seconds, 5 * before.seconds);
+  // 75 bytes beyond the states and gradients: 150 activations' bytes of all samples would be 37.5 on a rank of eight.
+  EXPECT_DOUBLE_EQ(estimator.of(eight).bytes, 37.5 + 12.5 + 37.5);
+}
+
+TEST(Estimator, learns_what_each_recomputation_holds) {
+  const MachineModel machine = round_machine();
+  Estimator estimator(kFacts, machine);
+  Choice none = choice("dp=4", "dp"), full = none;
+  full.recompute = "full";
+  estimator.learn({none, 0, 0, 0, 450 + 1000, {}});
+  estimator.learn({full, 0, 0, 0, 450 + 50, {}});
+  Choice split = choice("fsdp=4", "fsdp"), split_full = split;
+  split_full.recompute = "full";
+  EXPECT_DOUBLE_EQ(estimator.of(split).bytes, 100 + 1000);
+  EXPECT_DOUBLE_EQ(estimator.of(split_full).bytes, 100 + 50);
 }
 
 TEST(Estimator, learns_what_splitting_within_layers_moves) {

@@ -6,6 +6,8 @@
 
 #include "api/small_model.h"
 #include "error_of.h"
+#include "plan/deep_model.h"
+#include "tessera/files.h"
 #include "tessera/inspect.h"
 #include "tessera/plan/choice.h"
 #include "tessera/plan/tensor_kinds.h"
@@ -252,6 +254,60 @@ TEST_F(Planner, is_never_worse_than_a_preset) {
       EXPECT_LE(best, simulated(model, settings, plan).seconds * (1 + 1e-12)) << name << ", " << mesh << ", " << preset;
     }
   }
+}
+
+// Twelve layers, so that programs of four stand for all.
+class DeepPlanner : public testing::Test {
+ protected:
+  DeepPlanner() {
+    write_file(folder_ / "deep.onnxtxt", test::deep_model(12, 2048, 32000));
+    model_ = Model::load(folder_ / "deep.onnxtxt");
+    settings_.predict.machine = load_machine("h100-sxm");
+    settings_.devices = 8;
+    settings_.seconds = 100;
+    settings_.annotations = false;
+    settings_.fixed.shapes = {{"batch", 32}, {"s", 2048}};
+    settings_.training.emplace();
+    settings_.training->compute = DType::bfloat16;
+  }
+
+  test::TemporaryFolder folder_;
+  Model model_;
+  PlannerSettings settings_;
+};
+
+TEST_F(DeepPlanner, looks_at_the_whole_of_the_best_plan) {
+  settings_.fixed.bucket_bytes = 0;
+  settings_.fixed.micro_batches = 1;
+  settings_.fixed.recompute = "none";
+  const PlannerReport report = find_plan(model_, settings_);
+  const PlannedOption& best = report.best.front();
+  EXPECT_EQ(best.extrapolated, "");
+  const Simulated whole = simulated(model_, settings_, best.plan);
+  EXPECT_NEAR(best.prediction.step_ms, whole.seconds, 0.01 * whole.seconds);
+  EXPECT_EQ(best.peak_bytes, whole.bytes);
+  EXPECT_THAT(report.best.back().extrapolated, HasSubstr(" of 12 blocks"));
+  EXPECT_LT(report.evaluated, report.candidates / 2);
+  for (const auto& [mesh, preset] : {std::pair("fsdp=8", "fsdp"), {"tp=8", "megatron+sequence"}}) {
+    Plan plan;
+    plan.mesh = mesh;
+    plan.presets = preset;
+    plan.bucket_bytes = 0;
+    EXPECT_LE(best.prediction.step_ms, simulated(model_, settings_, plan).seconds * 1.001) << mesh;
+  }
+}
+
+// With the memory of what seems to fit best, but does not: the whole program decides.
+TEST_F(DeepPlanner, takes_what_fits_as_a_whole) {
+  settings_.fixed.bucket_bytes = 0;
+  settings_.fixed.micro_batches = 1;
+  settings_.fixed.presets = "fsdp";
+  settings_.fixed.mesh = "fsdp=8";
+  const int64_t none = find_plan(model_, settings_).best.front().peak_bytes;
+  settings_.memory_limit = static_cast<double>(none) - 1;
+  const PlannerReport report = find_plan(model_, settings_);
+  EXPECT_LT(report.best.front().peak_bytes, none);
+  EXPECT_EQ(simulated(model_, settings_, report.best.front().plan).bytes, report.best.front().peak_bytes);
 }
 
 TEST_F(Planner, says_what_decided_and_what_would_win) {

@@ -71,6 +71,29 @@ TEST(Search, begins_nothing_for_which_there_is_no_time) {
   EXPECT_THAT(found.left, ElementsAre(0, 2));
 }
 
+TEST(Search, ends_when_no_candidate_is_promising) {
+  Listed listed({{0, 0}, {0, 0}, {0, 0}}, {{5, 1, {}}, {4, 1, {}}, {1, 1, {}}}, {2, 3, 6});
+  SearchLimits limits;
+  limits.promising = 1;
+  const Searched found = search(3, listed, limits);
+  EXPECT_THAT(listed.order, ElementsAre(0, 1));
+  EXPECT_THAT(found.left, ElementsAre(2));
+}
+
+TEST(Search, goes_on_after_an_outcome_was_corrected) {
+  Listed listed({{0, 0}, {4, 0}, {0, 0}}, {{3, 1, {}}, {5, 1, {}}, {6, 1, {}}}, {1, 2, 9});
+  SearchLimits limits;
+  limits.promising = 1;
+  Searched found = search(3, listed, limits);
+  EXPECT_THAT(found.too_slow, ElementsAre(1));
+  found.fit.front().outcome.seconds = 7;
+  found.left.push_back(1);
+  found.too_slow.clear();
+  search_on(found, listed, limits);
+  EXPECT_THAT(listed.order, ElementsAre(0, 1));
+  EXPECT_EQ(found.fit.front().candidate, 1U);
+}
+
 TEST(Search, prefers_less_memory_if_that_is_the_objective) {
   Listed listed({{0, 0}, {0, 0}, {0, 0}, {0, 6}}, {{1, 7, {}}, {2, 5, {}}, {1.5, 5, {}}, {9, 9, {}}}, {0, 1, 2, 3});
   const Searched found = search(4, listed, {Objective::bytes, 0});

@@ -59,6 +59,7 @@ struct Simulated {
     forecast::scale_links(options.topology, machine, settings.link_scale);
     options.machine = &machine;
     options.fold = settings.fold;
+    options.fold_similar = settings.fold_similar;
     if (settings.connection) {
       options.engine = settings.connection->launch().engine;
       options.process_ranks = 1;

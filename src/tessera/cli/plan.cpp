@@ -24,10 +24,11 @@ class MakePlan : public Command {
                                 "time: the fastest step that fits into the memory; memory: the least peak of a rank"),
                  {"time", "memory"})
         ->capture_default_str();
-    app.add_option("--search-time", seconds_,
-                   "seconds after which the best plan so far is taken; 0: all candidates are searched")
-        ->check(zero_or_more())
-        ->capture_default_str();
+    app.add_option(
+           "--search-time", seconds_,
+           "seconds after which the best plan so far is taken; 0: all candidates are searched; by default 60, but "
+           "10 for a model of twelve or more alike blocks on up to 64 devices")
+        ->check(zero_or_more());
     app.add_option("--best", best_, "how many plans to show")->check(above_zero())->capture_default_str();
     memory_.declare(app, "bytes (512M, 80G) that a rank may need at its peak; by default, what the machine has");
     under(app, Heading::output);
@@ -46,7 +47,7 @@ class MakePlan : public Command {
       throw Error(ErrorKind::user, "plan", "the number of devices is missing; give it, as --devices 64");
     settings.memory_limit = static_cast<double>(memory_.bytes());
     settings.objective = objective_ == "memory" ? PlanObjective::memory : PlanObjective::time;
-    settings.seconds = seconds_;
+    settings.seconds = seconds_.value_or(usual_search_seconds(step.model, settings.devices));
     settings.training = step.training;
     settings.fixed = step.plan;
     settings.best = best_;
@@ -86,7 +87,7 @@ class MakePlan : public Command {
   std::string objective_ = "time", output_;
   int64_t devices_ = 0;
   size_t best_ = 5;
-  double seconds_ = 60;
+  std::optional<double> seconds_;
   MemoryOption memory_;
   StepOptions step_;
   TimeOptions time_;

@@ -14,6 +14,14 @@ void print_best(const Console& console, const PlannerReport& report) {
   table.print(console);
 }
 
+// Which plans' figures follow from smaller programs.
+void print_extrapolated(const Console& console, const PlannerReport& report) {
+  for (size_t i = 0; i < report.best.size(); ++i)
+    if (const PlannedOption& option = report.best[i]; !option.extrapolated.empty())
+      console.say(std::to_string(i + 1) + " is extrapolated from " + option.extrapolated +
+                  (i == 0 ? "; there was no time for its whole program" : ""));
+}
+
 // Why the others are slower, and what would make them the best.
 void print_decisions(const Console& console, const PlannerReport& report, PlanObjective objective) {
   for (size_t i = 1; i < report.best.size(); ++i) {
@@ -68,6 +76,7 @@ void print_planner_report(const Console& console, const PlannerReport& report, c
               bytes_text(static_cast<double>(best.peak_bytes)) + " on a rank" +
               (report.memory_limit > 0 ? " of " + bytes_text(report.memory_limit) : ""));
   print_best(console, report);
+  print_extrapolated(console, report);
   print_decisions(console, report, settings.objective);
   std::string bound = "no order of the best plan's operators beats " + ms_text(best.prediction.bound_ms);
   if (distance_of(report) > 0)
@@ -92,6 +101,7 @@ Json planner_json(const PlannerReport& report, const PlannerSettings& settings) 
                     {"idle_ms", option.prediction.idle_ms},
                     {"bound_ms", option.prediction.bound_ms},
                     {"peak_bytes", option.peak_bytes},
+                    {"extrapolated", option.extrapolated},
                     {"decided", option.decided},
                     {"wins", option.wins}});
   Json annotations = Json::array();

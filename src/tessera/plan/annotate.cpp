@@ -23,9 +23,9 @@ std::string layout_of(const Program& program, const std::string& parameter) {
 
 // The layouts of a kind that differ from the present one in what one axis splits.
 std::vector<std::string> changes(const Candidates::Kept& now, const TensorKind& kind) {
-  const Entries present(layout_of(now.program, kind.names.front()), kind.extents.size());
+  const Entries present(layout_of(now.program.program(), kind.names.front()), kind.extents.size());
   std::vector<std::string> all;
-  for (const MeshAxis& axis : now.program.mesh().axes())
+  for (const MeshAxis& axis : now.program.program().mesh().axes())
     for (int dim = -1; dim < static_cast<int>(kind.extents.size()); ++dim) {
       if (axis.size == 1 || dim == present.dim_of(axis.name)) continue;
       if (dim >= 0 && kind.extents[static_cast<size_t>(dim)] < axis.size) continue;
@@ -92,14 +92,15 @@ class Annotating {
 
 }  // namespace
 
-Annotated annotate(Candidates& candidates, const std::vector<TensorKind>& kinds, size_t plans,
-                   const SearchLimits& limits) {
-  Annotated made;
+void annotate(Annotated& made, Candidates& candidates, const std::vector<TensorKind>& kinds, size_t plans,
+              const SearchLimits& limits) {
+  made.ended_early = false;
   std::vector<size_t> layouts;
   for (const Candidates::Kept& each : candidates.kept())
     if (layouts.size() < plans) layouts.push_back(candidates.choices()[each.candidate].layout);
-  for (const size_t layout : layouts) Annotating(candidates, limits, made).improve(layout, kinds);
-  return made;
+  for (const size_t layout : layouts)
+    if (!made.ended_early && made.layouts.insert(layout).second)
+      Annotating(candidates, limits, made).improve(layout, kinds);
 }
 
 }  // namespace tessera::plan

@@ -1,121 +1,30 @@
 #include "tessera/plan/candidates.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
-#include <set>
+#include <utility>
 
 #include "tessera/base/error.h"
-#include "tessera/inspect.h"
-#include "tessera/plan/samples.h"
+#include "tessera/plan/probes.h"
 
 namespace tessera::plan {
 namespace {
 
-int64_t peak_of(const Program& program) {
-  int64_t most = 0;
-  for (const int64_t rank : program.unlike_ranks()) most = std::max(most, program.figures(rank).peak_bytes);
-  return most;
-}
+using Clock = std::chrono::steady_clock;
 
-// The axes of a collective, without sub-axes: "dp,tp" for "dp,tp:(1)2".
-std::string axes_of(const CollectiveSummary& collective) {
-  std::string text;
-  std::set<std::string> known;
-  for (const std::string& axis : collective.axes)
-    if (const std::string whole = axis.substr(0, axis.find(':')); known.insert(whole).second)
-      text += (text.empty() ? "" : ",") + whole;
-  return text;
-}
-
-// A machine on which products run at the peak rate, and nothing else takes time.
-MachineModel ideal(MachineModel machine) {
-  double fastest = 0;
-  for (const auto& [signature, kernel] : machine.kernels)
-    if (kernel.seconds > 0) fastest = std::max(fastest, kernel.flops / kernel.seconds);
-  for (auto& [dtype, product] : machine.products) product = {std::max(product.flops, fastest), {0, 0, 0}};
-  machine.kernel = 0;
-  machine.kernels.clear();
-  machine.bandwidths = {{std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()}};
-  return machine;
+// What compiling a program takes, in blocks: a little more for each, the more there are. What a model has beside its
+// blocks counts like one of them.
+double units_of(const Scale& scale) {
+  constexpr double kDoubles = 64;  // as long for each block
+  const double blocks = static_cast<double>(scale.blocks + 1) * scale.micro_batches;
+  return blocks * (1 + blocks / kDoubles);
 }
 
 }  // namespace
 
 Objective objective_of(const PlannerSettings& settings) {
   return settings.objective == PlanObjective::memory ? Objective::bytes : Objective::seconds;
-}
-
-PlannedModel::PlannedModel(const Model& model, const PlannerSettings& settings)
-    : settings_(settings), sizes_(model.complete(settings.fixed.shapes)), model_(model) {
-  if (!settings.training) model_ = model.for_program(sizes_, {});
-  inspection_ = inspect(model_, settings_.training ? sizes_ : SymbolSizes());
-}
-
-const TrainingStep& PlannedModel::step(int micro_batches) const {
-  if (const auto known = steps_.find(micro_batches); known != steps_.end()) return known->second;
-  Training training = *settings_.training;
-  training.micro_batches = micro_batches;
-  training.sizes = sizes_;
-  if (settings_.fixed.dtype) training.compute = *settings_.fixed.dtype;
-  return steps_.emplace(micro_batches, training_step(model_, training)).first->second;
-}
-
-Program PlannedModel::compiled(const Plan& plan, const Mesh& mesh) const {
-  CompileOptions options;
-  options.run.overlap = settings_.predict.overlap;
-  settings_.predict.choose(options, mesh);
-  Plan asked = plan;
-  if (!settings_.training) {
-    asked.shapes = sizes_;
-    return compile(model_, mesh, asked, options);
-  }
-  asked.shapes.clear();  // the step has these sizes only
-  asked.dtype.reset();
-  return compile(step(std::max(1, plan.micro_batches)).model, mesh, asked, options);
-}
-
-Prediction PlannedModel::predicted(const Program& program) const {
-  return predict(program, settings_.predict);
-}
-
-Facts PlannedModel::facts() const {
-  Plan alone;
-  alone.dtype = settings_.fixed.dtype;
-  alone.states = settings_.fixed.states;
-  const Program program = compiled(alone, {});
-  PredictSettings settings = settings_.predict;
-  settings.machine = ideal(settings.machine);
-  Facts facts;
-  facts.batch = batch();
-  facts.ideal_seconds = predict(program, settings).computation_ms * 1e-3;
-  std::set<std::string> optimizer, trained;
-  if (settings_.training) {
-    optimizer.insert(step(1).optimizer.begin(), step(1).optimizer.end());
-    trained.insert(step(1).parameters.begin(), step(1).parameters.end());
-  }
-  const DType compute =
-      settings_.fixed.dtype.value_or(settings_.training ? settings_.training->compute : DType::float32);
-  const double narrow = compute == DType::float32 ? 1 : 0.5;
-  for (const StateInfo& state : program.states()) {
-    const auto bytes = static_cast<double>(state.bytes);
-    (optimizer.contains(state.tensor.name) ? facts.optimizer_bytes : facts.parameter_bytes) += bytes;
-    if (trained.contains(state.tensor.name)) facts.gradient_bytes += bytes;
-    if (!optimizer.contains(state.tensor.name)) facts.gathered_bytes += bytes * narrow;
-  }
-  return facts;
-}
-
-bool PlannedModel::has_experts() const {
-  return std::any_of(inspection_.rewritten.begin(), inspection_.rewritten.end(),
-                     [](const OperatorCount& each) { return each.op == "tessera.Experts"; });
-}
-
-int64_t PlannedModel::context() const {
-  return context_extent(model_, sizes_);
-}
-
-int64_t PlannedModel::batch() const {
-  return samples_and_tokens(model_, sizes_).first;
 }
 
 Candidates::Candidates(const PlannedModel& model, const PlannerSettings& settings, const Space& space, double limit,
@@ -128,6 +37,8 @@ Candidates::Candidates(const PlannedModel& model, const PlannerSettings& setting
   for (const Choice& choice : choices_)
     if (fewest_micro_batches_ == 0 || choice.micro_batches < fewest_micro_batches_)
       fewest_micro_batches_ = choice.micro_batches;
+  if (model.extrapolates() && !settings.predict.machine.links.empty())
+    probes_ = probes(choices_, std::max<int64_t>(1, settings.predict.machine.links.front().size));
 }
 
 size_t Candidates::add(Choice choice) {
@@ -150,45 +61,59 @@ Bounds Candidates::bounds(size_t candidate) {
   return bounds;
 }
 
-// Those that will probably not fit come last, the smallest of them first.
+// Those that will probably not fit come last, the smallest of them first. If that is not sure, they come later.
 double Candidates::expected_cost(size_t candidate) {
-  constexpr double kUnfit = 1e9;
+  constexpr double kUnfit = 1e9, kUnsure = 1.4;
+  if (probes_.contains(candidate)) return 0;
   const Outcome estimate = estimator_.of(choices_[candidate]);
   if (settings_.objective == PlanObjective::memory) return estimate.bytes;
-  return limit_ > 0 && estimate.bytes > limit_ ? kUnfit * estimate.bytes / limit_ : estimate.seconds;
+  const double excess = limit_ > 0 ? std::max(1.0, estimate.bytes / limit_) : 1;
+  return excess < kUnsure && model_.extrapolates() ? estimate.seconds * excess
+         : excess > 1                              ? kUnfit * excess
+                                                   : estimate.seconds;
 }
 
 Outcome Candidates::evaluate(size_t candidate) {
-  const Choice& choice = choices_[candidate];
   if (settings_.observe)
-    settings_.observe({evaluated_, static_cast<int64_t>(choices_.size()), choice.str(),
+    settings_.observe({evaluated_, static_cast<int64_t>(choices_.size()), choices_[candidate].str(),
                        kept_.empty() ? 0 : kept_.front().prediction.step_ms});
   ++evaluated_;
-  const auto begin = std::chrono::steady_clock::now();
-  const auto note_time = [&] {
-    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
-    seconds_per_micro_batch_ = std::max(seconds_per_micro_batch_, passed.count() / choice.micro_batches);
-  };
+  const auto begin = Clock::now();
   try {
-    Program program = model_.compiled(choice.over(settings_.fixed), choice.mesh);
-    Measured measured{choice, 0, 0, 0, static_cast<double>(peak_of(program)), {}};
-    for (const CollectiveSummary& collective : program.summary().collectives)
-      measured.received[axes_of(collective)] += static_cast<double>(collective.bytes);
-    Outcome outcome{0, measured.bytes, {}};
-    if (limit_ == 0 || measured.bytes <= limit_) {
-      Prediction prediction = model_.predicted(program);
-      outcome.seconds = measured.seconds = prediction.step_ms * 1e-3;
-      measured.compute_seconds = prediction.compute_ms * 1e-3;
-      measured.kernel_seconds = prediction.computation_ms * 1e-3;
-      keep({candidate, outcome, std::move(program), std::move(prediction)});
-    }
-    estimator_.learn(std::move(measured));
-    note_time();
+    Outcome outcome = evaluated(candidate);
+    const std::chrono::duration<double> passed = Clock::now() - begin;
+    double& known = unit_seconds_[choices_[candidate].tensor];
+    known = std::max(known, passed.count() / units(choices_[candidate]));
     return outcome;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::user) throw;
     return {0, 0, error.what()};
   }
+}
+
+Candidates::Correction Candidates::correction_of(const Choice& choice) const {
+  const auto known = corrections_.find(choice.layout);
+  return known == corrections_.end() ? Correction() : known->second;
+}
+
+Outcome Candidates::evaluated(size_t candidate) {
+  const Choice& choice = choices_[candidate];
+  const Scale whole = model_.whole(choice.micro_batches);
+  ScaledProgram program(model_, choice.over(settings_.fixed), choice.mesh, whole);
+  const Correction correction = correction_of(choice);
+  Measured measured{choice, 0, 0, 0, program.peak(whole) * correction.bytes, program.received()};
+  Outcome outcome{0, measured.bytes, {}};
+  if (limit_ == 0 || measured.bytes <= limit_) {
+    std::vector<Prediction> parts = program.predictions(settings_.predict);
+    Prediction prediction = sum_of({{program.predicted(whole, parts), correction.seconds}});
+    outcome.seconds = measured.seconds = prediction.step_ms * 1e-3;
+    measured.compute_seconds = prediction.compute_ms * 1e-3;
+    measured.kernel_seconds = prediction.computation_ms * 1e-3;
+    const Scale simulated = program.largest();
+    keep({candidate, outcome, std::move(program), std::move(parts), std::move(prediction), simulated});
+  }
+  estimator_.learn(std::move(measured));
+  return outcome;
 }
 
 void Candidates::keep(Kept made) {
@@ -201,8 +126,9 @@ void Candidates::keep(Kept made) {
   else if (is_better(made.outcome, alike->outcome, objective))
     *alike = std::move(made);
   sort_kept();
-  constexpr size_t kMeasured = 16;  // of which one may turn out to be the best
-  if (kept_.size() > std::max<size_t>(settings_.measure ? kMeasured : 1, settings_.best)) kept_.pop_back();
+  constexpr size_t kMore = 16;  // of which one may turn out to be the best
+  const bool may_change = settings_.measure || model_.extrapolates();
+  if (kept_.size() > std::max<size_t>(may_change ? kMore : 1, settings_.best)) kept_.pop_back();
 }
 
 void Candidates::sort_kept() {
@@ -211,9 +137,81 @@ void Candidates::sort_kept() {
   });
 }
 
+std::optional<size_t> Candidates::to_confirm(double seconds) const {
+  constexpr double kNear = 1.1;
+  if (kept_.empty()) return std::nullopt;
+  if (!is_confirmed()) return 0;
+  const auto cost = [&](const Kept& kept) {
+    return settings_.objective == PlanObjective::memory ? kept.outcome.bytes : kept.outcome.seconds;
+  };
+  for (size_t i = 1; i < kept_.size(); ++i)
+    if (const Kept& each = kept_[i]; each.program.is_extrapolated() && !confirmed_.contains(each.candidate) &&
+                                     cost(each) < kNear * cost(kept_.front()) && whole_seconds(each) < seconds)
+      return i;
+  return std::nullopt;
+}
+
+Outcome Candidates::confirm(size_t kept, double seconds) {
+  const size_t candidate = kept_[kept].candidate;
+  confirmed_.insert(candidate);
+  const Choice& choice = choices_[candidate];
+  if (settings_.observe)
+    settings_.observe({evaluated_, static_cast<int64_t>(choices_.size()), choice.str() + ", whole",
+                       kept_.front().prediction.step_ms});
+  Outcome outcome;
+  try {
+    outcome = confirmed(kept_[kept], affordable(choice, seconds));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::user) throw;
+    outcome.refused = error.what();
+  }
+  if (!outcome.refused.empty() || (limit_ > 0 && outcome.bytes > limit_))
+    kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(kept));
+  sort_kept();
+  return outcome;
+}
+
+Outcome Candidates::confirmed(Kept& best, const Scale& scale) {
+  const Choice& choice = choices_[best.candidate];
+  const Scale whole = best.program.whole();
+  const Program program = model_.compiled(choice.over(settings_.fixed), choice.mesh, scale);
+  Correction& correction = corrections_[choice.layout];
+  correction.bytes = peak_of(program) / best.program.peak(scale);
+  best.outcome.bytes = scale == whole ? peak_of(program) : best.program.peak(whole) * correction.bytes;
+  if (limit_ > 0 && best.outcome.bytes > limit_) return {0, best.outcome.bytes, {}};
+  const Prediction seen = predict(program, settings_.predict);
+  correction.seconds = seen.step_ms / best.program.predicted(scale, best.parts).step_ms;
+  best.prediction = scale == whole ? seen : sum_of({{best.program.predicted(whole, best.parts), correction.seconds}});
+  best.outcome.seconds = best.prediction.step_ms * 1e-3;
+  best.simulated = scale;
+  return best.outcome;
+}
+
+// The whole, with two micro-batches at most, or with a quarter of the blocks.
+Scale Candidates::affordable(const Choice& choice, double seconds) const {
+  const Scale whole = model_.whole(choice.micro_batches);
+  const int fewer = std::min(whole.micro_batches, static_cast<int>(kMicroBatches.less));
+  for (const Scale& scale : {whole, Scale{whole.blocks, fewer}})
+    if (units_of(scale) * unit_seconds(choice) <= seconds) return scale;
+  return {std::max(kBlocks.more, whole.blocks / 4), fewer};
+}
+
+double Candidates::whole_seconds(const Kept& kept) const {
+  const Choice& choice = choices_[kept.candidate];
+  return units_of(model_.whole(choice.micro_batches)) * unit_seconds(choice);
+}
+
+double Candidates::seconds_to_confirm() const {
+  return kept_.empty() || is_confirmed() ? 0 : whole_seconds(kept_.front());
+}
+
+double Candidates::seconds_with(const Kept& kept, const PredictSettings& settings) const {
+  return kept.program.predicted(settings).step_ms * correction_of(choices_[kept.candidate]).seconds * 1e-3;
+}
+
 void Candidates::predict_again() {
   for (Kept& each : kept_) {
-    each.prediction = model_.predicted(each.program);
+    each.prediction = each.program.predicted(settings_.predict);
     each.outcome.seconds = each.prediction.step_ms * 1e-3;
   }
   sort_kept();
@@ -229,10 +227,27 @@ size_t Candidates::smallest(double seconds) const {
   return best;
 }
 
+double Candidates::units(const Choice& choice) const {
+  const Scale whole = model_.whole(choice.micro_batches);
+  if (!model_.extrapolates()) return units_of(whole);
+  double sum = 0;
+  for (const Sample& sample : samples_of(whole, kBlocks, kMicroBatches)) sum += units_of(sample.scale);
+  return sum;
+}
+
+// As long as with the same presets within layers; if these are new, as with any others.
+double Candidates::unit_seconds(const Choice& choice) const {
+  const auto known = unit_seconds_.find(choice.tensor);
+  if (known != unit_seconds_.end()) return known->second;
+  double most = 0;
+  for (const auto& [tensor, seconds] : unit_seconds_) most = std::max(most, seconds);
+  return most;
+}
+
 double Candidates::seconds_of(size_t candidate) const {
-  if (evaluated_ == 0 && seconds_per_micro_batch_ == 0)
+  if (unit_seconds_.empty())
     return choices_[candidate].micro_batches == fewest_micro_batches_ ? 0 : std::numeric_limits<double>::infinity();
-  return seconds_per_micro_batch_ * choices_[candidate].micro_batches;
+  return unit_seconds(choices_[candidate]) * units(choices_[candidate]);
 }
 
 }  // namespace tessera::plan

@@ -1,56 +1,28 @@
 #pragma once
 
-#include <chrono>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "tessera/plan/estimate.h"
-#include "tessera/plan/tensor_kinds.h"
-#include "tessera/planner.h"
+#include "tessera/plan/scaled_program.h"
 
 /// Candidates of find_plan(), compiled and simulated by the public API.
 namespace tessera::plan {
 
-/// A model, and its training steps by number of micro-batches, at the sizes of a search.
-class PlannedModel {
- public:
-  PlannedModel(const Model& model, const PlannerSettings& settings);
-
-  /// The program of a plan over a mesh; its micro-batches are the plan's. Throws user errors as compile() does.
-  Program compiled(const Plan& plan, const Mesh& mesh) const;
-  /// What is known before any candidate is compiled. Throws user errors for an invalid model.
-  Facts facts() const;
-  Prediction predicted(const Program& program) const;
-
-  const SymbolSizes& sizes() const { return sizes_; }
-  bool has_experts() const;
-  /// Of its parameters.
-  std::vector<TensorKind> kinds() const { return kinds_of(inspection_.weights, settings_.fixed); }
-  /// The tokens of a sequence that attention sees; 0 if it has no attention, or none whose queries are those of an
-  /// input.
-  int64_t context() const;
-  /// The samples of a batch: the first extent of the first input that has dimensions; 1 if there is none.
-  int64_t batch() const;
-
- private:
-  const TrainingStep& step(int micro_batches) const;
-
-  const PlannerSettings& settings_;
-  SymbolSizes sizes_;
-  Model model_;
-  Inspection inspection_;
-  mutable std::map<int, TrainingStep> steps_;
-};
-
 /// Compiles candidates, simulates those that fit, learns from both, and keeps the best of those with the same layouts.
+/// If the model extrapolates, outcomes follow from small programs until confirm() looks at larger ones.
 class Candidates : public Evaluator {
  public:
   struct Kept {
     size_t candidate = 0;
     Outcome outcome;
-    Program program;
+    ScaledProgram program;
+    std::vector<Prediction> parts;  ///< of the program's parts, as they were extrapolated from
     Prediction prediction;
+    Scale simulated;  ///< the largest program that the outcome follows from
   };
 
   /// `limit`: bytes of a rank; 0: no limit.
@@ -68,31 +40,63 @@ class Candidates : public Evaluator {
   Outcome evaluate(size_t candidate) override;
   /// The best one of each layout among those that fit, the best first.
   const std::vector<Kept>& kept() const { return kept_; }
+  /// Whether the best one's outcome is that of its whole program, or follows from the largest one that there was time
+  /// for.
+  bool is_confirmed() const {
+    return !kept_.front().program.is_extrapolated() || confirmed_.contains(kept_.front().candidate);
+  }
+  /// Which of those that were kept confirm() should take next: the best one, and then those that are nearly as good and
+  /// whose whole programs take at most `seconds`. Nullopt: none.
+  std::optional<size_t> to_confirm(double seconds) const;
+  /// Compiles and simulates the whole program of one that was kept, or the largest program for which `seconds` are
+  /// enough, but at least a quarter of the blocks. Corrects what was extrapolated for it and for others of its layout.
+  /// It is kept no longer if it does not fit.
+  Outcome confirm(size_t kept, double seconds);
+  /// Seconds that this will take for the best one's whole program; 0 if nothing is extrapolated, or the best one is
+  /// confirmed.
+  double seconds_to_confirm() const;
+  /// The step's time on a machine that was changed, corrected likewise.
+  double seconds_with(const Kept& kept, const PredictSettings& settings) const;
   /// The candidate of least estimated bytes among those that can be evaluated within `seconds`, or among all if there
   /// are none.
   size_t smallest(double seconds) const;
-  /// Seconds that evaluating a candidate will take: those of an earlier one, in proportion to micro-batches, each of
-  /// which has operators of its own. Before the first evaluation, 0 for the fewest micro-batches, infinite for others.
+  /// Seconds that evaluating a candidate will take: as long as earlier ones, in proportion to blocks and micro-batches,
+  /// each of which has operators of its own. Before the first evaluation, 0 for the fewest micro-batches, infinite for
+  /// others.
   double seconds_of(size_t candidate) const;
   /// Expects evaluations to take as long as those of another search over the same model.
-  void expect_times_of(const Candidates& other) { seconds_per_micro_batch_ = other.seconds_per_micro_batch_; }
+  void expect_times_of(const Candidates& other) { unit_seconds_ = other.unit_seconds_; }
   /// Simulates all that were kept once more, since `settings` know more of the machine now.
   void predict_again();
   bool any_fits() const { return !kept_.empty(); }
 
  private:
+  // What programs of a layout need, over what was extrapolated for them.
+  struct Correction {
+    double seconds = 1, bytes = 1;
+  };
+  Outcome evaluated(size_t candidate);
   void keep(Kept made);
   void sort_kept();
+  Correction correction_of(const Choice& choice) const;
+  Outcome confirmed(Kept& best, const Scale& scale);
+  Scale affordable(const Choice& choice, double seconds) const;
+  double units(const Choice& choice) const;
+  double whole_seconds(const Kept& kept) const;
+  double unit_seconds(const Choice& choice) const;
 
   const PlannedModel& model_;
   const PlannerSettings& settings_;
   const double limit_;
   std::vector<Choice> choices_;
   Estimator estimator_;
+  std::set<size_t> probes_;  ///< if programs are extrapolated; evaluated before all others
   std::vector<Kept> kept_;
+  std::map<size_t, Correction> corrections_;  ///< by layout
+  std::set<size_t> confirmed_;                ///< candidates
   int64_t evaluated_ = 0;
   int fewest_micro_batches_ = 0;
-  double seconds_per_micro_batch_ = 0;  ///< the most that an evaluation took
+  std::map<std::string, double> unit_seconds_;  ///< by Choice::tensor: the most that one took
 };
 
 Objective objective_of(const PlannerSettings& settings);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "tessera/cost/collectives.h"
 #include "tessera/error.h"
@@ -17,7 +18,7 @@ struct Recomputed {
 };
 Recomputed recomputed(const std::string& recompute) {
   if (recompute == "selective") return {1.05, 0.6};
-  if (recompute == "full") return {1.3, 0.25};
+  if (recompute == "full") return {1.3, 0.1};
   return {};
 }
 
@@ -43,18 +44,48 @@ double states_of(const Choice& choice, const Facts& facts) {
          facts.optimizer_bytes / static_cast<double>(choice.optimizer_shards);
 }
 
-// The share of a step's activations that a rank holds at once.
-double held_share(const Choice& choice) {
-  return recomputed(choice.recompute).held /
-         (static_cast<double>(choice.token_ranks()) * shards_within_layers(choice) * choice.micro_batches);
+// All but activations: states, gradients, and parameters that a rank has gathered, or rounded for its products.
+double lasting_bytes(const Choice& choice, const Facts& facts) {
+  const double within = shards_within_layers(choice);
+  const auto parameters = static_cast<double>(choice.parameter_shards),
+             optimizer = static_cast<double>(choice.optimizer_shards);
+  const double gradients = facts.gradient_bytes / (choice.micro_batches > 1 ? parameters : optimizer);
+  const bool rounds = facts.gathered_bytes < facts.parameter_bytes;
+  const bool whole = choice.stores_parameters ? choice.keeps_gathered : rounds;
+  return states_of(choice, facts) + gradients + (whole ? facts.gathered_bytes / within : 0);
 }
 
-int distance(const Choice& a, const Choice& b) {
-  return 4 * static_cast<int>(a.recompute != b.recompute) + 2 * static_cast<int>(a.bucket_bytes != b.bucket_bytes) +
-         std::abs(a.micro_batches - b.micro_batches);
+// The share of a micro-batch that a rank has.
+double share_of_batch(const Choice& choice) {
+  return 1 / (static_cast<double>(choice.token_ranks()) * shards_within_layers(choice) * choice.micro_batches);
+}
+
+double difference_of(double a, double b) {
+  return std::abs(std::log2(a / b));
+}
+
+double distance(const Choice& a, const Choice& b) {
+  double sum = 4 * static_cast<int>(a.recompute != b.recompute) +
+               2 * static_cast<int>(a.bucket_bytes != b.bucket_bytes) + difference_of(a.micro_batches, b.micro_batches);
+  for (const char* axis : {"dp", "fsdp", "ep", "cp", "tp"})
+    sum += difference_of(static_cast<double>(a.size_of(axis)), static_cast<double>(b.size_of(axis)));
+  return sum;
+}
+
+// Candidates whose presets are equal.
+std::string family_of(const Choice& choice) {
+  return choice.presets + (choice.keeps_gathered ? "*" : "");
 }
 
 }  // namespace
+
+void Facts::add(const Facts& part, double weight) {
+  parameter_bytes += weight * part.parameter_bytes;
+  optimizer_bytes += weight * part.optimizer_bytes;
+  gradient_bytes += weight * part.gradient_bytes;
+  gathered_bytes += weight * part.gathered_bytes;
+  ideal_seconds += weight * part.ideal_seconds;
+}
 
 Bounds bounds_of(const Choice& choice, const Facts& facts) {
   return {facts.ideal_seconds / static_cast<double>(choice.mesh.size()), states_of(choice, facts)};
@@ -67,24 +98,28 @@ Estimator Estimator::for_others() const {
   return others;
 }
 
-const Topology* Estimator::topology_of(const Mesh& mesh) const {
-  const auto [known, added] = topologies_.try_emplace(mesh.str());
-  if (added) try {
-      known->second = machine_.topology(mesh);
-    } catch (const Error&) {  // evaluating the candidate says why
-    }
-  return known->second ? &*known->second : nullptr;
-}
-
-double Estimator::seconds_on(Kind kind, const Choice& choice, const std::vector<std::string>& axes,
-                             double bytes) const {
+std::vector<cost::Level> Estimator::levels_of(const Choice& choice, const std::vector<std::string>& axes) const {
   std::vector<AxisRef> group;
   for (const std::string& axis : axes)
     if (const int64_t size = choice.size_of(axis); size > 1) group.push_back({axis, 1, size});
-  const Topology* topology = topology_of(choice.mesh);
-  if (group.empty() || !topology || bytes <= 0) return 0;
   std::vector<cost::Level> levels;
-  for (const cost::GroupLevel& level : cost::levels_of(group, choice.mesh, *topology)) levels.push_back(level.cost);
+  if (group.empty()) return levels;
+  try {
+    const Topology topology = machine_.topology(choice.mesh);
+    for (const cost::GroupLevel& level : cost::levels_of(group, choice.mesh, topology)) levels.push_back(level.cost);
+  } catch (const Error&) {  // evaluating the candidate says why
+  }
+  return levels;
+}
+
+double Estimator::seconds_on(Kind kind, const Choice& choice, Group group, double bytes) const {
+  static const std::vector<std::string> axes[] = {{"fsdp"}, {"dp", "cp"}, {"dp", "fsdp", "cp"}, {"ep", "tp"}, {"cp"}};
+  if (bytes <= 0) return 0;
+  const MeshKey key{choice.size_of("dp"), choice.size_of("fsdp"), choice.size_of("ep"),
+                    choice.size_of("cp"), choice.size_of("tp"),   static_cast<int64_t>(group)};
+  auto known = levels_.find(key);
+  if (known == levels_.end()) known = levels_.emplace(key, levels_of(choice, axes[static_cast<size_t>(group)])).first;
+  const std::vector<cost::Level>& levels = known->second;
   if (levels.empty()) return 0;
   return std::min(cost::flat_time(kind, levels, bytes), cost::hierarchical_time(kind, levels, bytes));
 }
@@ -96,17 +131,17 @@ double Estimator::moved_seconds(const Choice& choice) const {
   if (choice.stores_parameters) {
     const double times = choice.micro_batches, uses = choice.keeps_gathered ? 1 : 2 * times;
     const auto shards = static_cast<double>(choice.size_of("fsdp"));
-    seconds += uses * seconds_on(Kind::all_gather, choice, {"fsdp"}, gathered) +
-               times * seconds_on(Kind::reduce_scatter, choice, {"fsdp"}, gradients) +
-               seconds_on(Kind::all_reduce, choice, {"dp", "cp"}, gradients / shards);
+    seconds += uses * seconds_on(Kind::all_gather, choice, Group::fsdp, gathered) +
+               times * seconds_on(Kind::reduce_scatter, choice, Group::fsdp, gradients) +
+               seconds_on(Kind::all_reduce, choice, Group::dp_cp, gradients / shards);
   } else {
-    seconds += seconds_on(Kind::all_reduce, choice, {"dp", "fsdp", "cp"}, gradients);
+    seconds += seconds_on(Kind::all_reduce, choice, Group::batch, gradients);
   }
   if (const auto moved = tensor_bytes_.find(choice.tensor); moved != tensor_bytes_.end())
     seconds +=
-        seconds_on(Kind::all_reduce, choice, {"ep", "tp"}, moved->second / static_cast<double>(choice.token_ranks()));
+        seconds_on(Kind::all_reduce, choice, Group::within, moved->second / static_cast<double>(choice.token_ranks()));
   if (context_bytes_)
-    seconds += seconds_on(Kind::all_gather, choice, {"cp"},
+    seconds += seconds_on(Kind::all_gather, choice, Group::cp,
                           *context_bytes_ / static_cast<double>(choice.data_ranks()) / within);
   return seconds;
 }
@@ -115,13 +150,34 @@ double Estimator::raw_seconds(const Choice& choice) const {
   return computing(choice, facts_) * slowness_.value_or(1) + moved_seconds(choice);
 }
 
+// With what is known of the same presets within layers and another recomputation, if of none with this one.
+double Estimator::activations(const Choice& choice) const {
+  double least = std::numeric_limits<double>::infinity(), any = least;
+  for (const auto& [key, bytes] : activations_) {
+    const auto& [tensor, recompute] = key;
+    const double scaled = bytes * held_ratio(recompute, choice.recompute);
+    if (tensor == choice.tensor && recompute == choice.recompute) return bytes;
+    if (tensor == choice.tensor) least = std::min(least, scaled);
+    any = std::min(any, scaled);
+  }
+  return std::isfinite(least) ? least : std::isfinite(any) ? any : 0;
+}
+
+// Of what is held with one recomputation and another: as any presets have shown, or as is usual.
+double Estimator::held_ratio(const std::string& from, const std::string& to) const {
+  for (const auto& [key, bytes] : activations_)
+    if (const auto other = activations_.find({key.first, to}); key.second == from && other != activations_.end())
+      if (bytes > 0) return other->second / bytes;
+  return recomputed(to).held / recomputed(from).held;
+}
+
 double Estimator::raw_bytes(const Choice& choice) const {
-  return states_of(choice, facts_) + activations_.value_or(0) * held_share(choice);
+  return lasting_bytes(choice, facts_) + activations(choice) * share_of_batch(choice);
 }
 
 const Measured* Estimator::nearest(const Choice& choice, bool timed) const {
   const Measured* best = nullptr;
-  const auto alike = known_.find(choice.layout);
+  const auto alike = known_.find(family_of(choice));
   if (alike == known_.end()) return nullptr;
   for (const Measured& each : alike->second)
     if (!timed || each.seconds > 0)
@@ -135,10 +191,11 @@ Outcome Estimator::of(const Choice& choice) const {
     const double expected = raw_seconds(like->choice);
     if (expected > 0) estimate.seconds *= like->seconds / expected;
   }
-  if (const Measured* like = nearest(choice, false)) {
-    const double held = std::max(0.0, like->bytes - states_of(like->choice, facts_)) / held_share(like->choice);
-    estimate.bytes = states_of(choice, facts_) + held * held_share(choice);
-  }
+  // What the closed form has left out is assumed to be split within layers only.
+  if (const Measured* like = nearest(choice, false))
+    estimate.bytes = std::max(states_of(choice, facts_), estimate.bytes + (like->bytes - raw_bytes(like->choice)) *
+                                                                              shards_within_layers(like->choice) /
+                                                                              shards_within_layers(choice));
   return estimate;
 }
 
@@ -170,8 +227,9 @@ void Estimator::learn_moved(const Measured& measured) {
 
 void Estimator::learn(Measured measured) {
   const Choice& choice = measured.choice;
-  const double held = std::max(0.0, measured.bytes - states_of(choice, facts_)) / held_share(choice);
-  activations_ = std::min(held, activations_.value_or(held));
+  const double held = std::max(0.0, measured.bytes - lasting_bytes(choice, facts_)) / share_of_batch(choice);
+  const auto [known_held, added] = activations_.try_emplace({choice.tensor, choice.recompute}, held);
+  known_held->second = std::min(known_held->second, held);
   const double ideal = computing(choice, facts_);
   if (measured.compute_seconds > 0 && ideal > 0) {
     const double slowness = measured.compute_seconds / ideal;
@@ -179,7 +237,7 @@ void Estimator::learn(Measured measured) {
   }
   learn_moved(measured);
   if (measured.seconds > 0 && choice.bucket_bytes == 0) kernel_seconds_[choice.kernels] = measured.kernel_seconds;
-  known_[choice.layout].push_back(std::move(measured));
+  known_[family_of(choice)].push_back(std::move(measured));
 }
 
 }  // namespace tessera::plan

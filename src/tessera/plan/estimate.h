@@ -1,10 +1,13 @@
 #pragma once
 
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "tessera/cost/collectives.h"
 #include "tessera/cost/links.h"
 #include "tessera/cost/machine_model.h"
 #include "tessera/plan/choice.h"
@@ -21,6 +24,9 @@ struct Facts {
   double gathered_bytes = 0;   ///< of all parameters in the type in which they are used
   double ideal_seconds = 0;    ///< of the products of a step on one device, at its peak rate
   int64_t batch = 0;           ///< samples of a step; 0: unknown
+
+  /// Adds what a part of the model has, times `weight`; but for the batch, which all parts have in common.
+  void add(const Facts& part, double weight);
 };
 
 /// Bounds on every program of the candidate: its states as they are stored, and the products' FLOPs, which splitting
@@ -41,11 +47,12 @@ struct Measured {
 ///
 ///     seconds = products at the peak rate · slowness + gradients and gathered parameters on their links
 ///             + what tensor and context parallelism move, in proportion to the samples of a rank, on their links
-///     bytes   = states + activations, in proportion to the samples of a micro-batch on a rank
+///     bytes   = states + gradients + parameters that are not gathered for each use, in the type of products
+///             + activations, in proportion to the samples of a micro-batch on a rank
 ///
-/// Numbers that are not known yet are assumed to be favourable, so that a candidate that may be good is tried. If the
-/// layouts of a candidate have been compiled with other refinements, its estimate is scaled by their ratio of truth and
-/// estimate.
+/// Numbers that are not known yet are assumed to be favourable, so that a candidate that may be good is tried. If
+/// candidates with the same presets have been compiled, the estimate is scaled by the ratio of truth and estimate of
+/// the one that differs least in its mesh and refinements.
 class Estimator {
  public:
   Estimator(const Facts& facts, const MachineModel& machine) : facts_(facts), machine_(machine) {}
@@ -65,18 +72,24 @@ class Estimator {
   double raw_seconds(const Choice& choice) const;
   double moved_seconds(const Choice& choice) const;
   double raw_bytes(const Choice& choice) const;
-  double seconds_on(Collective kind, const Choice& choice, const std::vector<std::string>& axes, double bytes) const;
-  const Topology* topology_of(const Mesh& mesh) const;
+  double activations(const Choice& choice) const;
+  double held_ratio(const std::string& from, const std::string& to) const;
+  enum class Group : uint8_t { fsdp, dp_cp, batch, within, cp };  // of axes
+  double seconds_on(Collective kind, const Choice& choice, Group group, double bytes) const;
+  std::vector<cost::Level> levels_of(const Choice& choice, const std::vector<std::string>& axes) const;
   const Measured* nearest(const Choice& choice, bool timed) const;
 
   const Facts facts_;
   const MachineModel& machine_;
-  std::map<size_t, std::vector<Measured>> known_;  ///< by layout
-  std::map<size_t, double> kernel_seconds_;        ///< by Choice::kernels: without buckets
-  std::optional<double> slowness_, activations_;   ///< factor; bytes of all samples on one rank
-  std::map<std::string, double> tensor_bytes_;     ///< by Choice::tensor: of all samples, as an all-reduce has them
-  std::optional<double> context_bytes_;            ///< of all samples, as an all-gather has them
-  mutable std::map<std::string, std::optional<Topology>> topologies_;  ///< by mesh; nullopt: the machine cannot have it
+  std::map<std::string, std::vector<Measured>> known_;  ///< by presets
+  std::map<size_t, double> kernel_seconds_;             ///< by Choice::kernels: without buckets
+  std::optional<double> slowness_;                      ///< factor
+  /// Bytes of all samples on one rank, by Choice::tensor and recomputation.
+  std::map<std::pair<std::string, std::string>, double> activations_;
+  std::map<std::string, double> tensor_bytes_;  ///< by Choice::tensor: of all samples, as an all-reduce has them
+  std::optional<double> context_bytes_;         ///< of all samples, as an all-gather has them
+  using MeshKey = std::array<int64_t, 6>;       // sizes of its axes, and a group
+  mutable std::map<MeshKey, std::vector<cost::Level>> levels_;  ///< empty: the machine cannot have the mesh
 };
 
 }  // namespace tessera::plan

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <functional>
 #include <limits>
+#include <optional>
 #include <set>
 
 #include "tessera/base/bytes_text.h"
@@ -11,6 +14,7 @@
 #include "tessera/plan/annotate.h"
 #include "tessera/plan/candidates.h"
 #include "tessera/plan/compare.h"
+#include "tessera/plan/wins.h"
 #include "tessera/planner.h"
 
 namespace tessera {
@@ -29,47 +33,6 @@ double limit_of(const PlannerSettings& settings) {
   if (settings.memory_limit > 0) return settings.memory_limit;
   const MachineModel& machine = settings.predict.machine;  // whose ranks share its memory, if they share cores
   return machine.memory / static_cast<double>(machine.cores > 0 ? settings.devices : 1);
-}
-
-std::set<std::string> links_of(const Program& program, const MachineModel& machine) {
-  std::set<std::string> names;
-  if (program.mesh().size() > 1)
-    for (const Topology::Axis& axis : machine.topology(program.mesh()).axes)
-      for (const LinkLevel& level : axis.levels)
-        if (!level.name.empty()) names.insert(level.name);
-  return names;
-}
-
-double seconds_with(const Program& program, PredictSettings settings, const std::string& link, double factor) {
-  if (links_of(program, settings.machine).contains(link)) settings.link_scale[link] = factor;
-  return predict(program, settings).step_ms;
-}
-
-// The changes of one level of links with which `other` is at least as fast as `best`, simulated with the same change.
-std::vector<std::string> wins_of(const Program& best, const Program& other, const PredictSettings& settings) {
-  constexpr double kMost = 32;
-  std::set<std::string> links = links_of(best, settings.machine);
-  links.merge(links_of(other, settings.machine));
-  std::vector<std::string> wins;
-  for (const std::string& link : links)
-    for (const bool faster : {true, false}) {
-      const std::optional<double> factor = plan::least_factor(
-          [&](double size) {
-            const double scale = faster ? size : 1 / size;
-            return seconds_with(other, settings, link, scale) <= seconds_with(best, settings, link, scale);
-          },
-          kMost);
-      if (factor && *factor > 1)
-        wins.push_back(fmt::format("if '{}' were {:.3g} times as {}", link, *factor, faster ? "fast" : "slow"));
-    }
-  return wins;
-}
-
-// About how long wins_of() takes: ten simulations of both plans for each link and direction.
-double seconds_of_wins(const Program& best, const PredictSettings& settings) {
-  const auto begin = Clock::now();
-  predict(best, settings);
-  return 40 * seconds_since(begin) * static_cast<double>(links_of(best, settings.machine).size());
 }
 
 std::string decided_of(const Candidates::Kept& best, const Candidates::Kept& other, PlanObjective objective) {
@@ -145,7 +108,7 @@ size_t plans_shown(const PlannerSettings& settings) {
 int64_t measure_best(Candidates& candidates, PlannerSettings& settings) {
   std::set<size_t> measured;
   while (measured.insert(candidates.kept().front().candidate).second)
-    if (settings.measure(candidates.kept().front().program, settings.predict)) candidates.predict_again();
+    if (settings.measure(candidates.kept().front().program.program(), settings.predict)) candidates.predict_again();
   return static_cast<int64_t>(measured.size());
 }
 
@@ -170,18 +133,60 @@ struct Shares {
 constexpr Shares kPresets{0.7, 0.25};  // which sees several candidates
 constexpr Shares kAnnotations{1, 1};
 
-plan::SearchLimits limits_of(const PlannerSettings& settings, const Candidates& candidates, double bytes,
-                             Clock::time_point begin, Shares shares) {
+// Of all time: to look at the best plan's whole program.
+double reserved(const PlannerSettings& settings, const Candidates& candidates) {
+  constexpr double kMost = 0.5, kLonger = 1.2;
+  return std::min(kMost * settings.seconds, kLonger * candidates.seconds_to_confirm());
+}
+
+plan::SearchLimits limits_of(const PlannedModel& model, const PlannerSettings& settings, const Candidates& candidates,
+                             double bytes, Clock::time_point begin, Shares shares) {
   plan::SearchLimits limits{plan::objective_of(settings), bytes, nullptr};
   if (settings.seconds <= 0) return limits;
+  if (model.extrapolates()) limits.promising = 1;
   const auto left = [&settings, &candidates, begin, shares] {
-    return (candidates.any_fits() ? shares.until : 2) * settings.seconds - seconds_since(begin);
+    return (candidates.any_fits() ? shares.until : 2) * (settings.seconds - reserved(settings, candidates)) -
+           seconds_since(begin);
   };
   limits.is_over = [left] { return left() < 0; };
   limits.has_time = [&candidates, left, shares](size_t candidate) {
     return candidates.seconds_of(candidate) <= shares.most * left();
   };
   return limits;
+}
+
+// After a look at the whole program of a plan: others of its layout are evaluated once more if they were extrapolated
+// wrongly, and what was dropped for the plan's sake if it is not as good as it seemed. Returns whether it is not.
+bool reconsider(plan::Searched& found, const Candidates& candidates, size_t confirmed, const plan::Outcome& before,
+                const plan::Outcome& outcome, const plan::SearchLimits& limits) {
+  constexpr double kNear = 0.02;
+  const bool fits = outcome.refused.empty() && (limits.bytes == 0 || outcome.bytes <= limits.bytes);
+  // One with annotations is not among those that were searched.
+  if (std::erase_if(found.fit, [&](const auto& each) { return each.candidate == confirmed; }) > 0)
+    (fits ? found.fit : outcome.refused.empty() ? found.unfit : found.refused).push_back({confirmed, outcome});
+  if (fits && std::abs(outcome.seconds - before.seconds) < kNear * before.seconds) return false;
+  const auto alike = [&](const plan::Searched::Evaluated& each) {
+    const bool is = each.candidate != confirmed &&
+                    candidates.choices()[each.candidate].layout == candidates.choices()[confirmed].layout;
+    if (is) found.left.push_back(each.candidate);
+    return is;
+  };
+  std::erase_if(found.fit, alike);
+  std::erase_if(found.unfit, alike);
+  found.left.insert(found.left.end(), found.too_slow.begin(), found.too_slow.end());
+  found.too_slow.clear();
+  return true;
+}
+
+// Looks at whole programs, until one makes other candidates interesting again (true), or there is no need or time.
+bool confirm(plan::Searched& found, Candidates& candidates, const plan::SearchLimits& limits,
+             const std::function<double()>& left) {
+  while (const std::optional<size_t> next = candidates.to_confirm(left())) {
+    const size_t candidate = candidates.kept()[*next].candidate;
+    const plan::Outcome before = candidates.kept()[*next].outcome, outcome = candidates.confirm(*next, left());
+    if (reconsider(found, candidates, candidate, before, outcome, limits) || !candidates.any_fits()) return true;
+  }
+  return false;
 }
 
 void report_counts(PlannerReport& report, const Candidates& candidates, const plan::Searched& found) {
@@ -198,21 +203,37 @@ void report_counts(PlannerReport& report, const Candidates& candidates, const pl
         candidates.choices()[found.refused.front().candidate].str() + ": " + found.refused.front().outcome.refused;
 }
 
+// "20 of 80 blocks, 2 of 8 micro-batches"
+std::string extrapolated_from(const Candidates::Kept& kept) {
+  const plan::Scale &whole = kept.program.whole(), &seen = kept.simulated;
+  std::string text;
+  if (seen.blocks != whole.blocks) text = fmt::format("{} of {} blocks", seen.blocks, whole.blocks);
+  if (seen.micro_batches != whole.micro_batches)
+    text += fmt::format("{}{} of {} micro-batches", text.empty() ? "" : ", ", seen.micro_batches, whole.micro_batches);
+  return text;
+}
+
 void report_best(PlannerReport& report, const Candidates& candidates, const PlannerSettings& settings,
                  Clock::time_point begin) {
   const Candidates::Kept& best = candidates.kept().front();
-  const double win_seconds = settings.seconds > 0 ? seconds_of_wins(best.program, settings.predict) : 0;
+  const double win_seconds = settings.seconds > 0 ? plan::seconds_of_wins(candidates, best, settings.predict) : 0;
   for (const Candidates::Kept& each : candidates.kept()) {
     if (report.best.size() == plans_shown(settings)) break;
     const plan::Choice& choice = candidates.choices()[each.candidate];
-    PlannedOption option{
-        choice.over(settings.fixed), choice.str(), each.prediction, static_cast<int64_t>(each.outcome.bytes), {}, {}};
+    PlannedOption option{choice.over(settings.fixed),
+                         choice.str(),
+                         each.prediction,
+                         static_cast<int64_t>(each.outcome.bytes),
+                         {},
+                         {},
+                         {}};
+    option.extrapolated = extrapolated_from(each);
     if (&each != &best) {
       option.decided = decided_of(best, each, settings.objective);
       // They may take half as long as the search.
       if (settings.objective == PlanObjective::time &&
           (settings.seconds == 0 || seconds_since(begin) + win_seconds < 1.5 * settings.seconds))
-        option.wins = wins_of(best.program, each.program, settings.predict);
+        option.wins = plan::wins_of(candidates, best, each, settings.predict);
     }
     report.best.push_back(std::move(option));
   }
@@ -224,6 +245,11 @@ bool is_searched(PlanDimension dimension) {
   return dimension < PlanDimension::pipelines;
 }
 
+double usual_search_seconds(const Model& model, int64_t devices) {
+  constexpr int64_t kFew = 64;
+  return devices <= kFew && plan::has_many_blocks(model.blocks()) ? 10 : 60;
+}
+
 PlannerReport find_plan(const Model& model, const PlannerSettings& given) {
   PlannerSettings settings = given;  // what is measured adds to its machine
   if (!settings.predict.topology.empty())
@@ -232,6 +258,7 @@ PlannerReport find_plan(const Model& model, const PlannerSettings& given) {
          "file");
   const auto begin = Clock::now();
   const PlannedModel planned(model, settings);
+  settings.predict.fold_similar = planned.extrapolates();
   const plan::Space space{.devices = settings.devices,
                           .trains = settings.training.has_value(),
                           .has_experts = planned.has_experts(),
@@ -240,12 +267,17 @@ PlannerReport find_plan(const Model& model, const PlannerSettings& given) {
                           .fixed = settings.fixed};
   const double limit = limit_of(settings);
   Candidates candidates(planned, settings, space, limit, plan::Estimator(planned.facts(), settings.predict.machine));
-  const auto within = [&](Shares shares) { return limits_of(settings, candidates, limit, begin, shares); };
-  const plan::Searched found = plan::search(candidates.choices().size(), candidates, within(kPresets));
-  if (found.fit.empty()) refuse(planned, settings, space, candidates, found, limit);
+  const auto within = [&](Shares shares) { return limits_of(planned, settings, candidates, limit, begin, shares); };
+  plan::Searched found = plan::all_left(candidates.choices().size());
   plan::Annotated annotated;
-  if (settings.annotations)
-    annotated = plan::annotate(candidates, planned.kinds(), plans_shown(settings), within(kAnnotations));
+  const auto left = [&] { return settings.seconds - seconds_since(begin); };
+  while (true) {
+    plan::search_on(found, candidates, within(kPresets));
+    if (!candidates.any_fits()) refuse(planned, settings, space, candidates, found, limit);
+    if (settings.annotations)
+      plan::annotate(annotated, candidates, planned.kinds(), plans_shown(settings), within(kAnnotations));
+    if (!confirm(found, candidates, within(kPresets), left)) break;
+  }
 
   PlannerReport report;
   if (settings.measure) report.measured = measure_best(candidates, settings);

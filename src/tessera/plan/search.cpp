@@ -1,6 +1,7 @@
 #include "tessera/plan/search.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace tessera::plan {
@@ -18,8 +19,9 @@ void move_if(std::vector<size_t>& left, std::vector<size_t>& into, const Holds& 
   left.erase(stays, left.end());
 }
 
-// Nullopt if there is time for none.
-std::optional<size_t> cheapest(const std::vector<size_t>& left, Evaluator& evaluator, const SearchLimits& limits) {
+// Nullopt if there is time for none, or if none is promising.
+std::optional<size_t> cheapest(const std::vector<size_t>& left, Evaluator& evaluator, const SearchLimits& limits,
+                               const std::optional<Outcome>& best_outcome) {
   std::optional<size_t> best;
   double least = 0;
   for (const size_t candidate : left) {
@@ -29,6 +31,9 @@ std::optional<size_t> cheapest(const std::vector<size_t>& left, Evaluator& evalu
     least = expected;
     best = candidate;
   }
+  if (best && best_outcome && limits.promising > 0 &&
+      least > limits.promising * key_of(best_outcome->seconds, best_outcome->bytes, limits.objective).first)
+    return std::nullopt;
   return best;
 }
 
@@ -44,13 +49,26 @@ bool is_better(const Outcome& one, const Outcome& other, Objective objective) {
   return key_of(one.seconds, one.bytes, objective) < key_of(other.seconds, other.bytes, objective);
 }
 
-Searched search(size_t candidates, Evaluator& evaluator, const SearchLimits& limits) {
+Searched all_left(size_t candidates) {
   Searched found;
-  std::vector<size_t> left(candidates);
-  for (size_t i = 0; i < left.size(); ++i) left[i] = i;
+  found.left.resize(candidates);
+  std::iota(found.left.begin(), found.left.end(), 0);
+  return found;
+}
+
+Searched search(size_t candidates, Evaluator& evaluator, const SearchLimits& limits) {
+  Searched found = all_left(candidates);
+  search_on(found, evaluator, limits);
+  return found;
+}
+
+void search_on(Searched& found, Evaluator& evaluator, const SearchLimits& limits) {
+  std::vector<size_t>& left = found.left;
   if (limits.bytes > 0)
     move_if(left, found.too_large, [&](size_t candidate) { return evaluator.bounds(candidate).bytes > limits.bytes; });
   std::optional<Outcome> best;
+  for (const Searched::Evaluated& each : found.fit)
+    if (!best || is_better(each.outcome, *best, limits.objective)) best = each.outcome;
   while (!left.empty()) {
     if (best)
       move_if(left, found.too_slow, [&](size_t candidate) {
@@ -60,7 +78,7 @@ Searched search(size_t candidates, Evaluator& evaluator, const SearchLimits& lim
       });
     if (left.empty()) break;
     if (limits.is_over && limits.is_over()) break;
-    const std::optional<size_t> next = cheapest(left, evaluator, limits);
+    const std::optional<size_t> next = cheapest(left, evaluator, limits, best);
     if (!next) break;
     left.erase(std::find(left.begin(), left.end(), *next));
     Searched::Evaluated made{*next, evaluator.evaluate(*next)};
@@ -73,10 +91,8 @@ Searched search(size_t candidates, Evaluator& evaluator, const SearchLimits& lim
       found.fit.push_back(std::move(made));
     }
   }
-  found.left = std::move(left);
   sort_by(found.fit, limits.objective);
   sort_by(found.unfit, Objective::bytes);
-  return found;
 }
 
 }  // namespace tessera::plan

@@ -41,6 +41,8 @@ struct SearchLimits {
   std::function<bool()> is_over = nullptr;  ///< asked before each evaluation; true: end with the best so far
   /// Whether there is time left for a candidate's evaluation; candidates without time are left. Null: always.
   std::function<bool(size_t candidate)> has_time = nullptr;
+  /// End once the candidate that is expected to cost least costs more than this times the best. 0: do not.
+  double promising = 0;
 };
 
 struct Searched {
@@ -63,6 +65,12 @@ struct Searched {
 /// Example: candidates that take 5, 3 and 9 s, with bounds 2, 3 and 4 s. If the second is expected to cost least, the
 /// third is never evaluated, since 4 ≥ 3; the first is, since it could take 2 s.
 Searched search(size_t candidates, Evaluator& evaluator, const SearchLimits& limits);
+
+/// The begin of a search: all candidates are left.
+Searched all_left(size_t candidates);
+
+/// The same among `found.left`, after an earlier search whose outcomes are the others.
+void search_on(Searched& found, Evaluator& evaluator, const SearchLimits& limits);
 
 /// Whether one outcome is better than another: by the objective, then by the other figure.
 bool is_better(const Outcome& one, const Outcome& other, Objective objective);

@@ -192,8 +192,9 @@ Predicted simulated(Workload workload, const Mesh& mesh, const PredictOptions& o
 
 Predicted predict(const runtime::DryRun& run, const PredictOptions& options) {
   const Mesh& mesh = run.programs->mesh();
-  const RankClasses ranks =
-      options.fold ? classes_of(*run.programs, run.symbols, options.slow) : single_ranks(mesh.size());
+  const RankClasses ranks = !options.fold          ? single_ranks(mesh.size())
+                            : options.fold_similar ? similar_classes_of(*run.programs, run.symbols, options.slow)
+                                                   : classes_of(*run.programs, run.symbols, options.slow);
   const RunConditions conditions{runtime::threads_of_rank(*run.programs, run.options), run.options.machine_ranks};
   Workload workload = priced(mesh, ranks, planned(run, ranks, options.machine->device), conditions, options);
   workload.deliveries = deliveries_of(run, setting_of(mesh, ranks, conditions, options), options.process_ranks);

@@ -21,6 +21,7 @@ struct PredictOptions {
   int64_t process_ranks = 0;   ///< ranks that live in each process; 0: all
   std::map<int, double> slow;  ///< by rank: a factor on its kernels' times
   bool fold = true;            ///< simulate one rank for each class; false: every rank, to compare
+  bool fold_similar = false;   ///< for each class of similar_classes_of()
 };
 
 /// A step's predicted time.

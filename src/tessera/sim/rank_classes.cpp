@@ -206,29 +206,38 @@ class Refinement {
   std::map<std::vector<std::string>, std::vector<std::vector<int>>> groups_;
 };
 
-}  // namespace
-
-RankClasses classes_of(const runtime::RankPrograms& programs, const Symbols& sizes, const std::map<int, double>& slow) {
-  const Refinement refinement(programs, sizes);
+// Counts the ranks of each class, and finds its first.
+RankClasses of_colors(Colors colors) {
   RankClasses classes;
-  const Colors bound = refinement.bound(programs);
-  Numbers<std::pair<int, double>> numbers;
-  for (size_t rank = 0; rank < bound.size(); ++rank) {
-    const auto factor = slow.find(static_cast<int>(rank));
-    classes.of.push_back(numbers.of({bound[rank], factor == slow.end() ? 1 : factor->second}));
-  }
-  const auto stable = [&](bool whole, int most) { return refinement.stable(classes.of, whole, most); };
-  constexpr int kAny = std::numeric_limits<int>::max();
-  Colors found = stable(false, refinement.has_permutations() ? kMostClasses : kAny);
-  classes.whole_permutations = refinement.has_permutations() && Refinement::count(found) > kMostClasses;
-  classes.of = classes.whole_permutations ? stable(true, kAny) : std::move(found);
-  classes.first.assign(static_cast<size_t>(Refinement::count(classes.of)), -1);
-  classes.count.assign(classes.first.size(), 0);
+  classes.of = std::move(colors);
+  const auto count = static_cast<size_t>(Refinement::count(classes.of));
+  classes.first.assign(count, -1);
+  classes.count.assign(count, 0);
   for (size_t rank = 0; rank < classes.of.size(); ++rank) {
     int& first = classes.first[static_cast<size_t>(classes.of[rank])];
     if (first < 0) first = static_cast<int>(rank);
     ++classes.count[static_cast<size_t>(classes.of[rank])];
   }
+  return classes;
+}
+
+}  // namespace
+
+RankClasses classes_of(const runtime::RankPrograms& programs, const Symbols& sizes, const std::map<int, double>& slow) {
+  const Refinement refinement(programs, sizes);
+  const Colors bound = refinement.bound(programs);
+  Numbers<std::pair<int, double>> numbers;
+  Colors colors;
+  for (size_t rank = 0; rank < bound.size(); ++rank) {
+    const auto factor = slow.find(static_cast<int>(rank));
+    colors.push_back(numbers.of({bound[rank], factor == slow.end() ? 1 : factor->second}));
+  }
+  const auto stable = [&](bool whole, int most) { return refinement.stable(colors, whole, most); };
+  constexpr int kAny = std::numeric_limits<int>::max();
+  Colors found = stable(false, refinement.has_permutations() ? kMostClasses : kAny);
+  const bool whole = refinement.has_permutations() && Refinement::count(found) > kMostClasses;
+  RankClasses classes = of_colors(whole ? stable(true, kAny) : std::move(found));
+  classes.whole_permutations = whole;
   std::map<int, int> class_of_bound;
   for (size_t c = 0; c < classes.first.size(); ++c) {
     const int color = bound[static_cast<size_t>(classes.first[c])];
@@ -237,6 +246,15 @@ RankClasses classes_of(const runtime::RankPrograms& programs, const Symbols& siz
         refinement.has_messages() || (refinement.has_permutations() && !classes.whole_permutations);
     classes.bound_like.push_back(names_peers ? own : class_of_bound.emplace(color, own).first->second);
   }
+  return classes;
+}
+
+RankClasses similar_classes_of(const runtime::RankPrograms& programs, const Symbols& sizes,
+                               const std::map<int, double>& slow) {
+  if (!programs.program_of.empty() || !slow.empty() || Refinement(programs, sizes).has_messages())
+    return classes_of(programs, sizes, slow);
+  RankClasses classes = of_colors(Colors(static_cast<size_t>(programs.mesh().size()), 0));
+  classes.bound_like = {0};
   return classes;
 }
 

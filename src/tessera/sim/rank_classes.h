@@ -32,6 +32,12 @@ struct RankClasses {
 inline constexpr int kMostClasses = 64;
 RankClasses classes_of(const runtime::RankPrograms& programs, const Symbols& sizes, const std::map<int, double>& slow);
 
+/// All ranks in one class, if they run one program without messages, equally fast; else classes_of(). So extents that
+/// differ by a unit of a dimension count as equal, and the end of a permutation as any other rank: on a mesh of 64 by 8
+/// ranks that share 128,256 rows, one class instead of 125.
+RankClasses similar_classes_of(const runtime::RankPrograms& programs, const Symbols& sizes,
+                               const std::map<int, double>& slow);
+
 /// Each rank in a class of its own.
 RankClasses single_ranks(int64_t ranks);
 
