@@ -11,6 +11,7 @@
 #include "tessera/passes/dependences.h"
 #include "tessera/passes/live_bytes.h"
 #include "tessera/passes/node_work.h"
+#include "tessera/spmd/collective_attributes.h"
 
 namespace tessera::passes {
 namespace {
