@@ -65,6 +65,7 @@ Program PlannedModel::compiled(const Plan& plan, const Mesh& mesh) const {
   options.run.overlap = settings_.predict.overlap;
   settings_.predict.choose(options, mesh);
   Plan asked = plan;
+  if (asked.overlap.empty()) asked.overlap = "off";  // rings are chosen for the plan that is found
   if (!settings_.training) {
     asked.shapes = sizes_;
     return compile(model_, mesh, asked, options);
