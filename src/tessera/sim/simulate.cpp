@@ -1,6 +1,7 @@
 #include "tessera/sim/simulate.h"
 
 #include <algorithm>
+#include <compare>
 #include <iterator>
 #include <limits>
 #include <optional>
@@ -23,12 +24,25 @@ struct Cause {
   int of_class = -1, event = -1;
 };
 
+// The classes that a message leaves and enters; -1: it is a collective, whose bytes leave and enter all members.
+struct Way {
+  int from = -1, to = -1;
+};
+
+// A way out of a class, or into it, that a transfer takes.
+struct End {
+  int of_class = -1;
+  bool enters = false;
+  auto operator<=>(const End&) const = default;
+};
+
 // A transfer in which classes take part: of a collective, or of a message from one class to another.
 struct Meeting {
   Transfer transfer;
   std::set<int> missing;     // classes that must start before it moves
   std::vector<int> members;  // classes
-  Cause last;                // the last start
+  std::vector<End> ends;
+  Cause last;  // the last start
   double began = kNever, ended = kNever;
   double left = 0;              // seconds, without contention
   int previous = -1;            // the meeting before it of the same group, or of the same sender and receiver
@@ -276,27 +290,28 @@ class Simulation {
     if (kind == Collective::send) {
       if (step.info.to < 0) return {};
       return {meeting(c, fmt::format("{} {}>{}", axes, c, class_of(step.info.to)), {c}, {c, class_of(step.info.to)},
-                      transfer, 0)};
+                      transfer, 0, Way{c, class_of(step.info.to)})};
     }
     if (kind == Collective::recv) {
       const int from = class_of(step.info.from);
       if (from < 0) return {};
-      return {meeting(c, fmt::format("{} {}>{}", axes, from, c), {from}, {from, c}, transfer, 1)};
+      return {meeting(c, fmt::format("{} {}>{}", axes, from, c), {from}, {from, c}, transfer, 1, Way{from, c})};
     }
     if (kind == Collective::permute) {
       std::vector<int> found;
       const int from = class_of(step.info.from), to = class_of(step.info.to);
       const int64_t number = classes_[static_cast<size_t>(c)].met["permute " + axes]++;
       if (from >= 0)
-        found.push_back(
-            numbered(fmt::format("permute {} {}>{}", axes, from, c), number, {from, c}, {from, c}, transfer));
+        found.push_back(numbered(fmt::format("permute {} {}>{}", axes, from, c), number, {from, c}, {from, c}, transfer,
+                                 Way{from, c}));
       if (to >= 0 && (to != c || from != c))
-        found.push_back(numbered(fmt::format("permute {} {}>{}", axes, c, to), number, {c, to}, {c, to}, transfer));
+        found.push_back(
+            numbered(fmt::format("permute {} {}>{}", axes, c, to), number, {c, to}, {c, to}, transfer, Way{c, to}));
       return found;
     }
     std::set<int> members;
     for (int member : members_of(state.program->rank, step.info.axes)) members.insert(class_of(member));
-    return {meeting(c, fmt::format("{} {}", axes, fmt::join(members, ",")), members, members, transfer, 0)};
+    return {meeting(c, fmt::format("{} {}", axes, fmt::join(members, ",")), members, members, transfer, 0, Way{})};
   }
 
   const std::vector<int>& members_of(int rank, const std::vector<std::string>& axes) {
@@ -307,13 +322,13 @@ class Simulation {
 
   // The class' next meeting of that name. `side`: of a message, 0 for its sender, 1 for its receiver.
   int meeting(int c, const std::string& name, const std::set<int>& needed, const std::set<int>& members,
-              const Transfer& transfer, int side) {
+              const Transfer& transfer, int side, const Way& way) {
     const int64_t number = classes_[static_cast<size_t>(c)].met[fmt::format("{} {}", name, side)]++;
-    return numbered(name, number, needed, members, transfer);
+    return numbered(name, number, needed, members, transfer, way);
   }
 
   int numbered(const std::string& name, int64_t number, const std::set<int>& needed, const std::set<int>& members,
-               const Transfer& transfer) {
+               const Transfer& transfer, const Way& way) {
     std::map<int64_t, int>& named = ids_[name];
     const auto [found, fresh] = named.try_emplace(number, static_cast<int>(meetings_.size()));
     if (!fresh) return found->second;
@@ -323,6 +338,7 @@ class Simulation {
     made.left = made.transfer.seconds;
     made.missing = needed;
     made.members.assign(members.begin(), members.end());
+    made.ends = ends_of(way, members);
     meetings_.push_back(std::move(made));
     return found->second;
   }
@@ -377,14 +393,21 @@ class Simulation {
     return meeting.previous >= 0 && meetings_[static_cast<size_t>(meeting.previous)].ended == kNever;
   }
 
-  // Transfers that share a level of links at a class share its bandwidth.
+  static std::vector<End> ends_of(const Way& way, const std::set<int>& members) {
+    if (way.from >= 0) return {{way.from, false}, {way.to, true}};
+    std::vector<End> all;
+    for (int member : members) all.insert(all.end(), {{member, false}, {member, true}});
+    return all;
+  }
+
+  // Transfers that share a level of links out of a class, or into it, share its bandwidth.
   std::vector<double> transfer_rates() const {
-    std::map<std::pair<int, std::string>, int> sharing;
+    std::map<std::pair<End, std::string>, int> sharing;
     for (int id : moving_) {
       const Meeting& meeting = meetings_[static_cast<size_t>(id)];
       if (is_queued(meeting)) continue;
-      for (int member : meeting.members)
-        for (const std::string& level : meeting.transfer.levels) ++sharing[{member, level}];
+      for (const End& end : meeting.ends)
+        for (const std::string& level : meeting.transfer.levels) ++sharing[{end, level}];
     }
     std::vector<double> rates;
     for (int id : moving_) {
@@ -395,10 +418,9 @@ class Simulation {
       }
       int most = 1;
       bool beside = false;
-      for (int member : meeting.members) {
-        beside = beside || at_work(classes_[static_cast<size_t>(member)]);
-        for (const std::string& level : meeting.transfer.levels) most = std::max(most, sharing[{member, level}]);
-      }
+      for (int member : meeting.members) beside = beside || at_work(classes_[static_cast<size_t>(member)]);
+      for (const End& end : meeting.ends)
+        for (const std::string& level : meeting.transfer.levels) most = std::max(most, sharing[{end, level}]);
       rates.push_back(1.0 / most / (beside ? overlap_.slowed_by_computation : 1));
     }
     return rates;
@@ -468,11 +490,11 @@ class Simulation {
 
   void finish() {
     timeline_.seconds = now_;
-    std::vector<std::map<std::string, double>> busy(classes_.size());
+    std::vector<std::map<std::pair<bool, std::string>, double>> busy(classes_.size());
     for (const Meeting& meeting : meetings_)
-      for (int member : meeting.members)
+      for (const auto& [member, enters] : meeting.ends)
         for (const std::string& level : meeting.transfer.levels)
-          busy[static_cast<size_t>(member)][level] += meeting.transfer.seconds;
+          busy[static_cast<size_t>(member)][{enters, level}] += meeting.transfer.seconds;
     for (size_t c = 0; c < classes_.size(); ++c) {
       double kernels = classes_[c].program->before + classes_[c].program->after;
       for (const Event& event : timeline_.classes[c].events)
