@@ -43,6 +43,7 @@ Tensors run_sharded(const Program& program) {
   for (const Placing& placing : program.places)
     compile.places.push_back({placing.name, print_place(placing.place, program.mesh), "place"});
   if (program.rings) compile.ring_attention = passes::RingAttention::always;
+  compile.product_rings = program.rings ? compiler::ProductRings::always : compiler::ProductRings::never;
   if (program.orders.empty() && program.mesh.size() > 1) compile.presets = "dp:" + program.mesh.axes().front().name;
   auto programs = runtime::RankPrograms::same(compiler::compile(program.model, compile).program);
   proof::Report proof = proof::prove(*programs);

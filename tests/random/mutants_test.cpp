@@ -39,6 +39,7 @@ std::shared_ptr<spmd::Program> compile(const Program& program) {
     options.annotations.push_back({order.name, order.sharding.str(program.mesh), "annotation"});
   for (const Placing& placing : program.places)
     options.places.push_back({placing.name, print_place(placing.place, program.mesh), "place"});
+  options.product_rings = program.rings ? compiler::ProductRings::always : compiler::ProductRings::never;
   if (program.orders.empty()) options.presets = "dp:" + program.mesh.axes().front().name;
   return compiler::compile(program.model, options).program;
 }

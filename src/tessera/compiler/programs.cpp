@@ -120,6 +120,17 @@ ProgramOptions without_buckets(const ProgramOptions& options) {
   return alone;
 }
 
+bool has_rings(const Compiled& compiled) {
+  return std::any_of(compiled.rings.begin(), compiled.rings.end(), [](const RingOutcome& each) { return each.taken; });
+}
+
+// Time is not worth a program that does not fit.
+ProgramOptions without_rings(const ProgramOptions& options) {
+  ProgramOptions whole = options;
+  whole.product_rings = ProductRings::never;
+  return whole;
+}
+
 // The options with just enough recomputation to fit into the limit. The memory that a choice frees is an estimate,
 // since buffers share memory. So each attempt frees as much more as the last one lacked; later ones reduce the excess.
 ProgramOptions with_recomputation(const std::shared_ptr<const Source>& source, const ProgramOptions& options) {
@@ -243,6 +254,8 @@ CompiledProgram compile_program(const std::shared_ptr<const Source>& source, con
   };
   if (options.max_reshard_bytes) require_small_reshards(*made.program, *options.max_reshard_bytes);
   if (options.memory_limit > 0 && process_bytes_of({&made}) > options.memory_limit) {
+    if (options.product_rings == ProductRings::by_cost && has_rings(*found))
+      return compile_program(source, without_rings(options));
     if (!options.bucket_bytes) return compile_program(source, without_buckets(options));
     process_bytes_of({&made}, options.memory_limit);
   }
