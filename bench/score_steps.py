@@ -103,7 +103,7 @@ class Simulator:
         options = ["--train", "--mesh", ",".join(f"{name}={size}" for name, size in axes),
                    "--preset", "+".join(presets) or "none", "--shapes",
                    f"batch={batch},sequence={case.model.sequence}", "--dtype", case.dtype, "--recompute",
-                   case.recompute, "--micro-batches", str(micro_batches), "--clip", "1", "--no-overlap", "--json"]
+                   case.recompute, "--micro-batches", str(micro_batches), "--clip", "1", "--overlap", "off", "--json"]
         machine = json.dumps(self.machine(case), sort_keys=True)
         return self._answer(model, machine, options)
 

@@ -5,7 +5,7 @@
 
 Each row records a run before the change, asks `tessera whatif` about it, changes the run, and measures it again: another
 rate of the link between two network namespaces (wants root, `ip` and `tc`; without, these rows are left out and named),
-the commands' own flags (--no-overlap, --bucket-bytes, --mesh, --dtype), and operators that are added to the model or
+the commands' own flags (--overlap off, --bucket-bytes, --mesh, --dtype), and operators that are added to the model or
 left out of it. Before and after take turns, `--repeats` times, and the medians of what each pair says of the change and of
 the error count, since machines drift. A row is good if the prediction is off by no more than a fifth of the measured
 change, or by 2 % of the measured step. "Spread" is by how much the errors of pairs differ (interquartile range over the
@@ -117,7 +117,7 @@ def rows_of(arguments, folder):
            two_more_products)
     yield ("two operators fewer in each layer, threads", here, ["bench", longer, "--mesh", "tp=2", *bench], here, tp,
            lambda trace: ["--drop", "mix.*.1", "--drop", "mix.*.2"])
-    yield "without overlap, threads", here, train, here, [*train, "--no-overlap"], lambda trace: ["--overlap", "off"]
+    yield "without overlap, threads", here, train, here, [*train, "--overlap", "off"], lambda trace: ["--overlap", "off"]
     yield ("one bucket, threads", here, train, here, [*train, "--bucket-bytes", "256M"],
            lambda trace: ["--bucket-bytes", "256M", *machine])
     yield ("one rank instead of two, threads", here, tp, here, ["bench", plain, "--mesh", "tp=1", *bench],
@@ -131,7 +131,7 @@ def rows_of(arguments, folder):
     yield "a link of twice the rate, tp=2 over Gloo", slow, tp, fast, tp, lambda trace: ["--scale", "link:gloo=2"]
     yield "a link of half the rate, tp=2 over Gloo", slow, tp, slower, tp, lambda trace: ["--scale", "link:gloo=0.5"]
     yield "a link of half the rate, dp=2 over Gloo", slow, train, slower, train, lambda trace: ["--scale", "link:gloo=0.5"]
-    yield ("without overlap, dp=2 over Gloo", slow, train, slow, [*train, "--no-overlap"],
+    yield ("without overlap, dp=2 over Gloo", slow, train, slow, [*train, "--overlap", "off"],
            lambda trace: ["--overlap", "off"])
     yield ("one bucket, dp=2 over Gloo", slow, train, slow, [*train, "--bucket-bytes", "256M"],
            lambda trace: ["--bucket-bytes", "256M", *machine])

@@ -30,11 +30,22 @@ struct ReshardSummary {
   double seconds = 0;              ///< in an Explanation, on the machine by whose times choices were made; 0: none
 };
 
+/// What became of all-gathers and reduce-scatters that could go around a ring beside their products
+/// (docs/overlap.md). Those that are alike (as in the blocks of a model) are one entry.
+struct RingSummary {
+  std::string collective;  ///< "AllGather over tp of 'h.0.ln' and 7 others"
+  int64_t count = 1;
+  double bytes = 0;  ///< of the tensor that is gathered or scattered, each
+  bool taken = false;
+  std::string why;  ///< the form, and what the step takes; or why it stays as it is
+};
+
 struct ProgramSummary {
   std::vector<CollectiveSummary> collectives;
   std::vector<ReshardSummary> reshards;
   std::vector<std::string> notes;     ///< assumptions and implied settings
   std::vector<std::string> warnings;  ///< what may differ from the caller's intention
+  std::vector<RingSummary> rings;     ///< in the order of the program; none for a program that was read
   SymbolSizes shapes;                 ///< sizes that the bytes are for
   /// The sizes that the program assumes to be equal: "total = past + sequence (Add 'masked')". A session compiles a
   /// model again if one of them is 1 in a broadcast and the other is not; a written program supports such sizes only if

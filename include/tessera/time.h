@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -76,6 +77,20 @@ struct PredictedCollective {
   double exposed_ms = 0;  ///< in which ranks wait for the transfers, all members having arrived
 };
 
+/// One communication of a step, on the first rank of the first class.
+struct PredictedCommunication {
+  std::string tensor;  ///< whose elements move, as the program names it
+  std::string kind;    ///< "all_reduce"
+  std::vector<std::string> axes;
+  double bytes = 0;                 ///< that the rank receives, or sends with a message
+  double ms = 0;                    ///< of the transfer, if nothing disturbs it
+  double exposed_ms = 0;            ///< in which the rank waits for it, all members having arrived
+  std::vector<std::string> behind;  ///< operators that run between its start and its end, longest first; at most three
+
+  /// The part of it that computation hides.
+  double hidden() const { return ms > 0 ? std::max(0.0, 1 - exposed_ms / ms) : 1; }
+};
+
 struct Prediction {
   double step_ms = 0;
   /// Means over all ranks.
@@ -90,7 +105,8 @@ struct Prediction {
   std::vector<PredictedRanks> classes;
   std::vector<ChainPart> chain;  ///< by decreasing time
   std::vector<PredictedCollective> collectives;
-  Profile profile;  ///< with one rank of each class
+  std::vector<PredictedCommunication> communications;  ///< in the order of their ends
+  Profile profile;                                     ///< with one rank of each class
 };
 
 /// Called with what is measured next.

@@ -35,7 +35,7 @@ struct WriteOptions {
   RankType rank_type = RankType::integer;
   Form form = Form::mpmd;
   Dialect dialect = Dialect::tessera;  ///< others: by position, the rank folded in, of collectives only: their programs
-                                       ///< are compiled with Plan::ring_attention "never"
+                                       ///< are compiled with Plan::ring_attention "never", Plan::overlap "off"
 
   /// {"lower": "primitives", "rank_id": "op"}, as on the command line and in manifests; missing keys keep their
   /// defaults. Throws a user error for an invalid word.

@@ -27,12 +27,14 @@ TEST(Plan, reads_what_it_writes) {
   plan.annotations = {{"h.*.weight=[-,tp]"}, {"y=[?,-]"}};
   plan.shapes = {{"batch", 8}};
   plan.ring_attention = "always";
+  plan.overlap = "off";
   plan.dtype = DType::bfloat16;
   Plan read = Plan::from_json(plan.to_json());
   EXPECT_EQ(read.mesh, plan.mesh);
   EXPECT_EQ(read.presets, plan.presets);
   EXPECT_EQ(read.shapes, plan.shapes);
   EXPECT_EQ(read.ring_attention, "always");
+  EXPECT_EQ(read.overlap, "off");
   EXPECT_EQ(read.dtype, DType::bfloat16);
   ASSERT_EQ(read.annotations.size(), 2u);
   EXPECT_EQ(read.annotations[0].text, "h.*.weight=[-,tp]");

@@ -79,6 +79,36 @@ TEST(Schedule, keeps_memory_from_start_to_wait) {
   EXPECT_THAT(text(with_under_way(4, tasks)), ElementsAre("start 0", "wait 0", "run 1", "run 2"));
 }
 
+// Two steps of a ring: a block arrives and goes on, a product of it is computed. The last step could run at any time.
+TEST(Schedule, sends_messages_on_before_steps_that_come_later) {
+  const auto message = [](Task task) {
+    task.message = true;
+    return task;
+  };
+  const std::vector<Task> tasks = {message(communicate({0}, {})),
+                                   message(communicate({}, {1})),
+                                   compute({0}, {10}),
+                                   message(communicate({1}, {})),
+                                   message(communicate({}, {2})),
+                                   compute({1}, {11}),
+                                   compute({2}, {12}),
+                                   compute({0}, {13})};
+  EXPECT_THAT(text(with_under_way(4, tasks)), ElementsAre("start 0", "start 1", "run 2", "wait 0", "wait 1", "start 3",
+                                                          "start 4", "run 5", "run 7", "wait 3", "wait 4", "run 6"));
+}
+
+// The block that goes on is a sum, to which a product is added that is computed while the sum arrives.
+TEST(Schedule, sends_sums_on_before_steps_that_come_later) {
+  const auto message = [](Task task) {
+    task.message = true;
+    return task;
+  };
+  const std::vector<Task> tasks = {message(communicate({}, {1})), compute({0}, {2}), compute({1, 2}, {3}),
+                                   message(communicate({3}, {})), compute({0}, {4})};
+  EXPECT_THAT(text(with_under_way(4, tasks)),
+              ElementsAre("start 0", "run 1", "wait 0", "run 2", "start 3", "run 4", "wait 3"));
+}
+
 TEST(Schedule, waits_at_the_end_for_what_nobody_reads) {
   EXPECT_THAT(text(with_under_way(4, {communicate({0}, {}), compute({0}, {1})})),
               ElementsAre("start 0", "run 1", "wait 0"));
@@ -235,7 +265,9 @@ Task random_task(std::mt19937& random, bool communicates) {
     for (int& memory : memories) memory = static_cast<int>(random() % 12);
     return memories;
   };
-  Task task{.communicates = communicates, .at_once = communicates && random() % 8 == 0};
+  Task task{.communicates = communicates,
+            .at_once = communicates && random() % 8 == 0,
+            .message = communicates && random() % 2 == 0};
   task.reads = some(2);
   task.writes = some(1);
   return task;

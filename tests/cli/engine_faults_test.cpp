@@ -161,7 +161,7 @@ bad (float[batch, 8] x, int64[64] rows) => (float[batch, 8] y, float[64, 8] g)
 // A library goes on with the sum while ranks tell each other of the end, and finds its memory in place.
 TEST_P(FaultOnEngine, of_a_kernel_while_a_communication_is_under_way_is_told) {
   const std::string model = test::write_model(folder_, kBadIndex).string();
-  for (const char* option : {"", " --no-overlap"})
+  for (const char* option : {"", " --overlap off"})
     for (int again = 0; again < 3; ++again) {
       const Ran ran =
           launch(std::string(TESSERA_BINARY) + " run " + model + " --mesh tp=3 --shapes batch=65536" +

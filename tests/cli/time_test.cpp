@@ -44,6 +44,38 @@ TEST_F(Time, AShardSaysWhatItTakesOnACluster) {
               AllOf(HasSubstr("predicted for H100-SXM"), HasSubstr("what the step waited for")));
 }
 
+// Two products of 1.1 ms on each rank, and links that take as long.
+TEST_F(Time, ReportsWhatIsOverlappedAndWhatIsNot) {
+  const std::string pair = file("pair.onnxtxt", R"(<ir_version: 10, opset_import: ["" : 21]>
+m (float[1024, 1024] x) => (float[1024, 1024] y) <float[1024, 1024] v, float[1024, 1024] w> {
+  h = MatMul (x, v)
+  a = Relu (h)
+  y = MatMul (a, w)
+})");
+  const std::string machine = file("m.json", R"({"name": "made up", "device": "simulated", "kernel": 1e-6,
+    "products": {"float32": {"flops": 5e11}}, "bandwidths": [{"bytes_per_second": 1e12}],
+    "links": [{"name": "link", "alpha": 1e-6, "bandwidth": 2.9e9}]})");
+  const std::string words = "simulate " + pair + " --mesh t=4 --annotate 'x=[t,-]' --annotate 'v=[-,t]'" +
+                            " --annotate 'w=[t,-]' --annotate 'y=[t,-]' --machine " + machine + " --overlap ";
+  const json automatic = parsed(words + "report"), off = parsed(words + "off"), always = parsed(words + "always");
+  EXPECT_LT(1.5 * automatic["predicted"]["step_ms"].get<double>(), off["predicted"]["step_ms"].get<double>());
+  const json& rings = automatic["overlap"]["rings"];
+  ASSERT_EQ(rings.size(), 2U);
+  for (const json& each : rings) EXPECT_EQ(each["taken"], true) << each["why"];
+  double hidden = 0;
+  const json& communications = automatic["overlap"]["communications"];
+  ASSERT_GE(communications.size(), 12U);
+  for (const json& each : communications) hidden += each["hidden"].get<double>();
+  EXPECT_GT(hidden, 0.5 * static_cast<double>(communications.size()));
+  EXPECT_FALSE(off.contains("overlap"));
+  EXPECT_THAT(tessera(words + "report").out,
+              AllOf(HasSubstr("goes around a ring, one way"), HasSubstr("behind"), HasSubstr("MatMul 'h.part")));
+  EXPECT_THAT(always["notes"].dump(), HasSubstr("in a ring, beside its products (one way, whole blocks)"));
+  EXPECT_THAT(mistake(words + "sometimes"), HasSubstr("always"));
+  EXPECT_THAT(tessera("shard " + model_ + " --mesh tp=2 --dry-run --overlap report").out,
+              HasSubstr("ranks are assumed to be threads"));
+}
+
 TEST_F(Time, GenerateAndVerifyArePredicted) {
   const std::string tiny = std::string(TESSERA_EXAMPLES) + "/tiny/model.onnx ";
   const json made = parsed("generate " + tiny + "--text 'THE SOFTWARE' --max-new 3 --mesh tp=2 --cluster h100-sxm");

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "mesh/random_sharding.h"
+#include "passes/product_rings.h"
 #include "passes/rings.h"
 #include "property/shardings.h"
 #include "sample.h"
@@ -187,9 +188,14 @@ void Trials::run(const Mesh& mesh, const std::vector<Annotation>& annotations, c
         return fail(mesh, annotations, annotation.value->name + " is not laid out as it should be: " + what);
     compare(mesh, annotations, program);
     ++right_;
-    if (!put_in_rings(*program)) return;
+    if (put_in_rings(*program)) {
+      compare(mesh, annotations, program);
+      ++in_rings_;
+    }
+    static const std::vector<passes::RingForm> forms = {{}, {.both_ways = true}, {.pieces = 2}, {true, 3}};
+    if (passes::put_products_in_rings(*program, forms[product_rings_ % forms.size()]).empty()) return;
     compare(mesh, annotations, program);
-    ++in_rings_;
+    ++product_rings_;
   } catch (const Error& error) {
     bool expected = std::any_of(refusals().begin(), refusals().end(), [&](const Refusal& refusal) {
       return std::string_view(error.what()).find(refusal.message) != std::string_view::npos;

@@ -18,8 +18,8 @@ class Trials {
   explicit Trials(const Subject& subject);
 
   /// An annotated run by the operators' first rules, and one by the finer rules of those that have them; both also with
-  /// rings (passes/ring_attention.h) where keys are gathered. Closed annotations of inputs, states and outputs must
-  /// also hold in the program.
+  /// rings where keys are gathered (passes/ring_attention.h) and beside products (passes/collective_products.h). Closed
+  /// annotations of inputs, states and outputs must also hold in the program.
   void run(const Mesh& mesh, const std::vector<spmd::Annotation>& annotations);
 
   /// Every sharding of one annotatable value at a time on 1-D meshes of 1 to 5 ranks.
@@ -29,6 +29,7 @@ class Trials {
 
   int right() const { return right_; }
   int in_rings() const { return in_rings_; }
+  size_t product_rings() const { return product_rings_; }
   int refused() const { return refused_; }
 
  private:
@@ -45,6 +46,7 @@ class Trials {
   runtime::Executor::Tensors expected_;
   std::set<std::string> compared_;  // programs, as text: many annotations propagate to one
   int right_ = 0, in_rings_ = 0, refused_ = 0, failures_ = 0;
+  size_t product_rings_ = 0;
 };
 
 /// The program for a mesh under annotations; the nodes in `finer` take their operators' finer rules.

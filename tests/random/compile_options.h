@@ -16,6 +16,7 @@ inline void split_as(const Program& program, compiler::CompileOptions& options) 
     options.places.push_back({placing.name, print_place(placing.place, program.mesh), "place"});
   if (program.priced) options.machine = std::make_shared<const MachineModel>(machine_of("cpu"));
   if (program.rings) options.ring_attention = passes::RingAttention::always;
+  options.product_rings = program.rings ? compiler::ProductRings::always : compiler::ProductRings::never;
   if (program.orders.empty() && program.mesh.size() > 1) options.presets = "dp:" + program.mesh.axes().front().name;
 }
 

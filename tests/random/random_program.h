@@ -41,7 +41,7 @@ struct Program {
   Mesh mesh;
   std::vector<Order> orders;
   std::vector<Placing> places;
-  bool rings = false;   ///< keys of attention go around rings wherever they would be gathered
+  bool rings = false;   ///< keys of attention, and collectives beside products, go around rings wherever they can
   bool priced = false;  ///< choices follow the seconds of a machine (machine.h)
 
   Program clone() const;

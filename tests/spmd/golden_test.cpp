@@ -1,7 +1,8 @@
 // Goldens: model text, mesh and annotations in; program text out. One behaviour a file, named by it.
 //
 // A file is `key: value` lines (mesh, preset, annotate: NAME=[…] any number of times, place: RESULT=pp:1 the same,
-// shapes: a=1,b=2, topology: the axes of a topology file, after which the passes run), the model in ONNX text, a line
+// shapes: a=1,b=2, topology: the axes of a topology file, after which the passes run, rings: "one way" or "both ways"
+// and the pieces of a block, after which collectives beside products go around rings), the model in ONNX text, a line
 // "----", and the expected program as print_program writes it. Run with TESSERA_UPDATE_GOLDENS=1 to rewrite the
 // expectations, then read the difference.
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "passes/product_rings.h"
 #include "tessera/ir/text.h"
 #include "tessera/ops/op.h"
 #include "tessera/passes/pipeline.h"
@@ -24,7 +26,7 @@ namespace fs = std::filesystem;
 
 struct Golden {
   std::string header;  // the key lines, as they stand
-  std::string mesh, preset, topology;
+  std::string mesh, preset, topology, rings;
   std::vector<std::pair<std::string, std::string>> annotations, places;
   Hints shapes;
   std::string model;
@@ -54,6 +56,8 @@ Golden read(const fs::path& path) {
       golden.preset = value;
     } else if (in_header && key == "topology") {
       golden.topology = value;
+    } else if (in_header && key == "rings") {
+      golden.rings = value;
     } else if (in_header && key == "annotate") {
       size_t equals = value.rfind('=', value.rfind('['));
       golden.annotations.emplace_back(value.substr(0, equals), value.substr(equals + 1));
@@ -110,6 +114,11 @@ std::string program_of(const Golden& golden) {
   propagate(layout, annotations, mesh);
   Decisions decisions = decide(*model.graph, layout, mesh, golden.shapes, annotations);
   Program program = partition(*model.graph, layout, decisions, mesh, golden.shapes);
+  if (!golden.rings.empty())
+    for (const std::string& note : passes::put_products_in_rings(
+             program,
+             {golden.rings.starts_with("both ways"), std::stoll(golden.rings.substr(golden.rings.rfind(' ')))}))
+      warned += "# note: " + note + "\n";
   if (!golden.topology.empty()) {
     const Topology topology = Topology::from_json("{\"axes\": " + golden.topology + "}");
     topology.require_fits(mesh);

@@ -59,6 +59,7 @@ compiler::ProgramOptions program_options(const Mesh& mesh, const Plan& plan, con
   if (!asked.recompute_to_fit) asked.recompute = passes::Recompute::parse(plan.recompute);
   asked.recompute.keep_gathered = plan.keep_gathered;
   asked.ring_attention = passes::parse_ring_attention(plan.ring_attention);
+  asked.product_rings = compiler::parse_product_rings(plan.overlap);
   if (plan.bucket_bytes.value_or(0) < 0)
     fail("buckets", "a bucket cannot have {} bytes; give 0 or more", *plan.bucket_bytes);
   asked.bucket_bytes = plan.bucket_bytes;
@@ -85,6 +86,8 @@ Program program_of(compiler::CompiledProgram made, const std::filesystem::path& 
   ProgramSummary summary = compiler::summarize(*made.program);
   summary.notes = made.compiled->notes;
   summary.warnings = made.compiled->warnings;
+  for (const compiler::RingOutcome& each : made.compiled->rings)
+    summary.rings.push_back({each.collective, each.count, each.bytes, each.taken, each.why});
   return Program(std::make_shared<Program::Impl>(std::move(made), std::move(summary), description_of(model, plan)));
 }
 

@@ -5,6 +5,7 @@
 #include "tessera/api/impl.h"
 #include "tessera/base/counted.h"
 #include "tessera/base/error.h"
+#include "tessera/cost/prices.h"
 #include "tessera/forecast/calibrate.h"
 #include "tessera/forecast/chakra.h"
 #include "tessera/forecast/machines.h"
@@ -32,6 +33,9 @@ void PredictSettings::choose(CompileOptions& options, const Mesh& mesh) const {
   auto own = std::make_shared<MachineModel>(machine);
   const std::string engine = connection ? connection->launch().engine : "threads";
   std::erase_if(own->collectives, [&](const MachineModel::Collective& each) { return each.engine != engine; });
+  own->overlap = machine.overlap_on(engine);
+  own->overlaps.clear();
+  if (cost::moves_in_background(engine)) own->progress = MachineModel::Progress::background;
   options.machine = std::move(own);
 }
 

@@ -92,6 +92,7 @@ Tasks tasks_of(const Subject& subject, const std::vector<NodeGroup>& groups, con
     task.communicates = is_communication(*group.root);
     const CollectiveTraits* collective = collective_of(*group.root);
     task.at_once = collective && collective->kind == Collective::barrier;
+    task.message = collective && collective->message;
     task.in_place = takes_over_operand(*group.root);
     task.scratch = scratch[g];
     for (const Value* operand : group.inputs)

@@ -16,11 +16,12 @@ namespace {
 /// communications. A task that reads nothing, such as a fill with zeros, stays after the computation before it: run
 /// earlier, it would only occupy memory.
 struct Dependences {
+  std::vector<std::vector<int>> needs;  ///< for each task, the tasks whose memory it waits for
   std::vector<std::vector<int>> after;  ///< for each task, the tasks that wait for its end
   std::vector<int> before;              ///< for each task, how many tasks must end before it
 
-  explicit Dependences(const std::vector<Task>& tasks) : after(tasks.size()), before(tasks.size()) {
-    const std::vector<std::vector<int>> needs = needs_of(tasks);
+  explicit Dependences(const std::vector<Task>& tasks)
+      : needs(needs_of(tasks)), after(tasks.size()), before(tasks.size()) {
     int computation = -1;  // the last one so far
     for (int t = 0; t < static_cast<int>(tasks.size()); ++t) {
       for (int other : needs[t]) after[other].push_back(t);
@@ -108,6 +109,7 @@ class Overlap {
   Overlap(const std::vector<Task>& tasks, const std::vector<Memory>& memories, const Limits& limits)
       : tasks_(tasks), limits_(limits), ledger_(tasks, memories), dependences_(tasks) {
     // For each task, the earliest communication that needs it; a communication needs itself.
+    ended_.assign(tasks.size(), false);
     needed_by_.assign(tasks.size(), std::numeric_limits<int>::max());
     for (int t = static_cast<int>(tasks.size()) - 1; t >= 0; --t) {
       for (int later : dependences_.after[t]) needed_by_[t] = std::min(needed_by_[t], needed_by_[later]);
@@ -135,11 +137,40 @@ class Overlap {
   // The next step; -1: wait for the oldest communication first.
   int choose() const {
     if (ready_.empty()) return -1;
+    if (is_sent_on()) {
+      const int first = *ready_.begin();
+      return first < communications_.front() && fits(first) ? first : -1;
+    }
     const bool full = under_way_.size() == static_cast<size_t>(limits_.under_way);
     if (const int needed = ready_by_need_.begin()->second; !full && fits(needed)) return needed;
     const int first = *ready_.begin();
     if (under_way_.empty() || (fits(first) && !(full && tasks_[first].communicates))) return first;
     return -1;
+  }
+
+  // Whether the next message waits for messages under way, and for nothing else but one step that reads them.
+  bool is_sent_on() const {
+    if (communications_.empty() || under_way_.empty() || !tasks_[under_way_.front()].message) return false;
+    const int next = communications_.front();
+    if (!tasks_[next].message) return false;
+    bool waits = false;
+    for (int need : dependences_.needs[next]) {
+      if (ended_[need]) continue;
+      if (is_message_under_way(need)) {
+        waits = true;
+        continue;
+      }
+      if (tasks_[need].communicates) return false;
+      for (int own : dependences_.needs[need])
+        if (!ended_[own] && !is_message_under_way(own)) return false;
+      if (ready_.contains(need)) return false;
+      waits = true;
+    }
+    return waits;
+  }
+
+  bool is_message_under_way(int task) const {
+    return tasks_[task].message && std::find(under_way_.begin(), under_way_.end(), task) != under_way_.end();
   }
 
   bool fits(int task) const { return !limits_.bytes || ledger_.with(task) <= *limits_.bytes; }
@@ -183,6 +214,7 @@ class Overlap {
   }
 
   void end(int task) {
+    ended_[task] = true;
     ledger_.end(task);
     for (int later : dependences_.after[task])
       if (--dependences_.before[later] == 0) add_ready(later);
@@ -192,6 +224,7 @@ class Overlap {
   const Limits limits_;
   Ledger ledger_;
   Dependences dependences_;  // `before` counts the tasks that have not ended
+  std::vector<bool> ended_;
   std::vector<int> needed_by_;
   std::deque<int> communications_, under_way_;  // to come; started
   std::set<int> ready_;

@@ -12,6 +12,7 @@ struct Task {
   bool communicates = false;  ///< it has a start and a wait; else it runs
   bool at_once =
       false;  ///< of a communication: its wait follows its start directly, after those of all others under way
+  bool message = false;   ///< of a communication: it is between two ranks
   bool in_place = false;  ///< its first result takes over the memory of its first operand if that is not read later
   size_t scratch = 0;     ///< bytes that it needs while it runs; of a communication, from start to wait
   std::vector<int> reads, writes;
@@ -56,6 +57,12 @@ struct Limits {
 /// earliest later communication needs (steps that none needs come last; ties follow the order given). If that exceeds
 /// the limits, run the ready step that is first in the order given. If that exceeds them too, or no step is ready, wait
 /// for the oldest communication. If none is under way, the limit of bytes does not apply.
+///
+/// A message that is to be sent on should not wait for steps that nobody waits for: if the next communication is a
+/// message, all that it still needs are messages under way (itself, or by one step that reads them), and the oldest
+/// communication under way is a message, run only ready steps that come before it in the order given, then wait. So
+/// blocks go on around a ring (passes/collective_products.h)
+/// as soon as they can.
 ///
 /// Example with at most one under way: gather v, use v, gather w, use w. `use v` must wait, so the next step is the
 /// second gather, for which the first must end: start v, wait v, start w, use v, wait w, use w.

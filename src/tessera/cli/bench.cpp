@@ -241,7 +241,7 @@ class Bench : public Command {
                    "a file for a trace of the last runs, which Perfetto and Chrome's trace viewer show");
     time_.declare(app);
     details_.declare(app);
-    run_.declare(app);
+    run_.declare(app, plan_.overlap);
     declare_paths(app, {{"model", PathUse::reads, files_of_model}, {"--profile", PathUse::writes}});
   }
 
@@ -324,7 +324,7 @@ class Bench : public Command {
     progress.end();
     const std::optional<Forecast> forecast = time_.predict_run(
         console, program, session.threads_per_rank(), plan_.topology(), sizes_of(program.inputs(), loaded.inputs),
-        !run_.no_overlap);  // with all ranks
+        run_.overlaps());  // with all ranks
     if (!console.speaks()) return kGood;
     if (!trace_.empty()) {
       SymbolSizes all = loaded.plan.shapes;
@@ -338,6 +338,7 @@ class Bench : public Command {
            details_.of(program, sizes_of(program.inputs(), loaded.inputs), forecast, &last_runs));
     else
       print(console, program, session, latency, costs, peaks, floor, prepared, forecast);
+    if (!console.json && plan_.overlap.reports()) print_overlap(console, program.summary(), forecast);
     return kGood;
   }
 
@@ -486,6 +487,7 @@ class Bench : public Command {
       object["predicted"]["error"] = forecast->prediction.step_ms / latency.median - 1;
       object["predicted"]["operators"] = differences_json(forecast->prediction, costs);
     }
+    if (plan_.overlap.reports()) object["overlap"] = overlap_json(program.summary(), forecast);
     if (!inputs_.from_file()) object["seed"] = inputs_.seed;
     if (!trace_.empty()) object["profile"] = trace_;
     object.update(details);

@@ -88,7 +88,7 @@ class Generate : public Command {
     app.add_option("--emit", emit_,
                    "write the model whose caches are states, for run, shard, check and verify with --state "
                    "'*=next.*', and generate nothing; --batch and --capacity give its sizes");
-    run_.declare(app);
+    run_.declare(app, plan_.overlap);
     time_.declare(app);
     declare_paths(app, {{"model", PathUse::reads, files_of_model},
                         {"--prompt", PathUse::reads},
@@ -189,7 +189,7 @@ class Generate : public Command {
     const GenerationSizes sizes = generator.sizes(prompts, asked_);
     const auto of = [&](const SymbolSizes& run) {
       return *time_.predict_run(console, generator.program(), generator.threads_per_rank(), plan_.topology(), run,
-                                !run_.no_overlap);
+                                run_.overlaps());
     };
     Forecast prefill = of(sizes.prefill);
     return GenerationForecast{std::move(prefill), of(sizes.decode),

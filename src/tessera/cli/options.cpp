@@ -135,9 +135,10 @@ void PlanOptions::declare(CLI::App& app) {
                             "their weights only there, e.g. h.1.*=pp:1. NAME is that of a node, of a tensor that it "
                             "makes, or of the PyTorch module from which it comes ('*' matches anything). The first "
                             "match wins"));
-  app.add_option("--plan", plan_path,
-                 "JSON file with mesh, presets, annotations, places, states, store, keep_gathered, recompute, "
-                 "ring_attention, bucket_bytes, micro_batches, max_reshard_bytes, shapes, dtype; options override it");
+  app.add_option(
+      "--plan", plan_path,
+      "JSON file with mesh, presets, annotations, places, states, store, keep_gathered, recompute, "
+      "ring_attention, overlap, bucket_bytes, micro_batches, max_reshard_bytes, shapes, dtype; options override it");
   app.add_option("--configuration", configuration,
                  "follow the model's device annotations (IR version 11) for this configuration of its file, instead of "
                  "a mesh; without a mesh, those for its only configuration are followed")
@@ -148,6 +149,7 @@ void PlanOptions::declare(CLI::App& app) {
                               "whether keys and values go around a ring of ranks instead of being gathered, where "
                               "queries are split; auto: where that takes less time on the links of --topology"),
                {"auto", "always", "never"});
+  overlap.declare(app);
   app.add_option("--bucket-bytes", bucket_bytes,
                  "start small collectives of one kind and group as one, up to this many bytes (64K, 1M) together; 0: "
                  "each alone. By default, what the topology's links carry in four times their latency; without a "
@@ -184,6 +186,16 @@ void PlanOptions::declare(CLI::App& app) {
   declare_paths(app, {{"--topology", PathUse::reads}, {"--plan", PathUse::reads}});
 }
 
+void OverlapOption::declare(CLI::App& app) {
+  takes_one_of(app.add_option("--overlap", text,
+                              "whether ranks compute while communications are under way. auto (the default): all that "
+                              "does not depend on them; and collectives beside products go around rings in blocks "
+                              "where --machine or --cluster predicts a shorter step. off: wait for each communication "
+                              "where it starts. always: every such collective in a ring. report: auto, and say what is "
+                              "hidden behind what, and why collectives stay whole"),
+               {"off", "auto", "always", "report"});
+}
+
 void PlanOptions::declare_own(CLI::App& app) {
   under(app, Heading::model);
   repeatable(app.add_option("--own", own,
@@ -203,6 +215,7 @@ Plan PlanOptions::plan() const {
   plan.keep_gathered = keep_gathered;
   plan.recompute = recompute;
   plan.ring_attention = ring_attention;
+  plan.overlap = overlap.plan();
   if (!bucket_bytes.empty()) plan.bucket_bytes = parse_bucket(bucket_bytes);
   if (!max_reshard_bytes.empty()) plan.max_reshard_bytes = parse_reshard(max_reshard_bytes);
   plan.shapes = parse_shapes(shapes);
@@ -464,13 +477,12 @@ void declare_device(CLI::App& app, std::string& device) {
       ->capture_default_str();
 }
 
-void RunOptions::declare(CLI::App& app) {
+void RunOptions::declare(CLI::App& app, const OverlapOption& overlaps) {
+  overlap = &overlaps;
   under(app, Heading::ranks);
   app.add_option("--threads", threads, "threads of each rank; 0: the cores divided among the ranks")
       ->check(number_in(Bounds::between(0, 1024)))
       ->capture_default_str();
-  app.add_flag("--no-overlap", no_overlap,
-               "wait for each communication where it starts, and compute nothing meanwhile");
   app.add_option("--prefetch", prefetch,
                  "the most communications that a rank starts before it needs their results; states that --store splits "
                  "are gathered this many uses ahead")
@@ -487,7 +499,7 @@ void RunOptions::declare(CLI::App& app) {
 SessionOptions RunOptions::session(const Console& console) const {
   SessionOptions options;
   options.threads_per_rank = threads;
-  options.overlap = !no_overlap;
+  options.overlap = overlaps();
   options.prefetch = prefetch;
   options.device = device;
   options.memory_limit = memory.bytes();
@@ -507,7 +519,7 @@ RunSettings RunOptions::planned(const Console& console, const Mesh& mesh, bool r
   RunSettings settings;
   settings.threads_per_rank = runs || threads > 0 ? threads : 1;
   if (console.connection) settings.machine_ranks = console.connection->launch().local_size;
-  settings.overlap = !no_overlap;
+  settings.overlap = overlaps();
   settings.prefetch = prefetch;
   settings.process_ranks = static_cast<int>(ranks_of_process(console, mesh));
   return settings;

@@ -41,8 +41,19 @@ struct MemoryOption {
   std::string text;
 };
 
+/// --overlap
+struct OverlapOption {
+  void declare(CLI::App& app);
+  bool off() const { return text == "off"; }
+  bool reports() const { return text == "report"; }
+  /// As Plan::overlap.
+  std::string plan() const { return reports() ? "auto" : text; }
+
+  std::string text;
+};
+
 /// --mesh, --configuration, --topology, --preset, --annotate, --place, --state, --store, --recompute, --ring-attention,
-/// --bucket-bytes, --max-reshard-bytes, --plan, --shapes, --dtype
+/// --overlap, --bucket-bytes, --max-reshard-bytes, --plan, --shapes, --dtype
 struct PlanOptions {
   void declare(CLI::App& app);
   /// --own, of commands that take models that arrive split.
@@ -67,6 +78,7 @@ struct PlanOptions {
   std::string mesh_text, configuration, topology_path, preset, plan_path, shapes, dtype;
   std::vector<std::string> annotations, places, states, storage, keep_gathered, own;
   std::string recompute, ring_attention, bucket_bytes, max_reshard_bytes;
+  OverlapOption overlap;
 };
 
 /// The form of a written program: --form, --dialect, --lower, --order, --rank-id, --rank-type.
@@ -136,7 +148,8 @@ void declare_device(CLI::App& app, std::string& device);
 
 /// --threads, --memory-limit, and how ranks come to be
 struct RunOptions {
-  void declare(CLI::App& app);
+  /// `overlap`: that of the command's plan, which must outlive this.
+  void declare(CLI::App& app, const OverlapOption& overlap);
   /// See LaunchOptions.
   std::optional<int> begin(Console& console, const std::string& command) const {
     return launch.begin(console, threads, command);
@@ -150,7 +163,9 @@ struct RunOptions {
   int64_t ranks_of_process(const Console& console, const Mesh& mesh) const;
 
   int threads = 0;
-  bool no_overlap = false;
+  bool overlaps() const { return !overlap->off(); }
+
+  const OverlapOption* overlap = nullptr;
   int prefetch = 4;
   std::string device = "cpu";
   MemoryOption memory;

@@ -116,7 +116,7 @@ class Run : public Command {
     dump_.declare(app);
     time_.declare(app);
     details_.declare(app);
-    run_.declare(app);
+    run_.declare(app, plan_.overlap);
     declare_paths(app, {{"model", PathUse::reads, files_of_model},
                         {"--outputs", PathUse::writes},
                         {"--load-states", PathUse::reads},
@@ -247,7 +247,7 @@ class Run : public Command {
     Trace measured("measured");
     if (details_.asked) measured.add(session.profile(), 0);
     const std::optional<Forecast> forecast = time_.predict_run(console, program, session.threads_per_rank(),
-                                                               plan_.topology(), sizes.shapes, !run_.no_overlap);
+                                                               plan_.topology(), sizes.shapes, run_.overlaps());
     if (!console.speaks()) return kGood;  // outputs are where rank 0 is
     progress.next("writing");
     if (!outputs_.empty()) write_tensors(outputs_, ran.outputs);

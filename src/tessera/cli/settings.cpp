@@ -55,6 +55,7 @@ constexpr std::array kSettings = {
     Setting{"order"},
     Setting{"other_data"},
     Setting{"output"},
+    Setting{"overlap"},
     Setting{"own"},
     Setting{"per_host"},
     Setting{"places", "--place"},

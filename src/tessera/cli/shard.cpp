@@ -54,6 +54,7 @@ class Shard : public Command {
       model = model.with_sizes(plan.shapes);
       plan.shapes.clear();
       if (plan.ring_attention != "always") plan.ring_attention = "never";  // they have no messages
+      if (plan.overlap != "always") plan.overlap = "off";
     }
     if (plan.mesh.find('?') != std::string::npos) return annotate(console, model, plan);
     const std::optional<PredictSettings> settings = time_.settings_if_asked(plan_.topology());
@@ -84,11 +85,13 @@ class Shard : public Command {
     if (console.json) {
       Json object = json_of(program, figures);
       if (forecast) object["predicted"] = forecast_json(*forecast);
+      if (plan_.overlap.reports()) object["overlap"] = overlap_json(program.summary(), forecast);
       object.update(details_.of(program, {}, forecast));
       console.emit(object);
     } else if (dry_ || !console.quiet) {
       print(console, program, figures);
       if (forecast) print_forecast(console, *forecast);
+      if (plan_.overlap.reports()) print_overlap(console, program.summary(), forecast);
     }
     return kGood;
   }

@@ -28,7 +28,6 @@ class Simulate : public Command {
                    "their groups, and which ranks are in a class")
         ->type_name("PREFIX");
     app.add_flag("--every-rank", every_rank_, "simulate each rank, not one for all that do the same");
-    app.add_flag("--no-overlap", no_overlap_, "wait for each communication where it starts");
     failures_.declare(app);
     // A prefix that is another option's file is a mistake, too.
     const auto written = [](const std::string& prefix) {
@@ -41,7 +40,7 @@ class Simulate : public Command {
     details_.check(console);
     const PredictSettings settings = [&] {
       PredictSettings asked = time_.settings(step_.plan.topology());
-      asked.overlap = !no_overlap_;
+      asked.overlap = !step_.plan.overlap.off();
       asked.fold = !every_rank_;
       return asked;
     }();
@@ -68,6 +67,7 @@ class Simulate : public Command {
                      {"predicted", forecast_json(forecast)}};
       if (run) object["run"] = run_json(*run);
       if (slow) object["slow_level"] = slow_level_json(*slow);
+      if (step_.plan.overlap.reports()) object["overlap"] = overlap_json(program.summary(), forecast);
       object.update(details_.of(program, {}, forecast));
       console.emit(object);
       return kGood;
@@ -77,6 +77,7 @@ class Simulate : public Command {
     console.say("mesh " + mesh_text(program.mesh()) + ", " + bytes_text(static_cast<double>(peak)) +
                 " on a rank at its peak" + memory_text(settings.machine, peak));
     print_forecast(console, forecast);
+    if (step_.plan.overlap.reports()) print_overlap(console, program.summary(), forecast);
     if (run) print_run(console, *run);
     if (slow) console.say(slow_level_text(*slow));
     return kGood;
@@ -103,7 +104,7 @@ class Simulate : public Command {
   }
 
   std::string trace_, chakra_;
-  bool no_overlap_ = false, every_rank_ = false;
+  bool every_rank_ = false;
   StepOptions step_;
   TimeOptions time_;
   FailureOptions failures_;

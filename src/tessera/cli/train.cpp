@@ -59,7 +59,7 @@ class Train : public Command {
     dump_.declare(app);
     time_.declare(app);
     details_.declare(app);
-    run_.declare(app);
+    run_.declare(app, plan_.overlap);
     declare_paths(app, {{"model", PathUse::reads, files_of_model}});
   }
 
@@ -268,16 +268,18 @@ class Train : public Command {
     std::optional<Forecast> forecast;
     if (std::optional<PredictSettings> settings = time_.settings_if_asked(plan_.topology())) {
       settings->threads_per_rank = run_.threads;
-      settings->overlap = !run_.no_overlap;
+      settings->overlap = run_.overlaps();
       forecast = time_.predict(console, program, std::move(*settings), false);
     }
     if (!console.json) {
       print_collectives(console, program.summary());
       if (forecast) print_forecast(console, *forecast);
+      if (plan_.overlap.reports()) print_overlap(console, program.summary(), forecast);
       return kGood;
     }
     Json object = plan_json(model_, step, program, memory);
     if (forecast) object["predicted"] = forecast_json(*forecast);
+    if (plan_.overlap.reports()) object["overlap"] = overlap_json(program.summary(), forecast);
     object.update(details_.of(program, {}, forecast));
     dump_.add_to(object);
     console.emit(object);
@@ -311,9 +313,10 @@ class Train : public Command {
 
     resident.pause();
     const std::optional<Forecast> forecast = time_.predict_run(console, program, trainer.session().threads_per_rank(),
-                                                               plan_.topology(), {}, !run_.no_overlap);
+                                                               plan_.topology(), {}, run_.overlaps());
     resident.go_on();
     if (forecast && !console.json) print_forecast(console, *forecast);
+    if (plan_.overlap.reports() && !console.json) print_overlap(console, program.summary(), forecast);
     if (options_.resume) resume(console, trainer);
     report.begin(trainer, memory, steps_);
     if (!options_.profile.empty() && console.speaks()) record(report, program, training, session_options);
@@ -326,6 +329,7 @@ class Train : public Command {
       console.known = plan_json(model_, step, program, memory);
       if (resident.bytes() > 0) console.known["process"]["resident_bytes"] = resident.bytes();
       report.add_to(console.known);
+      if (plan_.overlap.reports()) console.known["overlap"] = overlap_json(program.summary(), forecast);
       console.known.update(details_.of(program, {}, forecast, &report.trace()));
       dump_.add_to(console.known);
     }

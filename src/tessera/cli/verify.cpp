@@ -92,7 +92,7 @@ class Verify : public Command {
     atol_option_ =
         app.add_option("--atol", atol_, "absolute tolerance, added to that; by default, 0")->check(zero_or_more());
     app.add_flag("--first-diverging", always_, "look for the first tensor that differs, even if all outputs agree");
-    run_.declare(app);
+    run_.declare(app, plan_.overlap);
     time_.declare(app);
     declare_paths(app, {{"model", PathUse::reads, files_of_model}, {"--expected", PathUse::reads}});
   }
@@ -135,7 +135,7 @@ class Verify : public Command {
       Session session(program, run_.session(console));
       actual = answers(session, program, inputs, steps);
       forecast = time_.predict_run(console, program, session.threads_per_rank(), plan_.topology(),
-                                   sizes_of(program.inputs(), inputs), !run_.no_overlap);  // with all ranks
+                                   sizes_of(program.inputs(), inputs), run_.overlaps());  // with all ranks
     }
     std::vector<Difference> differences;
     if (console.speaks()) {  // only rank 0 runs the one device

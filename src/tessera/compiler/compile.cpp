@@ -27,6 +27,7 @@
 #include "tessera/rewrite/precision.h"
 #include "tessera/spmd/decide/finer.h"
 #include "tessera/spmd/decide/idle.h"
+#include "tessera/spmd/partition/init.h"
 #include "tessera/spmd/partition/partition.h"
 #include "tessera/spmd/presets/stored.h"
 #include "tessera/spmd/print.h"
@@ -81,6 +82,7 @@ class Compiler {
     observe("partition", [this] { return spmd::print_program(*result_.program); });
     passes::Context context{options_.topology,     result_.notes,           options_.recompute,
                             options_.bucket_bytes, options_.ring_attention, prices()};
+    context.choose_rings = [this](const spmd::Program& program) { return rings_of(program); };
     for (const passes::Pass& pass : passes::passes()) {
       const auto before = edits(*result_.program);
       pass.run(*result_.program, context);
@@ -96,6 +98,27 @@ class Compiler {
 
   void observe(std::string_view stage, const std::function<std::string()>& text) {
     if (options_.observe) options_.observe(stage, text);
+  }
+
+  std::vector<passes::RingChoice> rings_of(const spmd::Program& program) {
+    if (options_.product_rings == ProductRings::never) return {};
+    if (options_.product_rings == ProductRings::always) return all_rings(program, result_.rings);
+    const StepSeconds seconds = [&](const std::vector<passes::RingChoice>& choices) {
+      return options_.simulate(with_rings(program, choices));
+    };
+    return choose_rings(program, options_.simulate ? prices() : nullptr, seconds, result_.rings);
+  }
+
+  // A copy of the program after the passes that choose rings and come after them.
+  std::shared_ptr<const spmd::Program> with_rings(const spmd::Program& program,
+                                                  const std::vector<passes::RingChoice>& choices) const {
+    auto copy = std::make_shared<spmd::Program>(spmd::in_one_graph(program));
+    std::vector<std::string> notes;
+    passes::Context context{
+        options_.topology, notes, options_.recompute, options_.bucket_bytes, passes::RingAttention::never, prices()};
+    context.choose_rings = [&](const spmd::Program&) { return choices; };
+    for (const passes::Pass& pass : passes::passes()) pass.run(*copy, context);
+    return copy;
   }
 
   void note_device_annotations() {
@@ -286,6 +309,13 @@ class Compiler {
 };
 
 }  // namespace
+
+ProductRings parse_product_rings(std::string_view text) {
+  if (text.empty() || text == "auto") return ProductRings::by_cost;
+  if (text == "always") return ProductRings::always;
+  if (text == "off") return ProductRings::never;
+  fail("overlap", "'{}' is not a mode of overlap; write auto, always or off", text);
+}
 
 Compiled compile(const OnnxModel& model, const CompileOptions& options) {
   if (!has_regions(*model.graph) || options.annotations.empty()) return Compiler(model, nullptr, options).run();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/compiler/requests.h"
+#include "tessera/compiler/ring_choice.h"
 #include "tessera/cost/machine_model.h"
 #include "tessera/mesh/topology.h"
 #include "tessera/passes/recompute.h"
@@ -18,6 +19,15 @@
 namespace tessera::compiler {
 
 inline constexpr std::string_view kNoPreset = "none";
+
+/// Which collectives go around rings beside products (passes/collective_products.h).
+enum class ProductRings { by_cost, always, never };
+
+/// "auto" or "", "always", "off". Throws a user error for anything else.
+ProductRings parse_product_rings(std::string_view text);
+
+/// The predicted seconds of a step of a program, on the machine that the options name.
+using Simulate = std::function<double(const std::shared_ptr<const spmd::Program>&)>;
 
 struct CompileOptions {
   Mesh mesh;
@@ -32,6 +42,8 @@ struct CompileOptions {
   passes::Recompute recompute;          ///< results of the forward pass that the backward pass recomputes
   std::optional<int64_t> bucket_bytes;  ///< of collectives that start as one (passes/buckets.h)
   passes::RingAttention ring_attention = passes::RingAttention::by_cost;
+  ProductRings product_rings = ProductRings::by_cost;
+  Simulate simulate;                            ///< for choices by the time of a step; null: none are made
   Topology topology;                            ///< fits the mesh; empty: its links are unknown
   std::shared_ptr<const MachineModel> machine;  ///< by whose seconds choices are made; null: by bytes and constants
   /// The first program of a set over the same states (shared_states.h), compiled before; null: this is the first.
@@ -53,6 +65,7 @@ struct Compiled {
   std::shared_ptr<spmd::Program> program;
   std::vector<std::string> notes;  ///< assumptions to report to the user, a line each
   std::vector<std::string> warnings;
+  std::vector<RingOutcome> rings;  ///< collectives that could go around rings beside products, and what became of them
 };
 
 /// Rewrites a copy of the model, annotates, propagates, decides, partitions, and runs the passes on the program. Throws

@@ -106,6 +106,8 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
       plan.recompute = text_of(value, source, key, R"("full")");
     else if (key == "ring_attention")
       plan.ring_attention = text_of(value, source, key, R"("always")");
+    else if (key == "overlap")
+      plan.overlap = text_of(value, source, key, R"("off")");
     else if (key == "bucket_bytes")
       plan.bucket_bytes = bytes_of(value, source, key);
     else if (key == "micro_batches")
@@ -119,8 +121,8 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
     else
       fail("plan",
            "{}: a plan has no key '{}'; its keys are: mesh, presets, annotations, places, states, "
-           "store, keep_gathered, recompute, ring_attention, bucket_bytes, micro_batches, max_reshard_bytes, shapes, "
-           "dtype",
+           "store, keep_gathered, recompute, ring_attention, overlap, bucket_bytes, micro_batches, max_reshard_bytes, "
+           "shapes, dtype",
            source, key);
   }
   return plan;
@@ -145,6 +147,7 @@ std::string Plan::to_json() const {
   if (!keep_gathered.empty()) json["keep_gathered"] = keep_gathered;
   if (!recompute.empty()) json["recompute"] = recompute;
   if (!ring_attention.empty()) json["ring_attention"] = ring_attention;
+  if (!overlap.empty()) json["overlap"] = overlap;
   if (bucket_bytes) json["bucket_bytes"] = *bucket_bytes;
   if (micro_batches > 0) json["micro_batches"] = micro_batches;
   if (max_reshard_bytes) json["max_reshard_bytes"] = *max_reshard_bytes;
@@ -163,6 +166,7 @@ Plan Plan::over(const Plan& weaker) const {
   if (both.presets.empty()) both.presets = weaker.presets;
   if (both.recompute.empty()) both.recompute = weaker.recompute;
   if (both.ring_attention.empty()) both.ring_attention = weaker.ring_attention;
+  if (both.overlap.empty()) both.overlap = weaker.overlap;
   if (!both.bucket_bytes) both.bucket_bytes = weaker.bucket_bytes;
   if (both.micro_batches == 0) both.micro_batches = weaker.micro_batches;
   if (!both.max_reshard_bytes) both.max_reshard_bytes = weaker.max_reshard_bytes;

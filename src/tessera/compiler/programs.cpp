@@ -11,11 +11,31 @@
 #include "tessera/program_io/lone_model.h"
 #include "tessera/program_io/rank_graph.h"
 #include "tessera/proof/prove.h"
+#include "tessera/sim/predict.h"
 
 namespace tessera::compiler {
 namespace {
 
-std::shared_ptr<Compiled> compiled(const Source& source, const ProgramOptions& options) {
+// The simulation of a step on the options' machine; null: they name none.
+Simulate simulation(const Source& source, const ProgramOptions& options) {
+  if (!options.machine) return nullptr;
+  return [&source, &options](const std::shared_ptr<const spmd::Program>& program) {
+    runtime::DryRun run{runtime::RankPrograms::same(program, source.files), {}, options.sizing};
+    run.symbols.insert(program->hints.begin(), program->hints.end());
+    if (run.options.threads_per_rank == 0 && options.machine->cores > 0)
+      run.options.threads_per_rank =
+          static_cast<int>(std::max<int64_t>(1, options.machine->cores / program->mesh.size()));
+    sim::PredictOptions asked;
+    asked.machine = options.machine.get();
+    asked.topology = options.topology;
+    asked.engine = "";
+    return sim::predict(run, asked).timeline.seconds;
+  };
+}
+
+std::shared_ptr<Compiled> compiled(const Source& source, const ProgramOptions& given) {
+  ProgramOptions options = given;
+  if (!options.simulate) options.simulate = simulation(source, given);
   const bool as_rewritten = options.annotations.empty() && options.places.empty() && options.keep.empty() &&
                             !options.observe && !names_rewritten_state(source.model, source.rewritten(), options);
   return std::make_shared<Compiled>(as_rewritten ? compile_rewritten(source.model, source.rewritten(), options)
@@ -98,6 +118,17 @@ ProgramOptions without_buckets(const ProgramOptions& options) {
   ProgramOptions alone = options;
   if (!alone.bucket_bytes) alone.bucket_bytes = 0;
   return alone;
+}
+
+bool has_rings(const Compiled& compiled) {
+  return std::any_of(compiled.rings.begin(), compiled.rings.end(), [](const RingOutcome& each) { return each.taken; });
+}
+
+// Time is not worth a program that does not fit.
+ProgramOptions without_rings(const ProgramOptions& options) {
+  ProgramOptions whole = options;
+  whole.product_rings = ProductRings::never;
+  return whole;
 }
 
 // The options with just enough recomputation to fit into the limit. The memory that a choice frees is an estimate,
@@ -223,6 +254,8 @@ CompiledProgram compile_program(const std::shared_ptr<const Source>& source, con
   };
   if (options.max_reshard_bytes) require_small_reshards(*made.program, *options.max_reshard_bytes);
   if (options.memory_limit > 0 && process_bytes_of({&made}) > options.memory_limit) {
+    if (options.product_rings == ProductRings::by_cost && has_rings(*found))
+      return compile_program(source, without_rings(options));
     if (!options.bucket_bytes) return compile_program(source, without_buckets(options));
     process_bytes_of({&made}, options.memory_limit);
   }

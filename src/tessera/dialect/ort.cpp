@@ -63,7 +63,8 @@ void write(const Outgoing& out) {
   if (!op && (node.op_type == "Send" || node.op_type == "Recv"))
     out.refuse(
         "{} has no messages between two ranks; do not split the dimension whose parts ranks exchange, compile "
-        "with ring_attention \"never\" (`ring_attention=never`), or use another `dialect`",
+        "with ring_attention \"never\" and overlap \"off\" (`ring_attention=never`, `overlap=off`), or use another "
+        "`dialect`",
         kName);
   if (!op)
     out.refuse(

@@ -1,6 +1,7 @@
 #include "tessera/passes/pipeline.h"
 
 #include "tessera/passes/buckets.h"
+#include "tessera/passes/collective_products.h"
 #include "tessera/passes/early_starts.h"
 #include "tessera/passes/hierarchical.h"
 #include "tessera/passes/init.h"
@@ -12,6 +13,7 @@ namespace tessera::passes {
 const std::vector<Pass>& passes() {
   static const std::vector<Pass> all = {
       {"ring_attention", ring_attention},
+      {"collective_products", collective_products},
       {"hierarchical", hierarchical},
       {"init", init},
       {"recompute", recompute},

@@ -89,6 +89,7 @@ Program PlannedModel::compiled(const Plan& plan, const Mesh& mesh, const Scale& 
   options.run.overlap = settings_.predict.overlap;
   settings_.predict.choose(options, mesh);
   Plan asked = plan;
+  if (asked.overlap.empty()) asked.overlap = "off";  // rings are chosen for the plan that is found
   if (!settings_.training) {
     asked.shapes = sizes_;
     return compile(with_blocks(scale.blocks), mesh, asked, options);

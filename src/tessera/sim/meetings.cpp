@@ -20,17 +20,17 @@ std::vector<int> MeetingRegistry::next_of(int of_class, int step) {
     const int to = class_of(it.info.to);
     if (to < 0) return {};
     const std::string name = fmt::format("{} {}>{}", axes, of_class, to);
-    return {next(of_class, name, "sender", {of_class}, {of_class, to}, transfer)};
+    return {next(of_class, name, "sender", {of_class}, {of_class, to}, transfer, {of_class, to})};
   }
   if (kind == Collective::recv) {
     const int from = class_of(it.info.from);
     if (from < 0) return {};
     const std::string name = fmt::format("{} {}>{}", axes, from, of_class);
-    return {next(of_class, name, "receiver", {from}, {from, of_class}, transfer)};
+    return {next(of_class, name, "receiver", {from}, {from, of_class}, transfer, {from, of_class})};
   }
   if (kind == Collective::permute && !setting_.whole_permutations) return permute(of_class, it, axes, transfer);
   const Group& group = group_over(program.rank, it.info.axes);
-  return {next(of_class, group.name, "member", group.classes, group.classes, transfer)};
+  return {next(of_class, group.name, "member", group.classes, group.classes, transfer, {})};
 }
 
 std::vector<int> MeetingRegistry::permute(int of_class, const bind::Step& step, const std::string& axes,
@@ -40,7 +40,8 @@ std::vector<int> MeetingRegistry::permute(int of_class, const bind::Step& step, 
   std::vector<int> found;
   const auto meet = [&](int sender, int receiver) {
     const std::set<int> both{sender, receiver};
-    found.push_back(numbered(fmt::format("permute {} {}>{}", axes, sender, receiver), number, both, both, transfer));
+    const std::string name = fmt::format("permute {} {}>{}", axes, sender, receiver);
+    found.push_back(numbered(name, number, both, both, transfer, {sender, receiver}));
   };
   if (from >= 0) meet(from, of_class);
   const bool to_itself = to == of_class && from == of_class;
@@ -49,13 +50,13 @@ std::vector<int> MeetingRegistry::permute(int of_class, const bind::Step& step, 
 }
 
 int MeetingRegistry::next(int of_class, const std::string& name, const std::string& side, const std::set<int>& needed,
-                          const std::set<int>& members, const Transfer& transfer) {
+                          const std::set<int>& members, const Transfer& transfer, const Way& way) {
   const int64_t number = met_[static_cast<size_t>(of_class)][fmt::format("{} {}", name, side)]++;
-  return numbered(name, number, needed, members, transfer);
+  return numbered(name, number, needed, members, transfer, way);
 }
 
 int MeetingRegistry::numbered(const std::string& name, int64_t number, const std::set<int>& needed,
-                              const std::set<int>& members, const Transfer& transfer) {
+                              const std::set<int>& members, const Transfer& transfer, const Way& way) {
   std::map<int64_t, int>& named = ids_[name];
   const auto [found, fresh] = named.try_emplace(number, static_cast<int>(meetings_.size()));
   if (!fresh) return found->second;
@@ -66,6 +67,11 @@ int MeetingRegistry::numbered(const std::string& name, int64_t number, const std
   made.left = transfer.seconds;
   made.missing = needed;
   made.members.assign(members.begin(), members.end());
+  if (way.from >= 0) {
+    made.ends = {{way.from, false}, {way.to, true}};
+  } else {
+    for (int member : members) made.ends.insert(made.ends.end(), {{member, false}, {member, true}});
+  }
   meetings_.push_back(std::move(made));
   return found->second;
 }

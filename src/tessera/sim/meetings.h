@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -20,12 +21,20 @@ struct Cause {
   int of_class = -1, event = -1;  ///< -1: none
 };
 
+/// A way out of a class, or into it, that a transfer takes.
+struct End {
+  int of_class = -1;
+  bool enters = false;
+  auto operator<=>(const End&) const = default;
+};
+
 /// A transfer in which classes take part: of a collective, or of a message from one class to another.
 struct Meeting {
   int id = 0;
   Transfer transfer;
   std::set<int> missing;     ///< classes that must start before it moves
   std::vector<int> members;  ///< classes
+  std::vector<End> ends;     ///< the sender's and the receiver's; of a collective, both ways of each member
   Cause last;                ///< the last start
   double began = kNever, ended = kNever;
   double left = 0;              ///< seconds, without contention
@@ -53,6 +62,10 @@ class MeetingRegistry {
   const std::vector<Meeting>& all() const { return meetings_; }
 
  private:
+  /// The classes that a message leaves and enters; -1: it is a collective.
+  struct Way {
+    int from = -1, to = -1;
+  };
   /// The classes of the ranks of a group.
   struct Group {
     std::set<int> classes;
@@ -61,9 +74,9 @@ class MeetingRegistry {
 
   std::vector<int> permute(int of_class, const bind::Step& step, const std::string& axes, const Transfer& transfer);
   int next(int of_class, const std::string& name, const std::string& side, const std::set<int>& needed,
-           const std::set<int>& members, const Transfer& transfer);
+           const std::set<int>& members, const Transfer& transfer, const Way& way);
   int numbered(const std::string& name, int64_t number, const std::set<int>& needed, const std::set<int>& members,
-               const Transfer& transfer);
+               const Transfer& transfer, const Way& way);
   const Group& group_over(int rank, const std::vector<std::string>& axes);
   int class_of(int rank) const { return rank < 0 ? -1 : setting_.class_of[static_cast<size_t>(rank)]; }
 

@@ -68,11 +68,11 @@ bool moves_at_wait(const Setting& setting) {
 
 // Timeline::bound(), once all has ended.
 void add_bounds(Timeline& timeline, const std::vector<ClassState>& classes, const MeetingRegistry& meetings) {
-  std::vector<std::map<std::string, double>> busy(classes.size());
+  std::vector<std::map<std::pair<bool, std::string>, double>> busy(classes.size());
   for (const Meeting& meeting : meetings.all())
-    for (int member : meeting.members)
+    for (const auto& [member, enters] : meeting.ends)
       for (const std::string& level : meeting.transfer.levels)
-        busy[static_cast<size_t>(member)][level] += meeting.transfer.seconds;
+        busy[static_cast<size_t>(member)][{enters, level}] += meeting.transfer.seconds;
   for (size_t c = 0; c < classes.size(); ++c) {
     const ClassState& state = classes[c];
     double kernels = state.program->before + state.program->after;
@@ -303,14 +303,14 @@ class Simulation {
     return meeting.previous >= 0 && meetings_[meeting.previous].ended == kNever;
   }
 
-  // Transfers that share a level of links at a class share its bandwidth.
+  // Transfers that share a level of links out of a class, or into it, share its bandwidth.
   std::vector<double> transfer_rates() const {
-    std::map<std::pair<int, std::string>, int> sharing;
+    std::map<std::pair<End, std::string>, int> sharing;
     for (int id : moving_) {
       const Meeting& meeting = meetings_[id];
       if (is_queued(meeting)) continue;
-      for (int member : meeting.members)
-        for (const std::string& level : meeting.transfer.levels) ++sharing[{member, level}];
+      for (const End& end : meeting.ends)
+        for (const std::string& level : meeting.transfer.levels) ++sharing[{end, level}];
     }
     std::vector<double> rates;
     for (int id : moving_) {
@@ -321,10 +321,9 @@ class Simulation {
       }
       int most = 1;
       bool beside = false;
-      for (int member : meeting.members) {
-        beside = beside || at_work(classes_[static_cast<size_t>(member)]);
-        for (const std::string& level : meeting.transfer.levels) most = std::max(most, sharing[{member, level}]);
-      }
+      for (int member : meeting.members) beside = beside || at_work(classes_[static_cast<size_t>(member)]);
+      for (const End& end : meeting.ends)
+        for (const std::string& level : meeting.transfer.levels) most = std::max(most, sharing[{end, level}]);
       rates.push_back(1.0 / most / (beside ? overlap_.slowed_by_computation : 1));
     }
     return rates;

@@ -16,7 +16,7 @@
 /// - A collective's transfer begins once all members have started it, a message's once its sender has. It takes as long
 ///   as was measured, or the time of the alpha-beta model on its levels of links (cost/collectives.h). A group's
 ///   collectives move one after the other, and so do messages from one rank to another (Gloo and NCCL keep their
-///   order); other transfers that share a level of links at a rank share its bandwidth equally.
+///   order); other transfers that share a level of links out of a rank, or into it, share its bandwidth equally.
 /// - Where nothing moves between start and wait (MachineModel::Progress::at_wait), each rank's transfer begins only
 ///   while it waits.
 /// - If kernels and transfers of ranks that share a machine have more threads than it has cores, they slow each other

@@ -39,6 +39,11 @@ bool can_be_followed(const Node& node) {
   return (node.is("Gemm") || node.is("MatMul")) && node.inputs[0]->rank() >= 2 && node.inputs[1]->rank() == 2;
 }
 
+// Whether a message brings the value: a product that adds it would wait for the message before it computes anything.
+bool is_received(const Value* value) {
+  return value->producer && value->producer->is("Recv", "tessera.comm");
+}
+
 }  // namespace
 
 Fusion alone(const Node& node, const Surroundings& around) {
@@ -95,7 +100,7 @@ void add_followers(Fusion& fusion, const Node& root, const Surroundings& around)
     if (takes_operand(node)) {
       Value* other = node.inputs[1 - value->uses[0].index];
       const TensorDesc operand = around.type(other);
-      if (!goes_with_result(operand, type, convolves)) break;
+      if (!goes_with_result(operand, type, convolves) || is_received(other)) break;
       // A convolution can add another tensor only as the previous content of its result's memory.
       const bool held = node.is("Add") && fusion.followers.empty();
       if (convolves && operand.dims == type.dims && !held) break;

@@ -1,0 +1,123 @@
+#include "tessera/passes/collective_products.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "passes/product_rings.h"
+#include "spmd/compiled.h"
+
+namespace tessera::passes {
+namespace {
+
+using spmd::Compiled;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+struct ProductsInRings {
+  spmd::Program program;
+  std::vector<std::string> notes;
+};
+
+ProductsInRings in_rings(std::string_view text, std::string_view mesh, const Compiled::Orders& orders,
+                         const RingForm& form = {}) {
+  ProductsInRings result{Compiled(text, mesh, orders).program(), {}};
+  result.notes = put_products_in_rings(result.program, form);
+  return result;
+}
+
+// Operators of communication nodes, in order, and to whom rank 0 sends.
+std::vector<std::string> communicates(const spmd::Program& program, int64_t rank = 0) {
+  std::vector<std::string> all;
+  for (const auto& node : program.graph->nodes()) {
+    if (node->domain != spmd::kCommDomain) continue;
+    std::string text = node->op_type;
+    if (text == "Send")
+      text += fmt::format(
+          " {}", *bind_rank((*node->inputs[1]->content)[0], program.mesh, program.mesh.coordinates(rank)).constant());
+    all.push_back(text);
+  }
+  return all;
+}
+
+int nodes_of(const spmd::Program& program, std::string_view op_type) {
+  return static_cast<int>(std::count_if(program.graph->nodes().begin(), program.graph->nodes().end(),
+                                        [&](const auto& node) { return node->op_type == op_type; }));
+}
+
+// The reasons why collectives have no ring.
+std::vector<std::string> reasons_of(std::string_view text, std::string_view mesh, const Compiled::Orders& orders) {
+  std::vector<std::string> all;
+  for (const ProductCollective& each : product_collectives(Compiled(text, mesh, orders).program()))
+    all.push_back(each.is_candidate() ? "" : std::get<std::string>(each.site));
+  return all;
+}
+
+constexpr std::string_view kRows = "m (float[12, 8] x) => (float[12, 6] y) <float[8, 6] w> { y = MatMul (x, w) }";
+const Compiled::Orders kGathersRows = {{"x", "[t, -]"}, {"w", "[-, t]"}, {"y", "[-, t]"}};
+const Compiled::Orders kScattersRows = {{"x", "[-, t]"}, {"w", "[t, -]"}, {"y", "[t, -]"}};
+
+TEST(CollectiveProducts, passes_gathered_blocks_on_beside_their_products) {
+  const ProductsInRings result = in_rings(kRows, "t=3", kGathersRows);
+  EXPECT_THAT(communicates(result.program), ElementsAre("Send 1", "Recv", "Send 1", "Recv"));
+  EXPECT_EQ(nodes_of(result.program, "MatMul"), 3);
+  EXPECT_THAT(result.notes,
+              ElementsAre("1 all-gather goes over t in a ring, beside its products (one way, whole blocks)"));
+  EXPECT_THAT(result.program.reshards.front().steps, ElementsAre("Ring t"));
+}
+
+TEST(CollectiveProducts, pass_blocks_both_ways_at_once) {
+  const ProductsInRings result = in_rings(kRows, "t=4", kGathersRows, {.both_ways = true});
+  EXPECT_THAT(communicates(result.program), ElementsAre("Send 1", "Recv", "Send 3", "Recv", "Send 1", "Recv"));
+  EXPECT_EQ(nodes_of(result.program, "MatMul"), 4);
+}
+
+TEST(CollectiveProducts, sends_blocks_in_pieces) {
+  const ProductsInRings result = in_rings(kRows, "t=2", kGathersRows, {.pieces = 3});
+  EXPECT_THAT(communicates(result.program), ElementsAre("Send 1", "Recv", "Send 1", "Recv", "Send 1", "Recv"));
+  EXPECT_EQ(nodes_of(result.program, "MatMul"), 6);
+}
+
+TEST(CollectiveProducts, sends_sums_of_products_to_their_owners) {
+  const ProductsInRings result = in_rings(kRows, "t=3", kScattersRows);
+  EXPECT_THAT(communicates(result.program), ElementsAre("Send 1", "Recv", "Send 1", "Recv"));
+  EXPECT_EQ(nodes_of(result.program, "MatMul"), 3);
+  EXPECT_EQ(nodes_of(result.program, "Add"), 2);
+  EXPECT_THAT(result.notes,
+              ElementsAre("1 reduce-scatter goes over t in a ring, beside its products (one way, whole blocks)"));
+}
+
+TEST(CollectiveProducts, sends_sums_both_ways_at_once) {
+  const ProductsInRings result = in_rings(kRows, "t=4", kScattersRows, {.both_ways = true});
+  EXPECT_THAT(communicates(result.program), ElementsAre("Send 1", "Recv", "Send 1", "Send 3", "Recv", "Recv"));
+}
+
+constexpr std::string_view kTwo =
+    "m (float[12, 8] x) => (float[12, 6] y, float[12, 6] z) <float[8, 6] v, float[8, 6] w> {\n"
+    "  y = MatMul (x, v)\n  z = MatMul (x, w)\n}";
+
+TEST(CollectiveProducts, share_one_gather) {
+  const ProductsInRings result =
+      in_rings(kTwo, "t=3", {{"x", "[t, -]"}, {"v", "[-, t]"}, {"w", "[-, t]"}, {"y", "[-, t]"}, {"z", "[-, t]"}});
+  EXPECT_EQ(nodes_of(result.program, "Recv"), 2);
+  EXPECT_EQ(nodes_of(result.program, "MatMul"), 6);
+}
+
+TEST(CollectiveProducts, gives_other_readers_the_blocks_joined) {
+  const ProductsInRings result = in_rings(
+      "m (float[12, 8] x) => (float[12, 6] y, float[8, 12] z)\n"
+      "  <float[8, 6] w, int64[2] s = {8, 12}> { y = MatMul (x, w)\n z = Reshape (x, s) }",
+      "t=3", {{"x", "[t, -]"}, {"w", "[-, t]"}, {"y", "[-, t]"}, {"z", "[-, -]"}});
+  EXPECT_EQ(nodes_of(result.program, "AllGather"), 0);
+  EXPECT_EQ(nodes_of(result.program, "Concat"), 2);
+}
+
+TEST(CollectiveProducts, give_reasons_for_staying) {
+  EXPECT_THAT(
+      reasons_of("m (float[12, 8] x) => (float[12, 8] y) { y = Relu (x) }", "t=3", {{"x", "[t, -]"}, {"y", "[-, -]"}}),
+      ElementsAre("no product reads it"));
+  // Two members with the same rows would add the terms in different orders.
+  EXPECT_THAT(reasons_of(kRows, "t=2", {{"x", "[-, -]"}, {"w", "[t, -]"}, {"y", "[-, -]"}}), IsEmpty());
+}
+
+}  // namespace
+}  // namespace tessera::passes
