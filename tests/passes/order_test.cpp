@@ -65,29 +65,6 @@ TEST(Order, frees_large_tensors_early) {
               ElementsAre("Exp", "ReduceSum", "Tanh"));
 }
 
-// Weight gradients of a chain of products: dw2 frees dy, before the chain goes on, and dw1 frees dx2.
-TEST(Order, multiplies_for_weight_gradients_where_their_operands_are_made) {
-  const Compiled compiled(
-      "m (float[16, 64] y, float[64, 16] x1, float[64, 16] x2) => (float[16, 64] dx1, float[64] s1, float[64] s2) <\n"
-      "  float[64, 64] w1, float[64, 64] w2, int64[1] axis = {0}> {\n"
-      "  dy = Tanh (y)\n"
-      "  dx2 = MatMul (dy, w2)\n"
-      "  dx1 = MatMul (dx2, w1)\n"
-      "  dw1 = MatMul (x1, dx2)\n"
-      "  s1 = ReduceSum <keepdims = 0> (dw1, axis)\n"
-      "  dw2 = MatMul (x2, dy)\n"
-      "  s2 = ReduceSum <keepdims = 0> (dw2, axis)\n"
-      "}\n",
-      "");
-  spmd::Program program = compiled.program();
-  const Topology none;
-  std::vector<std::string> notes, names;
-  Context context{none, notes};
-  order(program, context);
-  for (const auto& node : program.graph->nodes()) names.push_back(node->output()->name);
-  EXPECT_THAT(names, ElementsAre("dy", "dw2", "s2", "dx2", "dx1", "dw1", "s1"));
-}
-
 // Else the state could not be written over.
 TEST(Order, leaves_what_a_state_takes_over_behind_those_that_read_the_state) {
   Compiled compiled(

@@ -25,6 +25,8 @@ constexpr size_t kMostOthers = 2;
 constexpr double kNearlyAsCheap = 1.1;
 // Larger rings are left out: programs, and the time that plans take, grow with them.
 constexpr int64_t kMostMembers = 32;
+// So are those of large programs, whose steps would take minutes to simulate: nodes times members.
+constexpr int64_t kMostWork = 5000;
 
 const std::vector<RingForm>& forms() {
   static const std::vector<RingForm> all = {{false, 1}, {true, 1}, {false, 2}, {true, 2}, {false, 4}};
@@ -128,6 +130,11 @@ class Choice {
     if (!prices_->overlaps()) return why = "transfers move only while ranks wait for them", false;
     if (ranks_of(first.axes()) > kMostMembers)
       return why = fmt::format("its group has more than {} members", kMostMembers), false;
+    if (const auto nodes = static_cast<int64_t>(program_.graph->nodes().size());
+        nodes * ranks_of(first.axes()) > kMostWork)
+      return why = fmt::format("{} nodes are too many to simulate the step with rings of {}", nodes,
+                               ranks_of(first.axes())),
+             false;
     std::vector<std::pair<RingPrice, RingForm>> prices;
     for (const RingForm& form : forms()) prices.emplace_back(price_of(program_, first, form, *prices_), form);
     std::stable_sort(prices.begin(), prices.end(),

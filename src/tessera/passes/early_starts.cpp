@@ -21,6 +21,9 @@ using spmd::Program;
 // A communication is given this many times the seconds that it takes, since computation may be faster than its price:
 // kernels take over nodes that follow.
 constexpr double kRoom = 1.25;
+// It starts at most this many times its seconds before its result is needed, although the queue may be busy until then:
+// what has come early is held.
+constexpr double kMostAhead = 8;
 
 /// When the queue of communications is busy: a rank's communications take place one after the other.
 class Busy {
@@ -180,7 +183,7 @@ class EarlyStarts {
     Unit& unit = units_[u];
     double end = std::numeric_limits<double>::infinity();
     for (int reader : after_[u]) end = std::min(end, units_[reader].start);
-    const double start = busy_.latest(end, kRoom * unit.seconds);
+    const double start = std::max(busy_.latest(end, kRoom * unit.seconds), end - kMostAhead * unit.seconds);
     int place = u;
     while (place > unit.earliest && units_[place].begin > start && bytes_at_[place - 1] + unit.bytes <= most_) --place;
     for (int at = place; at < u; ++at) bytes_at_[at] += unit.bytes;

@@ -12,14 +12,6 @@ namespace tessera::passes {
 ///     dw2 = MatMul(…), dx = MatMul(…), dw1 = MatMul(…), g1 = ReduceScatter(dw1), g2 = ReduceScatter(dw2)
 ///     dw2 = MatMul(…), g2 = ReduceScatter(dw2), dx = MatMul(…), dw1 = MatMul(…), g1 = ReduceScatter(dw1)
 ///
-/// The ends of the program, nodes on which no product depends, also run as soon as they can, unless that needs more
-/// memory: the products of weight gradients, which would otherwise hold the activations and gradients of all layers
-/// until the backward pass is over, and their reductions. What reads the result of a communication stays in its turn,
-/// so that nothing waits for it.
-///
-///     dx2 = MatMul(dy, w2), dx1 = MatMul(dx2, w1), dw1 = MatMul(dx2, x1), dw2 = MatMul(dy, x2)
-///     dw2 = MatMul(dy, x2), dx2 = MatMul(dy, w2), dw1 = MatMul(dx2, x1), dx1 = MatMul(dx2, w1)
-///
 /// The next value of a state stays after all earlier nodes that read the state, so that it can be written in place. The
 /// order is made for the whole program, so all ranks communicate in the same order.
 void order(spmd::Program& program, Context& context);
