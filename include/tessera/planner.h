@@ -92,7 +92,7 @@ struct PlannedOption {
   std::string decided;
   std::vector<std::string> wins;
   /// Of a model with many blocks: of how many blocks and micro-batches the largest program was from whose figures these
-  /// follow, "2 of 80 blocks"; empty: they are those of the whole program.
+  /// follow, "4 of 80 blocks"; empty: they are those of the whole program.
   std::string extrapolated;
 };
 

@@ -191,8 +191,9 @@ void OverlapOption::declare(CLI::App& app) {
                               "whether ranks compute while communications are under way. auto (the default): all that "
                               "does not depend on them; and collectives beside products go around rings in blocks "
                               "where --machine or --cluster predicts a shorter step. off: wait for each communication "
-                              "where it starts. always: every such collective in a ring. report: auto, and say what is "
-                              "hidden behind what, and why collectives stay whole"),
+                              "where it starts. always: every such collective in a ring. report: auto, and bench, "
+                              "shard, simulate and train say what is hidden behind what, and why collectives stay "
+                              "whole"),
                {"off", "auto", "always", "report"});
 }
 

@@ -39,6 +39,7 @@ class MakePlan : public Command {
   int run(Console& console) override {
     PlannerSettings settings;
     settings.predict = time_.settings(step_.plan.topology());
+    settings.predict.overlap = !step_.plan.overlap.off();
     if (!output_.empty()) require_writable(output_);
     const AskedStep step = step_.asked(console);
     if (!output_.empty()) require_writable(output_);  // the model's files are known now

@@ -57,13 +57,15 @@ class Shard : public Command {
       if (plan.overlap != "always") plan.overlap = "off";
     }
     if (plan.mesh.find('?') != std::string::npos) return annotate(console, model, plan);
-    const std::optional<PredictSettings> settings = time_.settings_if_asked(plan_.topology());
+    std::optional<PredictSettings> settings = time_.settings_if_asked(plan_.topology());
+    if (settings) settings->overlap = !plan_.overlap.off();
     Program program = [&] {
       Progress progress(console, "compiling");
       const Mesh mesh = plan_.mesh(plan);
       CompileOptions options;
       options.observe = dump_.observer(console);
       options.memory_limit = memory_.bytes();
+      options.run.overlap = !plan_.overlap.off();
       time_.choose(console, plan_.topology(), mesh, options);
       return compile(model, mesh, plan, options);
     }();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "tessera/cli/help.h"
 #include "tessera/cli/options.h"
@@ -30,6 +31,7 @@ std::pair<std::string, double> factor_of(const std::string& stage, const std::st
 }
 
 std::string percent(double share) {
+  if (std::abs(share) < 5e-5) share = 0;  // and not "-0.00"
   return ratio_text(100 * share) + " %";
 }
 

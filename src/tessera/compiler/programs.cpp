@@ -140,6 +140,7 @@ ProgramOptions with_recomputation(const std::shared_ptr<const Source>& source, c
   trial.memory_limit = 0;
   trial.max_reshard_bytes.reset();
   trial.observe = nullptr;
+  if (trial.product_rings == ProductRings::by_cost) trial.product_rings = ProductRings::never;  // the limit goes first
   trial.recompute.kind = passes::Recompute::Kind::by_cost;
   constexpr int kMostTries = 10, kMostRefinements = 5;
   const auto all = static_cast<size_t>(options.mesh.size());

@@ -91,8 +91,10 @@ std::vector<PredictedCollective> collectives_of(const Predicted& predicted, cons
 std::vector<std::string> kernels_between(const PredictedClass& each, const std::vector<Event>& events, double begin,
                                          double end) {
   std::map<std::string, double> seconds;
-  for (const Event& event : events) {
-    if (event.begin >= end) break;
+  const auto ends_before = [](const Event& event, double time) { return event.end < time; };
+  auto at = std::lower_bound(events.begin(), events.end(), begin, ends_before);  // in the order of their ends
+  for (; at != events.end() && at->begin < end; ++at) {
+    const Event& event = *at;
     const double beside = std::min(end, event.end) - std::max(begin, event.begin);
     const bind::StepInfo& info = info_of(each, event);
     if (beside > 0 && enqueued(each, event).action.phase == bind::Phase::run)

@@ -97,6 +97,11 @@ Candidates::Correction Candidates::correction_of(const Choice& choice) const {
 }
 
 Outcome Candidates::evaluated(size_t candidate) {
+  if (const auto known = confirmed_.find(candidate); known != confirmed_.end()) {
+    const Outcome outcome = known->second.outcome;
+    if (outcome.refused.empty() && (limit_ == 0 || outcome.bytes <= limit_)) keep(known->second);
+    return outcome;
+  }
   const Choice& choice = choices_[candidate];
   const Scale whole = model_.whole(choice.micro_batches);
   ScaledProgram program(model_, choice.over(settings_.fixed), choice.mesh, whole);
@@ -153,7 +158,6 @@ std::optional<size_t> Candidates::to_confirm(double seconds) const {
 
 Outcome Candidates::confirm(size_t kept, double seconds) {
   const size_t candidate = kept_[kept].candidate;
-  confirmed_.insert(candidate);
   const Choice& choice = choices_[candidate];
   if (settings_.observe)
     settings_.observe({evaluated_, static_cast<int64_t>(choices_.size()), choice.str() + ", whole",
@@ -165,6 +169,8 @@ Outcome Candidates::confirm(size_t kept, double seconds) {
     if (error.kind() != ErrorKind::user) throw;
     outcome.refused = error.what();
   }
+  kept_[kept].outcome = outcome;
+  confirmed_.insert_or_assign(candidate, kept_[kept]);
   if (!outcome.refused.empty() || (limit_ > 0 && outcome.bytes > limit_))
     kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(kept));
   sort_kept();
@@ -190,7 +196,9 @@ Outcome Candidates::confirmed(Kept& best, const Scale& scale) {
 // The whole, with two micro-batches at most, or with a quarter of the blocks.
 Scale Candidates::affordable(const Choice& choice, double seconds) const {
   const Scale whole = model_.whole(choice.micro_batches);
-  const int fewer = std::min(whole.micro_batches, static_cast<int>(kMicroBatches.less));
+  // As few as were compiled (samples_of()).
+  const int fewer = whole.micro_batches <= static_cast<int>(kMicroBatches.more) ? whole.micro_batches
+                                                                                : static_cast<int>(kMicroBatches.less);
   for (const Scale& scale : {whole, Scale{whole.blocks, fewer}})
     if (units_of(scale) * unit_seconds(choice) <= seconds) return scale;
   return {std::max(kBlocks.more, whole.blocks / 4), fewer};

@@ -93,7 +93,7 @@ class Candidates : public Evaluator {
   std::set<size_t> probes_;  ///< if programs are extrapolated; evaluated before all others
   std::vector<Kept> kept_;
   std::map<size_t, Correction> corrections_;  ///< by layout
-  std::set<size_t> confirmed_;                ///< candidates
+  std::map<size_t, Kept> confirmed_;          ///< by candidate, as it was seen
   int64_t evaluated_ = 0;
   int fewest_micro_batches_ = 0;
   std::map<std::string, double> unit_seconds_;  ///< by Choice::tensor: the most that one took

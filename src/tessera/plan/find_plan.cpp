@@ -86,7 +86,10 @@ std::string fitting_devices(const PlannedModel& model, const PlannerSettings& se
     }
   }
   const std::string peak =
-      fmt::format("the smallest peak found is {}, with {}", bytes_text(least), candidates.choices()[smallest].str());
+      fmt::format("the smallest peak found is {}, with {}{}", bytes_text(least), candidates.choices()[smallest].str(),
+                  model.extrapolates() ? " (foretold from programs of few blocks; without a time limit, whole programs "
+                                         "are compiled)"
+                                       : "");
   if (!found.left.empty())
     fail(
         "plan",
@@ -120,7 +123,8 @@ std::vector<std::string> not_searched(const PlannerReport& report, size_t plans,
       "states that are streamed from other memory",
   };
   if (report.left > 0)
-    all.push_back(fmt::format("{} of {} candidates, for which there was no time", report.left, report.candidates));
+    all.push_back(fmt::format("{} of {} candidates, which promised little or for which there was no time", report.left,
+                              report.candidates));
   if (ended_early) all.emplace_back("some annotations, for which there was no time");
   return all;
 }
@@ -164,7 +168,10 @@ bool reconsider(plan::Searched& found, const Candidates& candidates, size_t conf
   // One with annotations is not among those that were searched.
   if (std::erase_if(found.fit, [&](const auto& each) { return each.candidate == confirmed; }) > 0)
     (fits ? found.fit : outcome.refused.empty() ? found.unfit : found.refused).push_back({confirmed, outcome});
-  if (fits && std::abs(outcome.seconds - before.seconds) < kNear * before.seconds) return false;
+  const auto cost = [&](const plan::Outcome& of) {
+    return limits.objective == plan::Objective::bytes ? of.bytes : of.seconds;
+  };
+  if (fits && std::abs(cost(outcome) - cost(before)) < kNear * cost(before)) return false;
   const auto alike = [&](const plan::Searched::Evaluated& each) {
     const bool is = each.candidate != confirmed &&
                     candidates.choices()[each.candidate].layout == candidates.choices()[confirmed].layout;

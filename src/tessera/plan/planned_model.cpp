@@ -89,7 +89,7 @@ Program PlannedModel::compiled(const Plan& plan, const Mesh& mesh, const Scale& 
   options.run.overlap = settings_.predict.overlap;
   settings_.predict.choose(options, mesh);
   Plan asked = plan;
-  if (asked.overlap.empty()) asked.overlap = "off";  // rings are chosen for the plan that is found
+  if (asked.overlap != "always") asked.overlap = "off";  // rings are chosen for the plan that is found
   if (!settings_.training) {
     asked.shapes = sizes_;
     return compile(with_blocks(scale.blocks), mesh, asked, options);
@@ -97,6 +97,8 @@ Program PlannedModel::compiled(const Plan& plan, const Mesh& mesh, const Scale& 
   asked.shapes.clear();  // the step has these sizes only
   asked.dtype.reset();
   const int all = std::max(1, plan.micro_batches);
+  if (batch_ % all != 0)
+    fail("plan", "a batch of {} cannot be cut into {} equal micro-batches; choose a batch that can", batch_, all);
   const int64_t batch = scale.micro_batches == all ? batch_ : batch_ / all * scale.micro_batches;
   return compile(step(scale, batch).model, mesh, asked, options);
 }

@@ -55,7 +55,7 @@ struct Searched {
   std::vector<Evaluated> refused;  ///< in the order of evaluation
   std::vector<size_t> too_large;   ///< whose least bytes exceed the limit
   std::vector<size_t> too_slow;    ///< whose bounds are not better than the best
-  std::vector<size_t> left;        ///< that there was no time for
+  std::vector<size_t> left;        ///< that promised little, or that there was no time for
 };
 
 /// Branch and bound over `candidates` numbers from 0: evaluates the candidate of least expected cost first, and drops
