@@ -111,6 +111,16 @@ TEST(CollectiveProducts, gives_other_readers_the_blocks_joined) {
   EXPECT_EQ(nodes_of(result.program, "Concat"), 2);
 }
 
+// Each piece of x·xᵀ needs all blocks.
+TEST(CollectiveProducts, leaves_products_that_read_the_gathered_value_twice) {
+  const ProductsInRings result = in_rings(
+      "m (float[12, 8] x) => (float[12, 12] y) {\n  g = Identity (x)\n  t = Transpose (g)\n  y = MatMul (g, t)\n}",
+      "t=3", {{"x", "[t, -]"}, {"g", "[-, -]"}, {"t", "[-, -]"}, {"y", "[-, -]"}});
+  result.program.graph->verify("rings");
+  EXPECT_EQ(nodes_of(result.program, "MatMul"), 1);
+  EXPECT_THAT(communicates(result.program), ElementsAre("AllGather"));
+}
+
 TEST(CollectiveProducts, give_reasons_for_staying) {
   EXPECT_THAT(
       reasons_of("m (float[12, 8] x) => (float[12, 8] y) { y = Relu (x) }", "t=3", {{"x", "[t, -]"}, {"y", "[-, -]"}}),

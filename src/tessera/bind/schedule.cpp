@@ -108,8 +108,8 @@ class Overlap {
  public:
   Overlap(const std::vector<Task>& tasks, const std::vector<Memory>& memories, const Limits& limits)
       : tasks_(tasks), limits_(limits), ledger_(tasks, memories), dependences_(tasks) {
-    // For each task, the earliest communication that needs it; a communication needs itself.
     ended_.assign(tasks.size(), false);
+    // For each task, the earliest communication that needs it; a communication needs itself.
     needed_by_.assign(tasks.size(), std::numeric_limits<int>::max());
     for (int t = static_cast<int>(tasks.size()) - 1; t >= 0; --t) {
       for (int later : dependences_.after[t]) needed_by_[t] = std::min(needed_by_[t], needed_by_[later]);

@@ -61,8 +61,7 @@ struct Limits {
 /// A message that is to be sent on should not wait for steps that nobody waits for: if the next communication is a
 /// message, all that it still needs are messages under way (itself, or by one step that reads them), and the oldest
 /// communication under way is a message, run only ready steps that come before it in the order given, then wait. So
-/// blocks go on around a ring (passes/collective_products.h)
-/// as soon as they can.
+/// blocks go on around a ring (passes/collective_products.h) as soon as they can.
 ///
 /// Example with at most one under way: gather v, use v, gather w, use w. `use v` must wait, so the next step is the
 /// second gather, for which the first must end: start v, wait v, start w, use v, wait w, use w.

@@ -82,6 +82,7 @@ class Compiler {
     observe("partition", [this] { return spmd::print_program(*result_.program); });
     passes::Context context{options_.topology,     result_.notes,           options_.recompute,
                             options_.bucket_bytes, options_.ring_attention, prices()};
+    context.early_starts = options_.early_starts;
     context.choose_rings = [this](const spmd::Program& program) { return rings_of(program); };
     for (const passes::Pass& pass : passes::passes()) {
       const auto before = edits(*result_.program);
@@ -116,6 +117,7 @@ class Compiler {
     std::vector<std::string> notes;
     passes::Context context{
         options_.topology, notes, options_.recompute, options_.bucket_bytes, passes::RingAttention::never, prices()};
+    context.early_starts = options_.early_starts;
     context.choose_rings = [&](const spmd::Program&) { return choices; };
     for (const passes::Pass& pass : passes::passes()) pass.run(*copy, context);
     return copy;

@@ -41,6 +41,7 @@ struct CompileOptions {
   std::vector<std::string> keep;        ///< values that rewriting must keep by name (because of a question about them)
   passes::Recompute recompute;          ///< results of the forward pass that the backward pass recomputes
   std::optional<int64_t> bucket_bytes;  ///< of collectives that start as one (passes/buckets.h)
+  bool early_starts = true;             ///< gathers of stored parameters come forward (passes/early_starts.h)
   passes::RingAttention ring_attention = passes::RingAttention::by_cost;
   ProductRings product_rings = ProductRings::by_cost;
   Simulate simulate;                            ///< for choices by the time of a step; null: none are made

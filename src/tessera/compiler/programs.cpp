@@ -22,7 +22,9 @@ Simulate simulation(const Source& source, const ProgramOptions& options) {
   return [&source, &options](const std::shared_ptr<const spmd::Program>& program) {
     runtime::DryRun run{runtime::RankPrograms::same(program, source.files), {}, options.sizing};
     run.symbols.insert(program->hints.begin(), program->hints.end());
-    if (run.options.threads_per_rank == 0 && options.machine->cores > 0)
+    // Nothing of this host: processes that compile by themselves must choose alike.
+    run.options.machine_ranks = 0;
+    if (run.options.threads_per_rank == 0)
       run.options.threads_per_rank =
           static_cast<int>(std::max<int64_t>(1, options.machine->cores / program->mesh.size()));
     sim::PredictOptions asked;
@@ -116,6 +118,7 @@ std::vector<std::vector<int>> ranks_of_processes(const runtime::RankPrograms& pr
 // Buckets need memory, and the time that they save is small compared with what a lack of memory costs.
 ProgramOptions without_buckets(const ProgramOptions& options) {
   ProgramOptions alone = options;
+  alone.early_starts = false;
   if (!alone.bucket_bytes) alone.bucket_bytes = 0;
   return alone;
 }

@@ -116,6 +116,7 @@ class EarlyStarts {
       unit.begin = unit.start = now;
       unit.place = u;
       if (!unit.communicates) now += unit.seconds;
+      unit.from_states = !unit.in_order;  // nobody knows what a message brings
       for (int node : unit.nodes)
         for (const Value* operand : dependences_.nodes[node]->inputs)
           unit.from_states = unit.from_states && !(operand && operand->kind == ValueKind::input);
@@ -251,7 +252,7 @@ class EarlyStarts {
 }  // namespace
 
 void early_starts(Program& program, Context& context) {
-  if (!context.prices || flow::has_flow(*program.graph)) return;
+  if (!context.early_starts || !context.prices || !context.prices->overlaps() || flow::has_flow(*program.graph)) return;
   const std::vector<Node*> order = EarlyStarts(program, *context.prices).run();
   if (!order.empty()) program.graph->arrange(order);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "tessera/ir/value_map.h"
 #include "tessera/mesh/group.h"
 #include "tessera/ops/library/node_builder.h"
 #include "tessera/passes/product_pieces.h"
@@ -20,9 +21,17 @@ bool is_port(const Program& program, const Value* value) {
                      [&](const spmd::Port& port) { return port.value == value; });
 }
 
-bool is_next(const Program& program, const Value* value) {
-  return std::any_of(program.graph->values().begin(), program.graph->values().end(),
-                     [&](const auto& state) { return state->next == value; });
+// A product that reads what depends on the gather by two of its operands needs all blocks for each piece.
+void leave_out_those_that_read_twice(std::vector<Node*>& products, const Graph& graph, const Node* gather) {
+  ValueSet dependent;
+  dependent.insert(gather->outputs[0]);
+  const auto depends = [&](const Value* operand) { return dependent.contains(operand); };
+  for (const auto& node : graph.nodes())
+    if (std::any_of(node->inputs.begin(), node->inputs.end(), depends))
+      for (const Value* result : node->outputs) dependent.insert(result);
+  std::erase_if(products, [&](const Node* product) {
+    return std::count_if(product->inputs.begin(), product->inputs.end(), depends) > 1;
+  });
 }
 
 // Whether no two members of a group have the same part of a value.
@@ -228,7 +237,7 @@ class GatherRewrite {
         reader.product);
   }
 
-  bool is_kept(const Value* value) const { return is_port(program_, value) || is_next(program_, value); }
+  bool is_kept(const Value* value) const { return is_port(program_, value) || value->next_of > 0; }
 
   // The blocks joined, for nodes that read them whole.
   void replace_gather() {
@@ -284,6 +293,7 @@ std::variant<GatherProduct, std::string> gather_product(const Program& program, 
   Readers readers(program, flow, site.axes);
   readers.visit(gather->outputs[0], site.dim);
   site.products = std::move(readers.products);
+  leave_out_those_that_read_twice(site.products, *program.graph, gather);
   if (!site.products.empty()) return site;
   return readers.same_terms ? "members would add the terms of one product in different orders" : "no product reads it";
 }

@@ -30,7 +30,8 @@ class Mover {
       const size_t at = position_.emplace(node.get(), position_.size()).first->second;
       for (const Value* home : live_.read_by(*node)) last_read_[home] = at;
       if (std::any_of(node->inputs.begin(), node->inputs.end(), [&](const Value* x) { return of_states.contains(x); }))
-        of_states.insert(node->outputs.begin(), node->outputs.end());
+        for (const Value* result : node->outputs)
+          if (result) of_states.insert(result);
       if (of_states.contains(node->output()) && moves_only(*node)) movements_.push_back(node.get());
     }
     for (const Value* home : live_.kept()) last_read_[home] = kNever;
@@ -78,7 +79,9 @@ class Mover {
   double held_for(const Value* operand, size_t at) const {
     const Value* home = live_.home(operand);
     if (!home) {
-      const auto overwritten = overwritten_.find(operand);
+      const Value* source = operand;  // of a view
+      while (source->producer) source = source->producer->input(0);
+      const auto overwritten = overwritten_.find(source);
       return overwritten == overwritten_.end() || at < overwritten->second ? 0 : kUnavailable;
     }
     const auto read = last_read_.find(home);

@@ -31,7 +31,8 @@ struct Context {
   const cost::Prices* prices = nullptr;  ///< of the machine by whose seconds passes choose; null: none is named
   /// Chooses the collectives that go around rings beside products; null: none does.
   std::function<std::vector<RingChoice>(const spmd::Program&)> choose_rings = {};
-  int64_t visited = 0;  ///< receives the number of values that recomputation visited for its choice
+  bool early_starts = true;  ///< gathers of stored parameters may come forward (early_starts.h)
+  int64_t visited = 0;       ///< receives the number of values that recomputation visited for its choice
 };
 
 struct Pass {
