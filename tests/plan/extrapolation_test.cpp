@@ -89,7 +89,7 @@ TEST(TreatsBlocksAlike, compares_names_of_blocks) {
 }
 
 // Time and memory of whole programs, over presets, recomputation, micro-batches and sizes. A peak that is foretold too
-// low would let plans pass that do not fit.
+// low would let plans pass that do not fit; one too high drops plans that do.
 TEST(ScaledProgram, foretells_the_whole) {
   struct Case {
     const char *mesh, *presets;
@@ -124,7 +124,7 @@ TEST(ScaledProgram, foretells_the_whole) {
       const double seconds = predict(program, settings.predict).step_ms, bytes = peak_of(program);
       EXPECT_THAT(scaled.predicted(settings.predict).step_ms, DoubleNear(seconds, 0.03 * seconds));
       EXPECT_GT(scaled.peak(whole), 0.97 * bytes);
-      EXPECT_LT(scaled.peak(whole), 1.1 * bytes);
+      EXPECT_LT(scaled.peak(whole), 1.2 * bytes);
     }
   }
 }
