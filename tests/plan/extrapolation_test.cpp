@@ -124,7 +124,7 @@ TEST(ScaledProgram, foretells_the_whole) {
       const double seconds = predict(program, settings.predict).step_ms, bytes = peak_of(program);
       EXPECT_THAT(scaled.predicted(settings.predict).step_ms, DoubleNear(seconds, 0.03 * seconds));
       EXPECT_GT(scaled.peak(whole), 0.97 * bytes);
-      EXPECT_LT(scaled.peak(whole), 1.2 * bytes);
+      EXPECT_LT(scaled.peak(whole), 1.1 * bytes);
     }
   }
 }

@@ -103,7 +103,7 @@ std::unique_ptr<Binding> bind(std::shared_ptr<Rank> rank, const spmd::Program& p
   direct.insert(states.direct.begin(), states.direct.end());
   const auto communications = communications_of(*rank, groups, values.sizes());
   const Tasks tasks = tasks_of(subject, groups, values, scratch_of(communications), states.over, direct);
-  Order order = in_order(tasks, groups, regions, options);
+  Order order = in_order(tasks, groups, regions, options, subject.device().is_asynchronous());
   Uses uses = uses_of(subject, groups, values, regions, order);
 
   // Places of values that exist before the first step, or through all iterations.

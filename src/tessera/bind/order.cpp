@@ -50,7 +50,8 @@ std::vector<Memory> kept_between(const std::vector<int>& section, const Tasks& o
   return memories;
 }
 
-std::vector<Action> order_by_sections(const Tasks& of, const std::vector<int>& section, int prefetch) {
+std::vector<Action> order_by_sections(const Tasks& of, const std::vector<int>& section, int prefetch,
+                                      bool is_asynchronous) {
   const std::vector<Memory> memories = kept_between(section, of);
   std::vector<Action> actions;
   for (size_t first = 0; first < section.size();) {
@@ -58,7 +59,7 @@ std::vector<Action> order_by_sections(const Tasks& of, const std::vector<int>& s
     while (end < section.size() && section[end] == section[first]) ++end;
     const std::vector<Task> tasks(of.tasks.begin() + static_cast<long>(first),
                                   of.tasks.begin() + static_cast<long>(end));
-    for (Action action : schedule(tasks, memories, prefetch)) {
+    for (Action action : schedule(tasks, memories, prefetch, is_asynchronous)) {
       action.task += static_cast<int>(first);
       actions.push_back(action);
     }
@@ -116,15 +117,15 @@ Tasks tasks_of(const Subject& subject, const std::vector<NodeGroup>& groups, con
 }
 
 std::vector<Action> order_of(const Tasks& tasks, const std::vector<NodeGroup>& groups, const Regions& regions,
-                             const Options& options) {
+                             const Options& options, bool is_asynchronous) {
   if (!options.overlap) return as_given(tasks.tasks);
-  if (regions.empty()) return schedule(tasks.tasks, tasks.memories, options.prefetch);
-  return order_by_sections(tasks, sections_of(regions, groups), options.prefetch);
+  if (regions.empty()) return schedule(tasks.tasks, tasks.memories, options.prefetch, is_asynchronous);
+  return order_by_sections(tasks, sections_of(regions, groups), options.prefetch, is_asynchronous);
 }
 
-Order in_order(const Tasks& tasks, const std::vector<NodeGroup>& groups, const Regions& regions,
-               const Options& options) {
-  std::vector<Action> actions = order_of(tasks, groups, regions, options);
+Order in_order(const Tasks& tasks, const std::vector<NodeGroup>& groups, const Regions& regions, const Options& options,
+               bool is_asynchronous) {
+  std::vector<Action> actions = order_of(tasks, groups, regions, options, is_asynchronous);
   std::vector<Span> spans = spans_of(actions, groups.size());
   return {needs_of(tasks.tasks), std::move(actions), std::move(spans)};
 }

@@ -31,7 +31,7 @@ Tasks tasks_of(const Subject& subject, const std::vector<NodeGroup>& groups, con
 
 /// The steps' actions in running order. If there are branches or loops, each section is ordered separately.
 std::vector<Action> order_of(const Tasks& tasks, const std::vector<NodeGroup>& groups, const Regions& regions,
-                             const Options& options);
+                             const Options& options, bool is_asynchronous);
 
 /// When each step runs.
 struct Order {
@@ -41,8 +41,8 @@ struct Order {
 
   int end() const { return static_cast<int>(actions.size()); }
 };
-Order in_order(const Tasks& tasks, const std::vector<NodeGroup>& groups, const Regions& regions,
-               const Options& options);
+Order in_order(const Tasks& tasks, const std::vector<NodeGroup>& groups, const Regions& regions, const Options& options,
+               bool is_asynchronous);
 
 /// The actions with their queues, and with the actions of the other queue that they wait for. `spans`: by step.
 std::vector<Enqueued> on_queues(const std::vector<Action>& actions, const std::vector<Span>& spans,

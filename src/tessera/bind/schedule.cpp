@@ -347,14 +347,15 @@ size_t peak_bytes(const std::vector<Action>& actions, const std::vector<Task>& t
   return peak;
 }
 
-std::vector<Action> schedule(const std::vector<Task>& tasks, const std::vector<Memory>& memories, int under_way) {
+std::vector<Action> schedule(const std::vector<Task>& tasks, const std::vector<Memory>& memories, int under_way,
+                             bool is_asynchronous) {
   constexpr size_t kSlack = size_t{1} << 20;
   std::vector<Action> given = as_given(tasks);
   if (std::none_of(tasks.begin(), tasks.end(), [](const Task& task) { return task.communicates; })) return given;
   const size_t peak = peak_bytes(given, tasks, memories), most = peak + std::max(peak / 20, kSlack);
   std::vector<Action> actions = overlapped(tasks, memories, {under_way, most});
   if (peak_bytes(actions, tasks, memories) <= most) return actions;
-  return waiting_late(tasks, memories, {under_way, most});
+  return is_asynchronous ? waiting_late(tasks, memories, {under_way, most}) : given;
 }
 
 }  // namespace tessera::bind

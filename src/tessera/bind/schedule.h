@@ -89,8 +89,9 @@ size_t peak_bytes(const std::vector<Action>& actions, const std::vector<Task>& t
 inline constexpr int kUnderWay = 4;
 
 /// overlapped() with this many communications under way, and up to a twentieth more memory than the tasks as given need
-/// (at least 1 MiB more); waiting_late() with the same limits if that exceeds them.
+/// (at least 1 MiB more). If that exceeds the limit: on an asynchronous device, waiting_late() with the same limits;
+/// else as_given(), since a rank's own thread does little of both.
 std::vector<Action> schedule(const std::vector<Task>& tasks, const std::vector<Memory>& memories,
-                             int under_way = kUnderWay);
+                             int under_way = kUnderWay, bool is_asynchronous = false);
 
 }  // namespace tessera::bind
