@@ -303,17 +303,24 @@ class StepMaker {
   }
 
   void add_part(const OnnxModel& forward, int part) {
+    const size_t earlier = graph().nodes().size();
     std::map<const Value*, Value*> known;
     const std::vector<Value*> sums = forward_part(forward, part, known);
+    if (part == 0) find_parameters(forward, known);
+    std::vector<Value*> found = gradients(graph(), roots(sums), parameters_);
+    for (Value*& gradient : found)
+      if (gradient) gradient = with_wide_sums(graph(), gradient);
+    const auto& nodes = graph().nodes();
+    for (size_t n = earlier; n < nodes.size(); ++n) nodes[n]->micro_batch = part;
+    add_up(sums, found);
+  }
+
+  // Adds what a micro-batch has found to the sums over all.
+  void add_up(const std::vector<Value*>& sums, const std::vector<Value*>& found) {
     for (size_t t = 0; t < terms_.size(); ++t)
       terms_[t].sum = terms_[t].sum ? build_.add(terms_[t].sum, sums[t]) : sums[t];
-    if (part == 0) find_parameters(forward, known);
-    const std::vector<Value*> found = gradients(graph(), roots(sums), parameters_);
-    for (size_t i = 0; i < parameters_.size(); ++i) {
-      if (!found[i]) continue;
-      Value* gradient = with_wide_sums(graph(), found[i]);
-      gradients_[i] = gradients_[i] ? build_.add(gradients_[i], gradient) : gradient;
-    }
+    for (size_t i = 0; i < parameters_.size(); ++i)
+      if (found[i]) gradients_[i] = gradients_[i] ? build_.add(gradients_[i], found[i]) : found[i];
   }
 
   void find_parameters(const OnnxModel& forward, const std::map<const Value*, Value*>& known) {

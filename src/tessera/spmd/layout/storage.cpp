@@ -1,6 +1,7 @@
 #include "tessera/spmd/layout/storage.h"
 
 #include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "tessera/ops/op.h"
@@ -78,7 +79,8 @@ std::set<const Node*> scattered_sums(const Storage& storage) {
     if (!state->next || !state->next->producer || sharding.is_whole()) continue;
     const std::set<const Node*> update = update_of(*state);
     if (std::any_of(state->uses.begin(), state->uses.end(), [&](const Use& use) { return !update.contains(use.node); }))
-      all.insert(update.begin(), update.end());
+      std::copy_if(update.begin(), update.end(), std::inserter(all, all.end()),
+                   [](const Node* node) { return node->micro_batch < 0; });
   }
   return all;
 }

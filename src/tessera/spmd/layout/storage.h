@@ -26,7 +26,8 @@ std::set<const Node*> update_of(const Value& state);
 
 /// The operators of the updates of states that the model reads where they are split in `storage`: of parameters, and
 /// not of what only an optimizer has. Gradients are scattered before these operators add them up, so that no rank holds
-/// whole sums.
+/// whole sums from one micro-batch to the next. Those of a parameter's uses in one micro-batch are added up first, and
+/// scattered once.
 std::set<const Node*> scattered_sums(const Storage& storage);
 
 /// States with a storage layout, and values computed only from such states, element by element. A use fetches them from
