@@ -83,19 +83,30 @@ TEST(Groups, SixteenBitProductsRoundOnce) {
 }
 
 // Two convolutions, one pooling, a residual, channels that do not fill blocks.
+Subject residual_block(int64_t channels, DType dtype) {
+  Builder b("a residual block of " + std::to_string(channels));
+  auto convolved = [&](Value* x, int64_t in) {
+    return b.node("Conv",
+                  {x, b.weight(fmt::format("{} {} 3 3", channels, in), Fill::small, dtype),
+                   b.weight(std::to_string(channels), Fill::small, dtype)},
+                  {{"pads", Ints{1, 1, 1, 1}}});
+  };
+  Value* first = b.node("Relu", {convolved(b.input("2 3 9 8", Fill::small, dtype), 3)});
+  Value* pooled = b.node("MaxPool", {first}, {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}});
+  Value* sum = b.node("Add", {convolved(pooled, channels), pooled});
+  return b.output(b.node("GlobalAveragePool", {b.node("Relu", {sum})}))
+      .done(dtype == DType::float32 ? kReordered : kBFloat16);
+}
+
 TEST(Groups, ConvolutionsStayInBlocksOfChannels) {
-  for (int64_t channels : {32, 20}) {
-    Builder b("a residual block of " + std::to_string(channels));
-    auto convolved = [&](Value* x, int64_t in) {
-      return b.node("Conv", {x, b.weight(fmt::format("{} {} 3 3", channels, in)), b.weight(std::to_string(channels))},
-                    {{"pads", Ints{1, 1, 1, 1}}});
-    };
-    Value* first = b.node("Relu", {convolved(b.input("2 3 9 8", Fill::small), 3)});
-    Value* pooled = b.node("MaxPool", {first}, {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}});
-    Value* sum = b.node("Add", {convolved(pooled, channels), pooled});
-    Subject subject = b.output(b.node("GlobalAveragePool", {b.node("Relu", {sum})})).done(kReordered);
-    EXPECT_THAT(steps_of(subject), ElementsAre("Conv+Relu", "MaxPool", "Conv+Add+Relu", "GlobalAveragePool"));
-  }
+  for (int64_t channels : {32, 20})
+    EXPECT_THAT(steps_of(residual_block(channels, DType::float32)),
+                ElementsAre("Conv+Relu", "MaxPool", "Conv+Add+Relu", "GlobalAveragePool"));
+}
+
+// In blocks, with channels last (AMX), or one by one: by what the CPU multiplies.
+TEST(Groups, SixteenBitConvolutionsGiveTheSameInAnyLayout) {
+  for (int64_t channels : {1, 5, 16, 17, 20, 32, 48}) steps_of(residual_block(channels, DType::bfloat16));
 }
 
 TEST(Groups, TwoConvolutionsThatMeetTakeTheSumOnce) {
@@ -171,12 +182,15 @@ TEST(Groups, ConvolutionsOfEveryKindInBlocks) {
   for (const Kind& kind :
        {Kind{"2 3 7", "32 3 3", "32 1 3", 32}, Kind{"1 3 5 6", "20 3 2 2", "20 1 2 2", 20},
         Kind{"1 3 5 5", "32 3 1 1", "32 16 3 3", 2}, Kind{"1 2 4 4 4", "16 2 2 2 2", "24 16 2 2 2", 1},
-        Kind{"1 3 5 6", "12 3 2 2", "18 2 1 1", 6}}) {
-    Builder b("convolutions of " + kind.image + " in groups of " + std::to_string(kind.group));
-    Value* x = b.node("Relu", {b.node("Conv", {b.input(kind.image, Fill::small), b.weight(kind.first, Fill::small)})});
-    Value* y = b.node("Conv", {x, b.weight(kind.second, Fill::small)}, {{"group", kind.group}});
-    steps_of(b.output(b.node("Relu", {y})).done());
-  }
+        Kind{"1 3 5 6", "12 3 2 2", "18 2 1 1", 6}})
+    for (DType dtype : {DType::float32, DType::bfloat16}) {
+      Builder b("convolutions of " + kind.image + " in groups of " + std::to_string(kind.group));
+      Value* image = b.input(kind.image, Fill::small, dtype);
+      Value* x = b.node("Relu", {b.node("Conv", {image, b.weight(kind.first, Fill::small, dtype)})});
+      Value* y = b.node("Conv", {x, b.weight(kind.second, Fill::small, dtype)}, {{"group", kind.group}});
+      b.output(b.node("Relu", {y}));
+      steps_of(dtype == DType::float32 ? b.done() : b.done(kBFloat16));
+    }
 }
 
 // The residual is read later too, so the result cannot take its memory over.

@@ -18,6 +18,10 @@ bool has_channels_last(const TensorDesc& type) {
   return has_blocks(type) && channel_block(type.dtype) == all_channels;
 }
 
+bool is_byte(const TensorDesc& type) {
+  return type.dtype == DType::uint8 || type.dtype == DType::int8;
+}
+
 // Its followers' other operands must be like its result, since one value per channel has another layout in blocks.
 bool convolves_in_blocks(const Fusion& fusion, const TypeOf& type) {
   const Node& node = *fusion.root;
@@ -27,7 +31,7 @@ bool convolves_in_blocks(const Fusion& fusion, const TypeOf& type) {
   for (const Follower& follower : fusion.followers)
     if (follower.other() >= 0 && type(fusion.inputs[follower.other()]).dims != y.dims) return false;
   const int64_t groups = node.get_int("group", 1), block = channel_block(x.dtype);
-  if (groups == 1) return true;
+  if (groups == 1 || block == all_channels) return true;
   const bool depthwise = groups == x.dims[1] && groups == y.dims[1];
   return depthwise || (x.dims[1] / groups % block == 0 && y.dims[1] / groups % block == 0);
 }
@@ -42,18 +46,18 @@ bool pools_in_blocks(const Node& node, const TypeOf& type) {
   if ((!node.is("MaxPool") && !node.is("AveragePool")) || node.output(1)) return false;
   const TensorDesc x = type(node.inputs[0]), y = type(node.outputs[0]);
   if (!has_blocks(x) || !has_blocks(y)) return false;
-  return channel_block(x.dtype) == all_channels ? node.is("MaxPool") : library_pools(node, x, y);
+  return is_byte(x) ? node.is("MaxPool") : library_pools(node, x, y);
 }
 
 // One window per plane: its result, a column of channels, has the same layout with and without whole blocks.
 bool pools_planes_in_blocks(const Fusion& fusion, const TypeOf& type) {
   if (!fusion.root->is("GlobalAveragePool")) return false;
   const TensorDesc x = type(fusion.inputs[0]);
-  return has_blocks(x) && x.dims[1] % channel_block(x.dtype) == 0;
+  return has_blocks(x) && !is_byte(x) && x.dims[1] % block_of(x) == 0;
 }
 
 // Without blocks that are filled with zeros, any element-wise node will do.
-bool is_of_bytes(const Fusion& fusion, const TypeOf& type) {
+bool is_elementwise_without_padding(const Fusion& fusion, const TypeOf& type) {
   const Value* made = fusion.outputs.empty() ? nullptr : fusion.outputs[0];
   const bool alone =
       std::count_if(fusion.outputs.begin(), fusion.outputs.end(), [](auto* value) { return value; }) == 1;
@@ -70,7 +74,7 @@ bool is_of_bytes(const Fusion& fusion, const TypeOf& type) {
 }
 
 bool is_elementwise_in_blocks(const Fusion& fusion, const TypeOf& type) {
-  if (is_of_bytes(fusion, type)) return true;
+  if (is_elementwise_without_padding(fusion, type)) return true;
   const auto keeps_padding = [](const Node& node) { return can_follow(node) && keeps_zero(node); };
   if (!keeps_padding(*fusion.root) ||
       !std::all_of(fusion.followers.begin(), fusion.followers.end(),

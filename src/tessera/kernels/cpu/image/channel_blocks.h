@@ -10,7 +10,7 @@ namespace tessera::kernels {
 /// if their channels come last.
 int64_t channel_block(DType dtype);
 
-/// oneDNN's layout of a tensor of floats: row-major, or in the desc's blocks.
+/// oneDNN's layout of a tensor of floats: row-major, in the desc's blocks, or with its channels last.
 onednn::Md layout_of(const TensorDesc& desc);
 
 }  // namespace tessera::kernels

@@ -6,6 +6,7 @@
 #include "tessera/base/error.h"
 #include "tessera/kernels/cpu/image/channel_blocks.h"
 #include "tessera/kernels/cpu/library/extents.h"
+#include "tessera/kernels/cpu/library/fusions.h"
 
 namespace tessera::kernels {
 
@@ -51,14 +52,20 @@ ConvolutionShape typical_shape(const Node& node, const TensorDesc& weight, int64
   return convolution_shape(node, x, weight.dims, y);
 }
 
-/// With images in blocks of channels, as between convolutions (row-major for a first convolution's few channels); if
-/// that is not possible, in the library's choice.
+/// With images in blocks of channels, as between convolutions (a first convolution's few channels are row-major, unless
+/// one block has all); if that is not possible, in the library's choice.
 std::optional<dnnl::convolution_forward::primitive_desc> try_layout(const ConvolutionShape& shape, DType dtype,
                                                                     const onednn::Md& weights) {
-  const int64_t block = channel_block(dtype);
-  if (block > 0 && shape.x.size() <= 5) {
-    const onednn::Md x = layout_of({dtype, shape.x, shape.x[1] >= block ? block : 0});
-    if (auto desc = onednn::convolution(x, weights, {}, layout_of({dtype, shape.y, block}), shape.onednn_windows()))
+  const auto in_blocks = [dtype](const Dims& dims) {
+    TensorDesc desc{dtype, dims};
+    desc.block = block_of(desc);
+    return desc;
+  };
+  if (channel_block(dtype) != 0 && shape.x.size() <= 5) {
+    TensorDesc x = in_blocks(shape.x);
+    if (x.block > shape.x[1]) x.block = 0;
+    if (auto desc =
+            onednn::convolution(layout_of(x), weights, {}, layout_of(in_blocks(shape.y)), shape.onednn_windows()))
       return desc;
   }
   return onednn::convolution(onednn::any_layout(dtype, shape.x), weights, {}, onednn::any_layout(dtype, shape.y),

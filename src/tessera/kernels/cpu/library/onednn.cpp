@@ -257,13 +257,16 @@ std::optional<dnnl::pooling_forward::primitive_desc> pooling(dnnl::algorithm alg
   });
 }
 
+bool uses_amx(const dnnl::primitive_desc_base& desc) {
+  return std::string_view(desc.impl_info_str()).find("amx") != std::string_view::npos;
+}
+
 std::optional<dnnl::deconvolution_forward::primitive_desc> deconvolution(const Md& x, const Md& weights, const Md& bias,
                                                                          const Md& y, const Windows& windows) {
   auto desc =
       windowed<dnnl::deconvolution_forward>(dnnl::algorithm::deconvolution_direct, x, weights, bias, y, windows);
   // The one for AMX multiplies what a window does not reach by zero, which makes NaNs of infinities.
-  const bool multiplies_zeros = desc && std::string_view(desc->impl_info_str()).find("amx") != std::string_view::npos;
-  return multiplies_zeros ? std::nullopt : desc;
+  return desc && uses_amx(*desc) ? std::nullopt : desc;
 }
 
 }  // namespace tessera::kernels::onednn

@@ -102,6 +102,9 @@ struct PostOp {
 /// The argument number of the operand of post-op `index`.
 int post_op_argument(size_t index);
 
+/// Whether the primitive multiplies in tiles (AMX).
+bool uses_amx(const dnnl::primitive_desc_base& desc);
+
 // Primitive descriptors; nullopt if oneDNN has no implementation, or none better than its reference loops.
 // `bias` may be an empty descriptor.
 std::optional<dnnl::matmul::primitive_desc> matmul(const Md& a, const Md& b, const Md& bias, const Md& c,
