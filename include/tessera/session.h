@@ -61,6 +61,9 @@ struct SessionOptions {
   /// The most communications that a rank starts before it needs their results. A split state (Plan::storage) is
   /// gathered this many uses ahead, and freed after the use.
   int prefetch = 4;
+  /// Ranks that wait for one another look for some microseconds without yielding, if each of their threads has a core
+  /// of its own. False: they yield at once, and sleep sooner, which leaves cores to others and makes short runs longer.
+  bool spin = true;
   bool profile = false;   ///< note the times of each operator; see profile.h
   bool keep_all = false;  ///< keep every intermediate tensor of a run, for comparisons
 };

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "api/in_parts.h"
+#include "api/same_bits.h"
 #include "api/small_model.h"
 #include "tessera/compare.h"
 #include "tessera/inspect.h"
@@ -45,6 +46,16 @@ TEST(Session, gives_the_answer_of_one_device_on_any_mesh) {
     for (const Difference& difference : compare(expected, actual))
       EXPECT_TRUE(difference.pass) << mesh << " " << difference.name << " " << difference.max_rel;
   }
+}
+
+TEST(Session, gives_the_same_answer_if_ranks_do_not_spin) {
+  TemporaryFolder folder;
+  const Model model = Model::load(write_model(folder, kPair));
+  const Tensors inputs = {{"x", row(0.5f)}};
+  SessionOptions options;
+  options.spin = false;
+  const Program program = compile(model, Mesh::parse("tp=2"));
+  test::expect_same(Session(program).run(inputs), Session(program, options).run(inputs));
 }
 
 // The graph's name shifts what follows it in the file. UndefinedBehaviorSanitizer sees a float that is read askew.

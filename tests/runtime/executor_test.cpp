@@ -12,6 +12,7 @@
 #include "spmd/compiled.h"
 #include "tessera/base/error.h"
 #include "tessera/runtime/dry_run.h"
+#include "tessera/runtime/rank_team.h"
 
 namespace tessera::runtime {
 namespace {
@@ -250,10 +251,12 @@ TEST(Executor, MakesThePlansOfAllRunsThatMayGoOnAtOnce) {
 }
 
 TEST(RankTeam, SpinsOnlyWhereAllTeamsThatRunAtOnceHaveTheirCores) {
-  EXPECT_TRUE(have_own_cores(2, 2, 1, 4));
-  EXPECT_FALSE(have_own_cores(2, 2, 2, 4));
-  EXPECT_TRUE(have_own_cores(2, 2, 2, 8));
-  EXPECT_FALSE(have_own_cores(1, 1, 1, 0)) << "how many there are is not known";
+  const RankTeam::Options alone{.threads = 2}, two{.threads = 2, .at_once = 2};
+  EXPECT_TRUE(alone.spins(2, 4));
+  EXPECT_FALSE(two.spins(2, 4));
+  EXPECT_TRUE(two.spins(2, 8));
+  EXPECT_FALSE(RankTeam::Options{}.spins(1, 0)) << "how many there are is not known";
+  EXPECT_FALSE((RankTeam::Options{.threads = 2, .spin = false}.spins(2, 4)));
 }
 
 TEST(Executor, KeepsEveryValueWhenAsked) {

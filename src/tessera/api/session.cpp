@@ -31,6 +31,7 @@ runtime::ExecutorOptions executor_options(const SessionOptions& options) {
   result.overlap = options.overlap;
   if (options.prefetch < 1) fail("session", "prefetch is {}; it must be at least 1", options.prefetch);
   result.prefetch = options.prefetch;
+  result.spin = options.spin;
   result.saves = options.checkpoints;
   result.kept_plans = options.kept_plans;
   result.kept_plan_bytes = options.kept_plan_bytes;

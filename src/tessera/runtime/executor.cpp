@@ -110,7 +110,7 @@ Executor::Impl::Impl(std::shared_ptr<const RankPrograms> given, const ExecutorOp
                             : own_share()),
       store(options.states ? options.states : std::make_shared<StateStore>(share->weights)),
       team({options.world, options.connected, threads_of_rank(*programs, options), options.concurrent_runs,
-            options.grace, options.abandoned},
+            options.grace, options.abandoned, options.spin},
            [this] { drop_plans_of_failed_world(); }) {
   const Mesh& mesh = programs->mesh();
   const std::vector<int> here = ranks_here(mesh, options.connected, options.concurrent_runs);

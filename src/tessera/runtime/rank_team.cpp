@@ -53,8 +53,8 @@ struct RankTeam::Failure {
   }
 };
 
-bool have_own_cores(size_t ranks, size_t threads, size_t teams, size_t cores) {
-  return ranks * threads * teams <= cores;
+bool RankTeam::Options::spins(size_t ranks, size_t cores) const {
+  return spin && ranks * static_cast<size_t>(threads) * static_cast<size_t>(at_once) <= cores;
 }
 
 void RankTeam::add(std::unique_ptr<RankState> rank) {
@@ -65,8 +65,7 @@ void RankTeam::add(std::unique_ptr<RankState> rank) {
 
 void RankTeam::connect() {
   comm::WorldOptions own = options_.world;
-  own.spin = have_own_cores(ranks_.size(), static_cast<size_t>(options_.threads), static_cast<size_t>(options_.at_once),
-                            std::thread::hardware_concurrency());
+  own.spin = options_.spins(ranks_.size(), std::thread::hardware_concurrency());
   world_ = options_.connected ? options_.connected : comm::make_local_world(static_cast<int>(ranks_.size()), own);
   for (auto& rank : ranks_) rank->connect(world_.get());
   joined_.clear();

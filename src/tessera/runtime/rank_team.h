@@ -26,10 +26,6 @@ class RankFailure : public Error {
   std::shared_ptr<const std::vector<comm::FlightLog>> flights_;  // exceptions are copied
 };
 
-/// Whether each thread has a core of its own where `teams` of so many ranks run at once, each rank with so many
-/// threads: then ranks may spin while they wait.
-bool have_own_cores(size_t ranks, size_t threads, size_t teams, size_t cores);
-
 /// The ranks of this process with their threads, in a world of their own or a world shared with other processes.
 class RankTeam {
  public:
@@ -41,6 +37,9 @@ class RankTeam {
     std::chrono::milliseconds grace{0};
     /// See ExecutorOptions.
     std::function<void(const std::string& message, const std::vector<comm::FlightLog>& flights)> abandoned;
+    bool spin = true;  ///< ranks do not yield at once while they wait, if each thread has a core of its own
+    /// Whether so many ranks spin on so many cores.
+    bool spins(size_t ranks, size_t cores) const;
   };
   /// `failed`: called when ranks have failed, in the world that has ended, before they are connected anew.
   RankTeam(Options options, std::function<void()> failed) : options_(std::move(options)), failed_(std::move(failed)) {}
