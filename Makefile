@@ -27,11 +27,11 @@ test: packages
 	@ctest --preset release
 
 # TESSERA_SAMPLE=all has tests try what they take samples of: every legal sharding of every operator's operands, training
-# on every product of presets and engines, memory for every command, type and mesh, and more random programs. With
-# `ctest --preset release -R NAME`, one of them does.
+# on every product of presets and engines, memory for every command, type and mesh, and more random programs; and compiles
+# the programs of bench/. With `ctest --preset release -R NAME`, one of them does.
 test-all: export TESSERA_SAMPLE = all
 test-all: packages
-	@cmake --preset release --log-level=WARNING
+	@cmake --preset release --log-level=WARNING -DTESSERA_BENCH=ON
 	@cmake --build --preset release -j $(JOBS)
 	@ctest --preset release --timeout 36000
 
