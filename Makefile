@@ -19,7 +19,10 @@ build: packages
 	@cmake --build --preset release -j $(JOBS) --target tessera_cli continue_text hello padded_batches \
 	  tensor_parallel_mlp train_tiny
 
-run: build
+# The example needs the command only.
+run: packages
+	@cmake --preset release --log-level=WARNING
+	@cmake --build --preset release -j $(JOBS) --target tessera_cli
 	@examples/tiny/run.sh
 
 test: test-packages
