@@ -95,5 +95,12 @@ struct MachineInfo {
 
 MachineInfo machine();
 
+/// A number in a tensor's name: the characters from `begin` to before `end`.
+struct NameNumber {
+  size_t begin = 0, end = 0;
+};
+/// The numbers that are words of their own, as those of layers: 12 and 3 of "h.12.attn_3", none of "fc1".
+std::vector<NameNumber> numbers_in(std::string_view name);
+
 }  // namespace v1
 }  // namespace tessera

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 namespace tessera {
 namespace {
 
@@ -44,6 +47,23 @@ TEST(SharedVector, changes_like_a_vector) {
   list.clear();
   EXPECT_EQ(list, SharedVector<int>());
   EXPECT_THAT(before, ElementsAre(2, 4));
+}
+
+// For ThreadSanitizer: only the vector itself orders the reader's accesses before the change.
+TEST(SharedVector, may_change_once_another_thread_has_let_go) {
+  SharedVector<int> list = {1, 2, 3};
+  std::atomic<int> seen = 0;
+  std::thread reader([&seen, copy = list]() mutable {
+    const int front = std::as_const(copy).front();
+    copy.clear();
+    seen.store(front, std::memory_order_relaxed);
+  });
+  while (seen.load(std::memory_order_relaxed) == 0) std::this_thread::yield();
+  const void* buffer = list.identity();
+  list.front() = 4;
+  EXPECT_EQ(list.identity(), buffer);
+  EXPECT_THAT(list, ElementsAre(4, 2, 3));
+  reader.join();
 }
 
 TEST(SharedVector, compares_elements) {

@@ -49,7 +49,7 @@ class Emulated : public testing::Test {
     GTEST_SKIP() << "the sanitizers' memory layout is not for an emulator";
 #endif
     ASSERT_EQ(test::run_command("command -v qemu-x86_64", folder_).code, 0)
-        << "qemu-x86_64 is missing; install the package qemu-user, which apt.txt lists";
+        << "qemu-x86_64 is missing; install the package qemu-user, which apt-tests.txt lists";
   }
 
   test::Ran tessera_on(const Cpu& cpu, const std::string& words) {

@@ -27,7 +27,7 @@ bool passes(const Outcome& outcome) {
 }
 
 TEST(NodeCases, AreInstalled) {
-  EXPECT_GE(all_cases().size(), kCases) << "install libonnx-testdata (apt.txt lists it)";
+  EXPECT_GE(all_cases().size(), kCases) << "install libonnx-testdata (apt-tests.txt lists it)";
 }
 
 TEST(NodeCases, PassUnlessListedAsUnsupported) {

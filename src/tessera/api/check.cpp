@@ -13,14 +13,6 @@ CheckReport check_program(const Program& program) {
   return proof::prove(*program.impl().programs);
 }
 
-std::vector<std::string> changed_models(const std::filesystem::path& folder) {
-  std::vector<std::string> changed;
-  program_io::Manifest manifest = program_io::read_manifest(folder);
-  for (const program_io::FileStamp* stamp : manifest.model_stamps())
-    if (program_io::stamp_of(folder, stamp->file) != *stamp) changed.push_back(stamp->file);
-  return changed;
-}
-
 CheckFinding fault_of(const Error& error) {
   const auto* misfit = dynamic_cast<const program_io::Misfit*>(&error);
   return misfit ? misfit->found() : CheckFinding{"program", error.what(), {}};

@@ -1,11 +1,7 @@
 #include "tessera/training.h"
 
-#include <limits>
-
 #include "tessera/api/impl.h"
-#include "tessera/base/error.h"
-#include "tessera/onnx/export.h"
-#include "tessera/program_io/plain_step.h"
+#include "tessera/program_io/trained_files.h"
 #include "tessera/train/parameter_values.h"
 #include "tessera/train/step.h"
 #include "tessera/train/ties.h"
@@ -37,19 +33,8 @@ train::StepOptions options_of(const Training& training) {
   options.sizes = training.sizes;
   options.seed = training.seed;
   options.init = training.init;
-  if (training.dropout == "on")
-    options.dropout = train::Dropout::on;
-  else if (training.dropout == "off")
-    options.dropout = train::Dropout::off;
-  else if (training.dropout != "model")
-    fail("train", "the dropout is '{}'; it can be 'model' (as the model says), 'on' or 'off'", training.dropout);
-  if (training.batch_norm == "train")
-    options.batch_norm = train::BatchNorm::train;
-  else if (training.batch_norm == "frozen")
-    options.batch_norm = train::BatchNorm::frozen;
-  else if (training.batch_norm != "model")
-    fail("train", "the batch normalization is '{}'; it can be 'model' (as the model says), 'train' or 'frozen'",
-         training.batch_norm);
+  options.dropout = train::parse_dropout(training.dropout);
+  options.batch_norm = train::parse_batch_norm(training.batch_norm);
   return options;
 }
 
@@ -103,24 +88,8 @@ Model evaluation(const Model& model, const Training& training) {
   return api::model_of(model, train::make_evaluation(model.impl().model, options_of(training)).model);
 }
 
-namespace {
-
-constexpr size_t kExternal = 1024;  // a tensor of at least so many bytes goes to a file beside the model, if any does
-
-// Whether all tensors go into the ONNX file itself.
-bool fit_inline(const OnnxModel& model) {
-  constexpr size_t kMostInline = size_t{1} << 30;
-  size_t bytes = 0;
-  for (const Value* state : model.graph->values_of(ValueKind::state)) bytes += state->data.bytes;
-  return bytes <= kMostInline;
-}
-
-}  // namespace
-
 void TrainingStep::write(const std::filesystem::path& path) const {
-  ExportOptions options;
-  if (!fit_inline(model.impl().model)) options.external_threshold = kExternal;
-  export_model(program_io::plain_step(model.impl().model), path, options);
+  program_io::write_step(model.impl().model, path);
 }
 
 void require_can_hold(const Model& model, const TrainingStep& step) {
@@ -132,12 +101,7 @@ void require_can_hold(const Model& model, const TrainingStep& step) {
 }
 
 void write_trained(const Model& model, const Tensors& parameters, const std::filesystem::path& path) {
-  const OnnxModel trained = model.impl().model.clone();
-  for (const auto& [name, tensor] : parameters) train::set_parameter(*trained.graph, name, tensor);
-  // Never where the source has its tensors: that file may be in the same folder.
-  ExportOptions options;
-  options.external_threshold = fit_inline(trained) ? std::numeric_limits<size_t>::max() : kExternal;
-  export_model(trained, path, options);
+  program_io::write_trained(model.impl().model, parameters, path);
 }
 
 }  // namespace v1

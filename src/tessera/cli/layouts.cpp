@@ -1,40 +1,23 @@
 #include "tessera/cli/layouts.h"
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 
 #include "tessera/cli/program_tables.h"
+#include "tessera/inspect.h"
 
 namespace tessera::cli {
 namespace {
 
-bool is_digit(char c) {
-  return std::isdigit(static_cast<unsigned char>(c)) != 0;
-}
-
-bool is_letter(char c) {
-  return std::isalpha(static_cast<unsigned char>(c)) != 0;
-}
-
 // "h.*.fc" of "h.12.fc", "addmm_*" of "addmm_3": numbers that stand alone in a name.
 std::string without_numbers(const std::string& text) {
   std::string pattern;
-  for (size_t at = 0; at < text.size();) {
-    size_t end = at;
-    while (end < text.size() && is_digit(text[end])) ++end;
-    const bool alone = (at == 0 || !is_letter(text[at - 1])) && (end == text.size() || !is_letter(text[end]));
-    if (end == at)
-      end = at + 1;
-    else if (alone) {
-      pattern += '*';
-      at = end;
-      continue;
-    }
-    pattern += text.substr(at, end - at);
-    at = end;
+  size_t at = 0;
+  for (const NameNumber& number : numbers_in(text)) {
+    pattern += text.substr(at, number.begin - at) + '*';
+    at = number.end;
   }
-  return pattern;
+  return pattern + text.substr(at);
 }
 
 /// Blocks of the model, by the parameters in them.

@@ -1,7 +1,3 @@
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <future>
 #include <utility>
 #include <vector>
 
@@ -19,6 +15,7 @@
 #include "tessera/cli/stop_signal.h"
 #include "tessera/cli/time_options.h"
 #include "tessera/cli/train_options.h"
+#include "tessera/cli/training_data.h"
 #include "tessera/cli/training_figures.h"
 #include "tessera/cli/training_report.h"
 #include "tessera/trainer.h"
@@ -96,7 +93,7 @@ class Train : public Command {
     training.sizes = plan.shapes;
     plan.shapes.clear();  // the step has these sizes only
     if (trains) checkpoints_ = open_checkpoints(console);
-    if (evaluates) evaluation_ = evaluation_of(model, training);
+    if (evaluates) evaluation_ = evaluation_of(model, training, evaluated_);
     const TrainingStep step = [&] {
       Progress progress(console, "differentiating");
       return training_step(model, training);
@@ -119,7 +116,7 @@ class Train : public Command {
           "there is no data; give --data x.npz, whose arrays have one slice for each step, or --data corpus.txt");
     Batches data = Batches::open(options_.data, model, training, options_.batches(false, run_.memory.bytes()));
     if (trains) steps_ = data.steps(options_.steps);
-    evaluated_ = batches_to_evaluate(model, training);
+    evaluated_ = batches_to_evaluate(options_, model, training, run_.memory.bytes());
     plan_.add_sizes(plan, model.inputs(), data.extents());
     training.label_dims = data.label_dims();
     return data;
@@ -150,17 +147,6 @@ class Train : public Command {
     return run_.begin(console, "train");
   }
 
-  // The batches of evaluations, each sample once; nullopt if there are none.
-  std::optional<Batches> batches_to_evaluate(const Model& model, const Training& training) const {
-    if (options_.eval_data.empty() && options_.held_out == 0) {
-      if (options_.eval_every)
-        wrong_training("--eval-every needs data to evaluate; give --eval-data or --held-out 0.05");
-      return std::nullopt;
-    }
-    return Batches::open(options_.eval_data.empty() ? options_.data : options_.eval_data, model, training,
-                         options_.batches(true, run_.memory.bytes()));
-  }
-
   // The folder of --checkpoints, held for this run; null if there is none. All ranks call it, before anything is
   // written.
   std::unique_ptr<Checkpoints> open_checkpoints(const Console& console) const {
@@ -180,52 +166,10 @@ class Train : public Command {
     console.note("wrote " + options_.emit);
   }
 
-  // Reads all data. This may take long, so that all other checks come first. One process of each machine does it. The
-  // others exchange messages with it meanwhile, since no wait may be longer than the timeout. Returns whether it
-  // reached the end; false if a process was told to stop.
-  bool check_data(const Console& console, const Batches& data, const StopSignal& stop) const {
-    enum Word : int64_t { stops, goes_on, done };
-    const auto& connection = console.connection;
-    const Progress progress(console, "checking data");
-    std::atomic<bool> stopped = false;
-    std::future<void> checked = std::async(std::launch::async, [&] {
-      if (connection && connection->launch().local_rank > 0) return;
-      const auto is_stopped = [&] { return stopped.load(); };
-      data.verify(is_stopped);
-      if (evaluated_) evaluated_->verify(is_stopped);
-    });
-    int64_t least = goes_on;
-    try {
-      while (least == goes_on) {
-        const bool is_done = checked.wait_for(std::chrono::milliseconds(50)) == std::future_status::ready;
-        const int64_t own = stop.asked() ? stops : is_done ? done : goes_on;
-        const std::vector<int64_t> all = connection ? connection->from_all(own) : std::vector<int64_t>{own};
-        least = *std::min_element(all.begin(), all.end());
-      }
-    } catch (const Error&) {  // of another rank, which need not wait for the files
-      stopped = true;
-      throw;
-    }
-    stopped = least == stops;
-    checked.get();
-    return !stopped;
-  }
-
   // After all checks.
   void tell_selection(const Console& console, const TrainingStep& step) const {
     if (!console.quiet || options_.dry_run) print_selection(console, step, options_.verbose);
     for (const std::string& note : step.notes) console.note("note: " + note);
-  }
-
-  // Evaluation data may have other extents than training data.
-  Training evaluation_of(const Model& model, const Training& training) const {
-    Training evaluation = training;
-    if (!evaluated_) return evaluation;
-    Plan sized;
-    PlanOptions().add_sizes(sized, model.inputs(), evaluated_->extents());
-    for (const auto& [symbol, size] : sized.shapes) evaluation.sizes[symbol] = size;
-    evaluation.label_dims = evaluated_->label_dims();
-    return evaluation;
   }
 
   TrainingPrograms compiled(Console& console, const Model& model, const Training& training, const TrainingStep& step,
@@ -293,7 +237,7 @@ class Train : public Command {
     TrainingPrograms programs = compiled(console, model, training, step, plan, report);
     const Program program = programs.program;
     const int64_t evaluation_bytes = programs.evaluation_bytes, process_beside = programs.process_beside;
-    if (!check_data(console, data, stop)) {
+    if (!check_data(console, data, evaluated_, stop)) {
       if (console.json) console.emit({{"model", model_}, {"steps", 0}});
       return stopped(console, "before the first step");
     }

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "tessera/base/time_text.h"
 #include "tessera/ir/text.h"
 #include "tessera/passes/product_pieces.h"
 
@@ -31,10 +32,6 @@ constexpr int64_t kMostWork = 5000;
 const std::vector<RingForm>& forms() {
   static const std::vector<RingForm> all = {{false, 1}, {true, 1}, {false, 2}, {true, 2}, {false, 4}};
   return all;
-}
-
-std::string time_text(double seconds) {
-  return seconds < 1e-4 ? fmt::format("{:.3g} µs", seconds * 1e6) : fmt::format("{:.3g} ms", seconds * 1e3);
 }
 
 std::string shapes_of(const Node& node) {

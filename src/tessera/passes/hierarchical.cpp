@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tessera/base/time_text.h"
 #include "tessera/mesh/group.h"
 #include "tessera/passes/levels.h"
 #include "tessera/spmd/collective_attributes.h"
@@ -24,10 +25,6 @@ std::optional<std::pair<ReshardKind, Collective>> kind_of(const Node& node) {
   const auto collective = collective_of_op(node.op_type);
   if (!collective || !traits_of(*collective).by_levels) return std::nullopt;
   return {{*spmd::reshard_by(*collective), *collective}};
-}
-
-std::string time_text(double seconds) {
-  return seconds < 1e-4 ? fmt::format("{:.3g} µs", seconds * 1e6) : fmt::format("{:.3g} ms", seconds * 1e3);
 }
 
 // A collective between two values that stand for one global tensor.

@@ -1,7 +1,7 @@
 #include "tessera/plan/tensor_kinds.h"
 
 #include <algorithm>
-#include <cctype>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -10,39 +10,14 @@
 namespace tessera::plan {
 namespace {
 
-bool is_digit(char c) {
-  return std::isdigit(static_cast<unsigned char>(c)) != 0;
-}
-
-bool is_letter_or_digit(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0;
-}
-
-struct Number {
-  size_t begin = 0, end = 0;
-  bool is_component = false;
-};
-
-// The numbers of a name that are words of their own.
-std::vector<Number> numbers_of(const std::string& name) {
-  std::vector<Number> all;
-  const auto separates = [&](size_t at) { return at >= name.size() || name[at] == '.' || name[at] == '/'; };
-  for (size_t begin = 0; begin < name.size(); ++begin) {
-    if (!is_digit(name[begin])) continue;
-    size_t end = begin;
-    while (end < name.size() && is_digit(name[end])) ++end;
-    const bool is_word =
-        (begin == 0 || !is_letter_or_digit(name[begin - 1])) && (end == name.size() || !is_letter_or_digit(name[end]));
-    if (is_word) all.push_back({begin, end, (begin == 0 || separates(begin - 1)) && separates(end)});
-    begin = end;
-  }
-  return all;
-}
-
+// The numbers that are components of the name, or the first one if none is, become `*`.
 std::string pattern_of(const std::string& name) {
-  std::vector<Number> numbers = numbers_of(name), components;
-  std::copy_if(numbers.begin(), numbers.end(), std::back_inserter(components),
-               [](const Number& number) { return number.is_component; });
+  const auto separates = [&](size_t at) { return name[at] == '.' || name[at] == '/'; };
+  const auto is_component = [&](const NameNumber& number) {
+    return (number.begin == 0 || separates(number.begin - 1)) && (number.end == name.size() || separates(number.end));
+  };
+  std::vector<NameNumber> numbers = numbers_in(name), components;
+  std::copy_if(numbers.begin(), numbers.end(), std::back_inserter(components), is_component);
   if (components.empty() && !numbers.empty()) components = {numbers.front()};
   std::string pattern = name;
   for (auto number = components.rbegin(); number != components.rend(); ++number)

@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/ir/graph.h"
@@ -17,6 +18,10 @@ enum class Dropout { as_stated, on, off };
 /// Whether BatchNormalizations use the statistics of the batch, and step the running ones: as their attribute
 /// training_mode says, all, or none.
 enum class BatchNorm { as_stated, train, frozen };
+
+/// The mode of a word: "model", "on", "off"; "model", "train", "frozen". Throws a user error for another.
+Dropout parse_dropout(std::string_view text);
+BatchNorm parse_batch_norm(std::string_view text);
 
 /// The options of a training step, as words of the command line.
 struct StepOptions {

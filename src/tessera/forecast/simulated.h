@@ -1,0 +1,25 @@
+#pragma once
+
+#include "tessera/runtime/dry_run.h"
+#include "tessera/sim/predict.h"
+#include "tessera/time.h"
+
+namespace tessera::forecast {
+
+/// The run that a prediction simulates, and how. `options` refers to `machine`, so it stays where it is made.
+struct Simulated {
+  runtime::DryRun run;
+  MachineModel machine;
+  sim::PredictOptions options;
+
+  /// `planned`: of a program on the mesh, at the settings' sizes. Throws a user error for a slow rank that the mesh
+  /// does not have, and as scale_links() does.
+  Simulated(runtime::DryRun planned, const Mesh& mesh, const PredictSettings& settings);
+  Simulated(const Simulated&) = delete;
+  Simulated& operator=(const Simulated&) = delete;
+};
+
+/// The machine as compilations see it that choose by its times: only what was measured on that engine counts.
+MachineModel machine_on(const MachineModel& machine, const std::string& engine);
+
+}  // namespace tessera::forecast
