@@ -40,7 +40,7 @@ class Writer {
     std::set<std::string> names;
     for (const auto& value : graph_.values())
       if (compiled_value(value->name)) names.insert(value->name);
-    shapes_ = shapes_of(model, names);
+    shapes_ = compiler::shapes_of(model, names);
     for (const auto& [value, label] : compiled.labels) labelled_[label].push_back(value);
     for (const Value* state : compiled.model->graph->values_of(ValueKind::state))
       for (size_t row = 0; row < state->rows.size(); ++row) rows_.emplace(state->rows[row], std::pair(state, row));

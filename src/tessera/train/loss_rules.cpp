@@ -124,7 +124,7 @@ LossRule checked(const LossRule& given) {
   return term;
 }
 
-struct Reader {
+struct SumReader {
   LossSum operator()(const std::string& text) const { return read_terms(text); }
   LossSum operator()(const LossSum& sum) const { return sum; }
   template <typename Rule>
@@ -160,7 +160,7 @@ std::string name_of(const LossRule& rule) {
 }
 
 LossSum value_of(const tessera::Loss& rule) {
-  LossSum sum = std::visit(Reader{}, rule.held());
+  LossSum sum = std::visit(SumReader{}, rule.held());
   if (sum.terms.empty()) fail("loss", "the loss has no terms; give one");
   for (LossRule& term : sum.terms) term = checked(term);
   return sum;

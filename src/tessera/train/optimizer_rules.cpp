@@ -104,7 +104,7 @@ bool read_as(OptimizerRule& rule, Spec& spec) {
   return true;
 }
 
-struct Reader {
+struct RuleReader {
   OptimizerRule operator()(const std::string& text) const {
     Spec spec(text, kStage);
     OptimizerRule rule;
@@ -130,7 +130,7 @@ std::string optimizer_text(const Rule& rule) {
 }  // namespace
 
 OptimizerRule value_of(const tessera::Optimizer& rule) {
-  OptimizerRule value = std::visit(Reader{}, rule.held());
+  OptimizerRule value = std::visit(RuleReader{}, rule.held());
   if (const auto* sgd = std::get_if<Sgd>(&value); sgd && sgd->nesterov && sgd->momentum <= 0)
     fail(kStage, "sgd with nesterov needs a momentum above 0; give momentum=0.9");
   return value;

@@ -15,7 +15,7 @@ namespace tessera::rewrite {
 namespace {
 
 /// Two nodes with equal keys compute the same. Nullopt: never merged.
-std::optional<std::string> key_of(const Node& node) {
+std::optional<std::string> equality_key(const Node& node) {
   const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
   if (!op) return std::nullopt;
   if (!node.domain.empty()) return std::nullopt;  // a communication that is written twice runs twice
@@ -67,7 +67,7 @@ void merge_equal(OnnxModel& model) {
   merge_leaves(graph);
   std::unordered_map<std::string, Node*> seen;
   for (Node* node : nodes_of(graph)) {
-    auto key = key_of(*node);
+    auto key = equality_key(*node);
     if (!key) continue;
     auto [first, added] = seen.emplace(*key, node);
     if (added) continue;

@@ -153,7 +153,7 @@ std::optional<ShortList> joined(const std::vector<ShortList>& operands) {
 }
 
 /// A scalar as a list of one, and back; a list as the same list.
-std::optional<ShortList> reshaped(const Node& node, ShortList list) {
+std::optional<ShortList> reshaped_list(const Node& node, ShortList list) {
   const auto given = numbers(node.input(1));
   const size_t rank = list.dims.size();
   if (node.is("Unsqueeze") && rank == 0 && given && given->size() == 1)
@@ -174,7 +174,7 @@ std::optional<ShortList> made_by_node(const Node& node) {
   if (!is_float(first->dtype) || !is_computable(first->dtype)) return std::nullopt;
   // Without elements, the result is not defined here.
   if (first->elements.empty() && !node.is("Concat")) return std::nullopt;
-  if (node.is("Unsqueeze") || node.is("Squeeze") || node.is("Reshape")) return reshaped(node, *first);
+  if (node.is("Unsqueeze") || node.is("Squeeze") || node.is("Reshape")) return reshaped_list(node, *first);
   for (const char* type : {"ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd"})
     if (node.is(type)) return reduced(node, *first);
   std::vector<ShortList> operands;
