@@ -22,8 +22,7 @@ bool agrees(const std::string& mesh, const std::string& presets, double kernel) 
   const double measured = forecast::run(dry, predicted, true), expected = predicted.timeline.seconds;
   const double difference = measured / expected - 1;
   size_t overlapping = 0;
-  for (const bind::Enqueued& action : predicted.classes[0].actions)
-    overlapping += action.queue == bind::QueueKind::communication;
+  for (const bind::Enqueued& action : predicted.classes[0].actions) overlapping += action.queue != bind::kComputing;
   std::printf("%-14s %-14s %5zu actions, %3zu beside others  simulated %8.1f ms  real %8.1f ms  %+.2f %%\n",
               mesh.c_str(), presets.c_str(), predicted.classes[0].actions.size(), overlapping, expected * 1e3,
               measured * 1e3, 100 * difference);

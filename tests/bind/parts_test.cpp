@@ -53,23 +53,35 @@ const std::vector<Action> kActions{
     {0, Phase::run}, {1, Phase::start}, {2, Phase::run}, {1, Phase::wait}, {3, Phase::run}};
 
 TEST(Queues, communications_have_their_own_on_an_asynchronous_device) {
-  const std::vector<Enqueued> enqueued = on_queues(kActions, spans_of(kActions, 4), true);
+  const std::vector<Enqueued> enqueued = on_queues(kActions, spans_of(kActions, 4), {0, 1, 0, 0});
   const auto& [first, start, beside, wait, last] =
       std::tie(enqueued[0], enqueued[1], enqueued[2], enqueued[3], enqueued[4]);
-  EXPECT_EQ(start.queue, QueueKind::communication);
+  EXPECT_EQ(start.queue, 1);
   EXPECT_EQ(start.after, 0) << "its operand is made by then";
   EXPECT_TRUE(first.signals);
-  EXPECT_EQ(beside.queue, QueueKind::compute);
+  EXPECT_EQ(beside.queue, kComputing);
   EXPECT_EQ(beside.after, -1);
-  EXPECT_EQ(wait.queue, QueueKind::compute);
+  EXPECT_EQ(wait.queue, kComputing);
   EXPECT_EQ(wait.after, 1) << "the computing queue waits for the communication";
   EXPECT_TRUE(start.signals);
   EXPECT_FALSE(last.signals);
 }
 
+// A gather over one set of axes is under way while a sum over others begins and ends.
+TEST(Queues, communications_over_other_axes_have_another) {
+  const std::vector<Action> actions{{0, Phase::start}, {1, Phase::run},  {2, Phase::start}, {2, Phase::wait},
+                                    {3, Phase::run},   {0, Phase::wait}, {4, Phase::run}};
+  const std::vector<Enqueued> enqueued = on_queues(actions, spans_of(actions, 5), {1, 0, 2, 0, 0});
+  EXPECT_EQ(enqueued[0].queue, 1);
+  EXPECT_EQ(enqueued[2].queue, 2);
+  EXPECT_EQ(enqueued[2].after, 1) << "the sum waits for its operand, and not for the gather";
+  EXPECT_EQ(enqueued[3].after, 2) << "the computing queue waits for the sum alone";
+  EXPECT_EQ(enqueued[5].after, 0);
+}
+
 TEST(Queues, a_synchronous_device_has_one) {
-  for (const Enqueued& enqueued : on_queues(kActions, spans_of(kActions, 4), false)) {
-    EXPECT_EQ(enqueued.queue, QueueKind::compute);
+  for (const Enqueued& enqueued : on_queues(kActions, spans_of(kActions, 4), {0, 0, 0, 0})) {
+    EXPECT_EQ(enqueued.queue, kComputing);
     EXPECT_EQ(enqueued.after, -1);
     EXPECT_FALSE(enqueued.signals);
   }

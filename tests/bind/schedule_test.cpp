@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <set>
 #include <string>
+
+#include "tessera/bind/order.h"
 
 namespace tessera::bind {
 namespace {
@@ -226,6 +229,39 @@ TEST(Schedule, waits_earlier_where_operands_under_way_would_exceed_the_limit) {
               ElementsAre("run 0", "start 1", "wait 1", "run 2", "run 3"));
 }
 
+Task communicate_in(int queue, std::vector<int> reads, std::vector<int> writes) {
+  Task task = communicate(std::move(reads), std::move(writes));
+  task.queue = queue;
+  return task;
+}
+
+// A gather for later is under way, and longer than the sum, over other ranks, that the next step needs.
+TEST(Schedule, waits_for_no_other_queue_than_a_step_needs) {
+  const std::vector<Task> tasks = {communicate_in(1, {0}, {1}), communicate_in(2, {2}, {3}), compute({3}, {4}),
+                                   compute({1, 4}, {5})};
+  for (const auto& actions : {with_under_way(4, tasks), waiting_late(tasks, std::vector<Memory>(6), {4, {}})})
+    EXPECT_THAT(text(actions), ElementsAre("start 0", "start 1", "wait 1", "run 2", "wait 0", "run 3"));
+}
+
+TEST(Schedule, counts_what_is_under_way_by_queue) {
+  const std::vector<Task> tasks = {communicate_in(1, {0}, {1}), communicate_in(2, {2}, {3}),
+                                   communicate_in(1, {4}, {5}), compute({1, 3, 5}, {6})};
+  for (const auto& actions : {with_under_way(1, tasks), waiting_late(tasks, std::vector<Memory>(7), {1, {}})})
+    EXPECT_THAT(text(actions), ElementsAre("start 0", "start 1", "wait 0", "start 2", testing::_, testing::_, "run 3"));
+}
+
+// A block goes on around a ring before steps that nobody waits for, also while a gather in another queue is under way.
+TEST(Schedule, sends_messages_on_while_another_queue_is_busy) {
+  const auto message = [](Task task) {
+    task.message = true;
+    return task;
+  };
+  const std::vector<Task> tasks = {communicate_in(1, {0}, {9}), message(communicate_in(2, {}, {1})),
+                                   message(communicate_in(2, {1}, {})), compute({0}, {13}), compute({9}, {14})};
+  EXPECT_THAT(text(with_under_way(4, tasks)),
+              ElementsAre("start 0", "start 1", "wait 1", "start 2", "run 3", "wait 0", "run 4", "wait 2"));
+}
+
 // A sum of gradients is under way while the next ones are computed, although nothing else may go out of turn: what is
 // read first is computed last.
 TEST(Schedule, overlaps_in_the_order_given_where_another_order_needs_more_memory) {
@@ -240,7 +276,7 @@ TEST(Schedule, overlaps_in_the_order_given_where_another_order_needs_more_memory
   for (int i = 4; i > 0; --i) {
     const int gradient = last + 1, sum = last + 2;
     tasks.push_back(compute({i, i == 4 ? 4 : last}, {gradient}));
-    tasks.push_back(communicate({gradient}, {sum}));
+    tasks.push_back(communicate_in(1, {gradient}, {sum}));
     memories.insert(memories.end(), {{kLarge, false}, {kMiB, true}});
     last = sum - 1;
   }
@@ -259,7 +295,7 @@ bool meets(const std::vector<int>& a, const std::vector<int>& b) {
 }
 
 /// Tasks over few memories, so that they get into each other's way by reading and by writing.
-Task random_task(std::mt19937& random, bool communicates) {
+Task random_task(std::mt19937& random, bool communicates, int queues = 0) {
   auto some = [&](int most) {
     std::vector<int> memories(random() % (most + 1));
     for (int& memory : memories) memory = static_cast<int>(random() % 12);
@@ -270,14 +306,28 @@ Task random_task(std::mt19937& random, bool communicates) {
             .message = communicates && random() % 2 == 0};
   task.reads = some(2);
   task.writes = some(1);
+  if (communicates && queues > 0) task.queue = 1 + static_cast<int>(random() % queues);
   return task;
+}
+
+/// The most communications of one queue that are under way at once.
+int under_way_in_a_queue(const std::vector<Action>& actions, const std::vector<Task>& tasks) {
+  std::map<int, int> now;
+  int most = 0;
+  for (const Action& action : actions) {
+    if (action.phase == Phase::run) continue;
+    int& count = now[tasks[action.task].queue];
+    most = std::max(most, count += action.phase == Phase::start ? 1 : -1);
+  }
+  return most;
 }
 
 TEST(Schedule, never_lets_two_get_into_each_others_way) {
   std::mt19937 random(1);
-  for (int round = 0; round < 500; ++round) {
+  for (int round = 0; round < 1000; ++round) {
     std::vector<Task> tasks;
-    for (size_t t = 0; t < 1 + random() % 40; ++t) tasks.push_back(random_task(random, random() % 3 == 0));
+    const int queues = static_cast<int>(random() % 4);  // 0: the rank's own thread
+    for (size_t t = 0; t < 1 + random() % 40; ++t) tasks.push_back(random_task(random, random() % 3 == 0, queues));
     const int most = 1 + static_cast<int>(random() % 4);
     std::vector<Memory> memories(kMemories);
     for (Memory& memory : memories) memory.bytes = random() % 1000;
@@ -290,12 +340,14 @@ TEST(Schedule, never_lets_two_get_into_each_others_way) {
     }
     const std::vector<Span> spans = spans_of(actions, tasks.size());
     ASSERT_EQ(actions.size(), as_given(tasks).size());
-    EXPECT_LE(under_way(actions), most);
+    EXPECT_LE(under_way_in_a_queue(actions, tasks), most);
     for (size_t later = 0; later < tasks.size(); ++later)
       for (size_t t = 0; t < later; ++t) {
         if (tasks[t].communicates && tasks[later].communicates) {
           EXPECT_LT(spans[t].begin, spans[later].begin);
-          EXPECT_LT(spans[t].end, spans[later].end);
+          if (tasks[t].queue == tasks[later].queue) {
+            EXPECT_LT(spans[t].end, spans[later].end);
+          }
         }
         const bool conflict = meets(tasks[t].writes, tasks[later].writes) ||
                               meets(tasks[t].writes, tasks[later].reads) || meets(tasks[t].reads, tasks[later].writes);
@@ -353,6 +405,74 @@ TEST(Schedule, ranks_that_get_to_their_ends_as_given_do_so_overlapped) {
     ASSERT_TRUE(all_end(ranks, groups));
     for (int rank = 0; rank < kRanks; ++rank)
       ranks[rank].actions = with_under_way(1 + static_cast<int>(random() % 4), tasks[rank]);
+    EXPECT_TRUE(all_end(ranks, groups)) << "round " << round;
+  }
+}
+
+/// The same on devices with queues. A communication waits for its queue's last one, and for what the computing queue
+/// got before it.
+struct QueuedRank {
+  std::vector<Enqueued> actions;
+  std::vector<int> meeting;  // by task; -1: none
+  std::map<int, std::vector<int>> queues = {};
+  std::map<int, size_t> at = {};
+  std::set<int> come = {}, ended = {};  // actions
+};
+
+bool all_end(std::vector<QueuedRank> ranks, const std::vector<std::vector<int>>& groups) {
+  std::vector<size_t> come(groups.size());
+  for (QueuedRank& rank : ranks)
+    for (int a = 0; a < static_cast<int>(rank.actions.size()); ++a) rank.queues[rank.actions[a].queue].push_back(a);
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (QueuedRank& rank : ranks)
+      for (auto& [queue, actions] : rank.queues)
+        for (size_t& at = rank.at[queue]; at < actions.size(); ++at, moved = true) {
+          const Enqueued& it = rank.actions[actions[at]];
+          if (it.after >= 0 && !rank.ended.contains(it.after)) break;
+          if (it.action.phase == Phase::start) {
+            const auto meeting = static_cast<size_t>(rank.meeting[it.action.task]);
+            if (rank.come.insert(actions[at]).second) ++come[meeting], moved = true;
+            if (come[meeting] < groups[meeting].size()) break;
+          }
+          rank.ended.insert(actions[at]);
+        }
+  }
+  return std::all_of(ranks.begin(), ranks.end(),
+                     [](const QueuedRank& rank) { return rank.ended.size() == rank.actions.size(); });
+}
+
+// Queues of several sets of axes wait for one another, through what ranks compute between them.
+TEST(Schedule, queues_of_ranks_that_get_to_their_ends_as_given_do_so_overlapped) {
+  constexpr int kRanks = 4;
+  std::mt19937 random(3);
+  for (int round = 0; round < 500; ++round) {
+    std::vector<std::vector<int>> groups(1 + random() % 20);
+    std::vector<std::vector<Task>> tasks(kRanks);
+    std::vector<QueuedRank> ranks(kRanks);
+    for (size_t meeting = 0; meeting < groups.size(); ++meeting) {
+      const int queue = 1 + static_cast<int>(random() % 3);
+      for (int rank = 0; rank < kRanks; ++rank) {
+        if (random() % 2 == 0) continue;
+        groups[meeting].push_back(rank);
+        for (size_t other = random() % 3; other > 0; --other) {
+          tasks[rank].push_back(random_task(random, false));
+          ranks[rank].meeting.push_back(-1);
+        }
+        tasks[rank].push_back(random_task(random, true));
+        tasks[rank].back().queue = queue;
+        ranks[rank].meeting.push_back(static_cast<int>(meeting));
+      }
+    }
+    std::vector<Memory> memories(kMemories);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const int most = 1 + static_cast<int>(random() % 4);
+      const std::vector<Action> actions =
+          random() % 2 == 0 ? with_under_way(most, tasks[rank]) : waiting_late(tasks[rank], memories, {most, {}});
+      std::vector<int> queue_of;
+      for (const Task& task : tasks[rank]) queue_of.push_back(task.queue);
+      ranks[rank].actions = on_queues(actions, spans_of(actions, tasks[rank].size()), queue_of);
+    }
     EXPECT_TRUE(all_end(ranks, groups)) << "round " << round;
   }
 }

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <exception>
 #include <memory>
+#include <thread>
 
 #include "backend.h"
 #include "tessera/base/error.h"
@@ -175,6 +177,36 @@ TEST_P(BackendSuite, rows_and_columns_of_a_mesh_cross_without_mixing) {
           on_all.finish();
           if (rank % 2 == 1) on_row.finish();
         }
+  });
+}
+
+// As the queues of a device do, each for a set of axes. Ranks get to their groups' operations in different orders.
+TEST_P(BackendSuite, threads_of_a_rank_use_a_group_each) {
+  on_ranks(6, [](World& world, int rank) {
+    const int row = rank / 3, column = rank % 3;
+    std::unique_ptr<Communicator> groups[] = {world.join(rank, std::vector{row * 3, row * 3 + 1, row * 3 + 2}),
+                                              world.join(rank, std::vector{column, column + 3}),
+                                              world.join(rank, everyone(6))};
+    std::exception_ptr failures[3];
+    std::vector<std::thread> queues;
+    for (int queue = 0; queue < 3; ++queue)
+      queues.emplace_back([&, queue] {
+        try {
+          Dawdle dawdle(rank + 10 * queue);
+          for (uint64_t i = 0; i < 40; ++i) {
+            dawdle();
+            const uint64_t seed = test_seed() + i * 10 + (queue == 0 ? row : queue == 1 ? column : 0);
+            Running(*groups[queue],
+                    {.kind = kCollectives[i % kCollectives.size()], .size = i % 3 ? 5000 : 9, .seed = seed})
+                .finish();
+          }
+        } catch (...) {
+          failures[queue] = std::current_exception();
+        }
+      });
+    for (std::thread& queue : queues) queue.join();
+    for (const std::exception_ptr& failure : failures)
+      if (failure) std::rethrow_exception(failure);
   });
 }
 

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <map>
+#include <thread>
+
 #include "run_on_processes.h"
 #include "run_on_threads.h"
 
@@ -37,6 +40,34 @@ TEST(Flight, holds_the_last_communications) {
   EXPECT_EQ(last.finished, 0);
   group->wait(open);
   EXPECT_GT(log_of(0, *world->flight(0)).entries.back().finished, 0);
+}
+
+// Each operation ends as it began, also if more than kEntries of another thread begin meanwhile.
+TEST(Flight, is_written_by_several_threads_of_a_rank) {
+  auto world = make_local_world(1);
+  const std::vector<int> alone = {0};
+  constexpr int kThreads = 4, kOperations = 2000;
+  std::vector<std::unique_ptr<Communicator>> groups;
+  for (int t = 0; t < kThreads; ++t)
+    groups.push_back(
+        recorded(world->join(0, alone), *world->flight(0), std::string(1, static_cast<char>('a' + t)), alone, true));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kOperations; ++i) groups[t]->run({.kind = Kind::barrier});
+    });
+  for (std::thread& thread : threads) thread.join();
+  const FlightLog log = log_of(0, *world->flight(0));
+  EXPECT_EQ(log.before, kThreads * kOperations - Flight::kEntries);
+  std::map<std::string, uint64_t> last;
+  for (const FlightEntry& entry : log.entries) {
+    EXPECT_GT(entry.finished, 0);
+    uint64_t& before = last[entry.axes.data()];
+    if (before > 0) {
+      EXPECT_EQ(entry.number, before + 1) << entry.axes.data();
+    }
+    before = entry.number;
+  }
 }
 
 TEST(Flight, keeps_the_operator_that_a_rank_has_failed_in) {

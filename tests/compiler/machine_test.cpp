@@ -13,10 +13,10 @@ namespace tessera::compiler {
 namespace {
 
 using bind::Enqueued;
+using bind::kComputing;
 using bind::Location;
 using bind::MachineProgram;
 using bind::Phase;
-using bind::QueueKind;
 using testing::HasSubstr;
 
 class Machines : public testing::TestWithParam<std::tuple<std::string, std::string, std::string>> {
@@ -85,7 +85,8 @@ TEST_P(Machines, do_every_step_once) {
   for (int count : done) EXPECT_EQ(count, 2);
 }
 
-// On an asynchronous device, what a communication needs has ended when it starts, and who needs it waits for it.
+// On an asynchronous device, each nearest axis has a queue, what a communication needs has ended when it starts, and
+// who needs it waits for it.
 TEST_P(Machines, order_the_queues) {
   const bool asynchronous = std::get<2>(GetParam()) == "simulated";
   const auto& actions = *machine().actions;
@@ -93,13 +94,14 @@ TEST_P(Machines, order_the_queues) {
   for (int a = 0; a < static_cast<int>(actions.size()); ++a) {
     const auto& [action, queue, after, signals] = actions[a];
     if (!asynchronous) {
-      EXPECT_EQ(queue, QueueKind::compute);
+      EXPECT_EQ(queue, kComputing);
       EXPECT_EQ(after, -1);
       EXPECT_FALSE(signals);
       continue;
     }
-    EXPECT_EQ(queue == QueueKind::communication, action.phase == Phase::start);
+    EXPECT_EQ(queue != kComputing, action.phase == Phase::start);
     if (action.phase == Phase::start) {
+      EXPECT_EQ(machine().queues[queue], machine().steps[action.task]->info.axes.back());
       EXPECT_EQ(after, computed);  // -1: the inputs and the arena
     }
     if (action.phase == Phase::wait) {
@@ -111,7 +113,7 @@ TEST_P(Machines, order_the_queues) {
       EXPECT_NE(actions[after].queue, queue);
       EXPECT_TRUE(actions[after].signals);
     }
-    if (queue == QueueKind::compute) computed = a;
+    if (queue == kComputing) computed = a;
   }
 }
 

@@ -17,7 +17,6 @@
 namespace tessera::runtime {
 namespace {
 
-using bind::QueueKind;
 using test::error_of;
 using testing::HasSubstr;
 using namespace std::chrono_literals;
@@ -68,7 +67,7 @@ class LoneRank {
     const auto barrier = [&both](const kernels::KernelArgs& args) {
       both.run({.kind = comm::Kind::barrier, .stream = args.stream});
     };
-    queues_->of(QueueKind::communication).call(barrier, {});
+    queues_->of("x").call(barrier, {});
   }
 
  private:
@@ -116,8 +115,7 @@ TEST(Queues, drop_what_has_not_begun_when_they_settle) {
   LoneRank rank(comm::make_local_world(2, {.timeout = 1h}));
   std::atomic<int> ran = 0;
   std::atomic<bool> settles = false, goes_on = false;
-  device::Queue &compute = rank.queues().of(QueueKind::compute),
-                &communication = rank.queues().of(QueueKind::communication);
+  device::Queue &compute = rank.queues().compute(), &communication = rank.queues().of("x");
   const auto waits = [&](const kernels::KernelArgs&) {
     ++ran;
     while (!goes_on) std::this_thread::sleep_for(1ms);

@@ -72,7 +72,7 @@ inline RecordedRun run_of(const sim::Predicted& predicted) {
   RecordedRun run;
   run.seconds = predicted.timeline.seconds;
   std::map<int, double> complete;  // by step, which all ranks have
-  const auto is_asynchronous = [](const bind::Enqueued& it) { return it.queue == bind::QueueKind::communication; };
+  const auto is_asynchronous = [](const bind::Enqueued& it) { return it.queue != bind::kComputing; };
   for (size_t c = 0; c < predicted.classes.size(); ++c)
     for (const sim::Event& event : predicted.timeline.classes[c].events) {
       const bind::Enqueued& it = predicted.classes[c].actions[static_cast<size_t>(event.action)];

@@ -46,7 +46,8 @@ struct HandMade {
       if (action.phase == Phase::wait) infos->back().started = spans[static_cast<size_t>(action.task)].begin;
     }
     machine->infos = infos;
-    machine->actions = std::make_shared<const std::vector<bind::Enqueued>>(bind::on_queues(actions, spans, false));
+    machine->actions = std::make_shared<const std::vector<bind::Enqueued>>(
+        bind::on_queues(actions, spans, std::vector<int>(machine->steps.size())));
     recording.mesh = Mesh::parse("tp=2");
     recording.engine = "gloo";
     recording.ranks.assign(2, {machine, works});

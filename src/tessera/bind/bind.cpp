@@ -103,7 +103,7 @@ std::unique_ptr<Binding> bind(std::shared_ptr<Rank> rank, const spmd::Program& p
   direct.insert(states.direct.begin(), states.direct.end());
   const auto communications = communications_of(*rank, groups, values.sizes());
   const Tasks tasks = tasks_of(subject, groups, values, scratch_of(communications), states.over, direct);
-  Order order = in_order(tasks, groups, regions, options, subject.device().is_asynchronous());
+  Order order = in_order(tasks, groups, regions, options);
   Uses uses = uses_of(subject, groups, values, regions, order);
 
   // Places of values that exist before the first step, or through all iterations.
@@ -123,7 +123,8 @@ std::unique_ptr<Binding> bind(std::shared_ptr<Rank> rank, const spmd::Program& p
   Controls controls = controls_of(groups, regions, order.actions, machine.steps, std::move(carried.loops));
 
   machine.needs = shared(order.needs);
-  machine.actions = shared(on_queues(order.actions, order.spans, subject.device().is_asynchronous()));
+  machine.queues = tasks.queues;
+  machine.actions = shared(on_queues(order.actions, order.spans, tasks.queue_of()));
   machine.infos = shared(infos_of(order, machine.steps));
   std::tie(machine.controls, machine.loops, machine.branches) =
       std::tie(controls.controls, controls.loops, controls.branches);

@@ -76,15 +76,15 @@ struct Step {
   size_t scratch_bytes() const { return kernel ? kernel->scratch_bytes() : communication->scratch_bytes(); }
 };
 
-/// The queues that a device may have. Synchronous ones have only the first.
-enum class QueueKind : uint8_t { compute, communication };
+/// The queue that computes, of those of a device. Synchronous devices have no other.
+inline constexpr int kComputing = 0;
 
 /// An action, with its queue and the action that it waits for.
 struct Enqueued {
   Action action;
-  QueueKind queue = QueueKind::compute;
-  int after = -1;        ///< an earlier action of the other queue that must have ended; -1: none
-  bool signals = false;  ///< an action of the other queue waits for this one
+  int queue = kComputing;
+  int after = -1;        ///< an earlier action of another queue that must have ended; -1: none
+  bool signals = false;  ///< an action of another queue waits for this one
 };
 
 /// A copy of a part of the caller's whole tensor to or from the rank's own memory.
@@ -148,6 +148,9 @@ struct MachineProgram {
   /// For each step, the steps that must have ended before it: those that make what it reads, or read what it
   /// overwrites. Buffers that reuse memory of the arena also rely on the order of the actions.
   std::shared_ptr<const std::vector<std::vector<int>>> needs;
+  /// By number, the nearest axis (mesh/nearest_axis.h) of the groups that communicate in the queue; the first, which
+  /// computes, has none.
+  std::vector<std::string> queues = {""};
   std::shared_ptr<const std::vector<Enqueued>> actions;  ///< in running order
   std::shared_ptr<const std::vector<StepInfo>> infos;    ///< of the actions
   std::vector<Control> controls;                         ///< empty: each action runs once, in order

@@ -1,9 +1,13 @@
 #include "tessera/bind/order.h"
 
+#include <algorithm>
 #include <set>
 
 #include "tessera/bind/sources.h"
 #include "tessera/bind/traits.h"
+#include "tessera/mesh/group.h"
+#include "tessera/mesh/nearest_axis.h"
+#include "tessera/spmd/collective_attributes.h"
 
 namespace tessera::bind {
 namespace {
@@ -50,8 +54,7 @@ std::vector<Memory> kept_between(const std::vector<int>& section, const Tasks& o
   return memories;
 }
 
-std::vector<Action> order_by_sections(const Tasks& of, const std::vector<int>& section, int prefetch,
-                                      bool is_asynchronous) {
+std::vector<Action> order_by_sections(const Tasks& of, const std::vector<int>& section, int prefetch) {
   const std::vector<Memory> memories = kept_between(section, of);
   std::vector<Action> actions;
   for (size_t first = 0; first < section.size();) {
@@ -59,7 +62,7 @@ std::vector<Action> order_by_sections(const Tasks& of, const std::vector<int>& s
     while (end < section.size() && section[end] == section[first]) ++end;
     const std::vector<Task> tasks(of.tasks.begin() + static_cast<long>(first),
                                   of.tasks.begin() + static_cast<long>(end));
-    for (Action action : schedule(tasks, memories, prefetch, is_asynchronous)) {
+    for (Action action : schedule(tasks, memories, prefetch)) {
       action.task += static_cast<int>(first);
       actions.push_back(action);
     }
@@ -68,7 +71,27 @@ std::vector<Action> order_by_sections(const Tasks& of, const std::vector<int>& s
   return actions;
 }
 
+// The number of the queue of that name.
+int number_of(const std::string& name, std::vector<std::string>& queues) {
+  const auto number = static_cast<size_t>(std::find(queues.begin() + 1, queues.end(), name) - queues.begin());
+  if (number == queues.size()) queues.push_back(name);
+  return static_cast<int>(number);
+}
+
+// Groups that have their nearest links in common share a queue: at once, each would take as much longer as the other,
+// although ranks may wait for one of them only.
+std::string queue_of_node(const Node& node, const Mesh& mesh) {
+  const std::string nearest = nearest_axis(parse_axes(spmd::read_collective(node, mesh).axes, mesh), mesh);
+  return nearest.empty() ? "alone" : nearest;
+}
+
 }  // namespace
+
+std::vector<int> Tasks::queue_of() const {
+  std::vector<int> numbers;
+  for (const Task& task : tasks) numbers.push_back(task.queue);
+  return numbers;
+}
 
 PreparedCommunication prepare_communication(Rank& rank, const NodeGroup& group, const Sizes& sizes) {
   PreparedCommunication made;
@@ -94,6 +117,8 @@ Tasks tasks_of(const Subject& subject, const std::vector<NodeGroup>& groups, con
     const CollectiveTraits* collective = collective_of(*group.root);
     task.at_once = collective && collective->kind == Collective::barrier;
     task.message = collective && collective->message;
+    if (task.communicates && subject.device().is_asynchronous())
+      task.queue = number_of(queue_of_node(*group.root, subject.program.mesh), all.queues);
     task.in_place = takes_over_operand(*group.root);
     task.scratch = scratch[g];
     for (const Value* operand : group.inputs)
@@ -117,15 +142,15 @@ Tasks tasks_of(const Subject& subject, const std::vector<NodeGroup>& groups, con
 }
 
 std::vector<Action> order_of(const Tasks& tasks, const std::vector<NodeGroup>& groups, const Regions& regions,
-                             const Options& options, bool is_asynchronous) {
+                             const Options& options) {
   if (!options.overlap) return as_given(tasks.tasks);
-  if (regions.empty()) return schedule(tasks.tasks, tasks.memories, options.prefetch, is_asynchronous);
-  return order_by_sections(tasks, sections_of(regions, groups), options.prefetch, is_asynchronous);
+  if (regions.empty()) return schedule(tasks.tasks, tasks.memories, options.prefetch);
+  return order_by_sections(tasks, sections_of(regions, groups), options.prefetch);
 }
 
-Order in_order(const Tasks& tasks, const std::vector<NodeGroup>& groups, const Regions& regions, const Options& options,
-               bool is_asynchronous) {
-  std::vector<Action> actions = order_of(tasks, groups, regions, options, is_asynchronous);
+Order in_order(const Tasks& tasks, const std::vector<NodeGroup>& groups, const Regions& regions,
+               const Options& options) {
+  std::vector<Action> actions = order_of(tasks, groups, regions, options);
   std::vector<Span> spans = spans_of(actions, groups.size());
   return {needs_of(tasks.tasks), std::move(actions), std::move(spans)};
 }

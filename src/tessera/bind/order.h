@@ -20,6 +20,9 @@ PreparedCommunication prepare_communication(Rank& rank, const NodeGroup& group, 
 struct Tasks {
   std::vector<Task> tasks;
   std::vector<Memory> memories;
+  std::vector<std::string> queues = {""};  ///< MachineProgram::queues
+
+  std::vector<int> queue_of() const;  ///< by task; kComputing, if it does not communicate
 };
 
 /// `scratch`: the communications' bytes of scratch memory, by group. `over`: results that overwrite a state's value.
@@ -31,7 +34,7 @@ Tasks tasks_of(const Subject& subject, const std::vector<NodeGroup>& groups, con
 
 /// The steps' actions in running order. If there are branches or loops, each section is ordered separately.
 std::vector<Action> order_of(const Tasks& tasks, const std::vector<NodeGroup>& groups, const Regions& regions,
-                             const Options& options, bool is_asynchronous);
+                             const Options& options);
 
 /// When each step runs.
 struct Order {
@@ -41,11 +44,12 @@ struct Order {
 
   int end() const { return static_cast<int>(actions.size()); }
 };
-Order in_order(const Tasks& tasks, const std::vector<NodeGroup>& groups, const Regions& regions, const Options& options,
-               bool is_asynchronous);
+Order in_order(const Tasks& tasks, const std::vector<NodeGroup>& groups, const Regions& regions,
+               const Options& options);
 
-/// The actions with their queues, and with the actions of the other queue that they wait for. `spans`: by step.
+/// The actions with their queues, and with the actions of other queues that they wait for. `spans`, `queue_of`: by
+/// step; kComputing: the step has no queue of its own.
 std::vector<Enqueued> on_queues(const std::vector<Action>& actions, const std::vector<Span>& spans,
-                                bool is_asynchronous);
+                                const std::vector<int>& queue_of);
 
 }  // namespace tessera::bind

@@ -2,26 +2,26 @@
 
 namespace tessera::bind {
 
-// On an asynchronous device, the second queue runs a whole communication, and its wait makes the computing queue wait.
-// It starts after all work that is enqueued before it, because that work makes its operands and frees the memory of its
-// result.
+// A queue of communications runs each of its own whole, and a wait makes the computing queue wait. One starts after all
+// work that the computing queue got before it, because that work makes its operands, ends what they came from, and
+// frees the memory of its result.
 std::vector<Enqueued> on_queues(const std::vector<Action>& actions, const std::vector<Span>& spans,
-                                bool is_asynchronous) {
+                                const std::vector<int>& queue_of) {
   std::vector<Enqueued> enqueued;
   enqueued.reserve(actions.size());
-  for (const Action& action : actions) enqueued.push_back({action});
-  if (!is_asynchronous) return enqueued;
   int computed = -1;
-  for (int a = 0; a < static_cast<int>(actions.size()); ++a) {
-    Enqueued& it = enqueued[a];
-    if (it.action.phase == Phase::start) {
-      it.queue = QueueKind::communication;
+  for (const Action& action : actions) {
+    Enqueued it{action};
+    const bool has_queue = queue_of[action.task] != kComputing;
+    if (action.phase == Phase::start && has_queue) {
+      it.queue = queue_of[action.task];
       it.after = computed;
     } else {
-      if (it.action.phase == Phase::wait) it.after = spans[it.action.task].begin;
-      computed = a;
+      if (action.phase == Phase::wait && has_queue) it.after = spans[action.task].begin;
+      computed = static_cast<int>(enqueued.size());
     }
     if (it.after >= 0) enqueued[it.after].signals = true;
+    enqueued.push_back(it);
   }
   return enqueued;
 }

@@ -173,8 +173,7 @@ class Rebinding {
         scratch.push_back(made ? made->scratch_bytes() : 0);
       }
       const Tasks tasks = tasks_of(subject_, groups, values, scratch, decisions_.states.over, decisions_.direct);
-      return order_of(tasks, groups, decisions_.regions, subject_.options, subject_.device().is_asynchronous()) ==
-             decisions_.order.actions;
+      return order_of(tasks, groups, decisions_.regions, subject_.options) == decisions_.order.actions;
     }
     if (const device::MemoryLimit* limit = subject_.rank->memory_limit())
       for (const Value* value : changed)

@@ -104,10 +104,47 @@ class Ledger {
   size_t bytes_ = 0;
 };
 
+/// The communications that have started and were not waited for. They start in the order given, so the oldest of a
+/// queue has the least number.
+class UnderWay {
+ public:
+  explicit UnderWay(const std::vector<Task>& tasks) : tasks_(tasks), has_(tasks.size()) {}
+
+  bool empty() const { return queues_.empty(); }
+  bool has(int task) const { return has_[task]; }
+  bool any_of(int queue) const { return queues_.contains(queue); }
+  bool is_full(int queue, int most) const {
+    const auto found = queues_.find(queue);
+    return found != queues_.end() && found->second.size() >= static_cast<size_t>(most);
+  }
+  int oldest_of(int queue) const { return queues_.at(queue).front(); }
+  int oldest() const {
+    int oldest = std::numeric_limits<int>::max();
+    for (const auto& [queue, tasks] : queues_) oldest = std::min(oldest, tasks.front());
+    return oldest;
+  }
+  void add(int task) {
+    queues_[tasks_[task].queue].push_back(task);
+    has_[task] = true;
+  }
+  void remove_oldest_of(int queue) {
+    std::deque<int>& tasks = queues_.at(queue);
+    has_[tasks.front()] = false;
+    tasks.pop_front();
+    if (tasks.empty()) queues_.erase(queue);
+  }
+
+ private:
+  const std::vector<Task>& tasks_;
+  std::map<int, std::deque<int>> queues_;  // that run any
+  std::vector<bool> has_;                  // by task
+};
+
 class Overlap {
  public:
   Overlap(const std::vector<Task>& tasks, const std::vector<Memory>& memories, const Limits& limits)
-      : tasks_(tasks), limits_(limits), ledger_(tasks, memories), dependences_(tasks) {
+      : tasks_(tasks), limits_(limits), ledger_(tasks, memories), dependences_(tasks), under_way_(tasks) {
+    begun_.assign(tasks.size(), false);
     ended_.assign(tasks.size(), false);
     // For each task, the earliest communication that needs it; a communication needs itself.
     needed_by_.assign(tasks.size(), std::numeric_limits<int>::max());
@@ -125,7 +162,7 @@ class Overlap {
     while (!ready_.empty() || !under_way_.empty()) {
       const int next = choose();
       if (next < 0)
-        wait_for_oldest();
+        wait_for(awaited());
       else
         take(next);
     }
@@ -134,25 +171,39 @@ class Overlap {
   }
 
  private:
-  // The next step; -1: wait for the oldest communication first.
+  // The next step; -1: wait for a communication first.
   int choose() const {
     if (ready_.empty()) return -1;
     if (is_sent_on()) {
       const int first = *ready_.begin();
       return first < communications_.front() && fits(first) ? first : -1;
     }
-    const bool full = under_way_.size() == static_cast<size_t>(limits_.under_way);
+    const bool full = !communications_.empty() && is_full(communications_.front());
     if (const int needed = ready_by_need_.begin()->second; !full && fits(needed)) return needed;
     const int first = *ready_.begin();
     if (under_way_.empty() || (fits(first) && !(full && tasks_[first].communicates))) return first;
     return -1;
   }
 
+  bool is_full(int communication) const { return under_way_.is_full(tasks_[communication].queue, limits_.under_way); }
+
+  // The communication to wait for. All steps before the first one that has not begun have ended or are under way.
+  int awaited() {
+    if (is_sent_on()) return under_way_.oldest_of(tasks_[communications_.front()].queue);
+    while (first_ < static_cast<int>(tasks_.size()) && begun_[first_]) ++first_;
+    if (first_ == static_cast<int>(tasks_.size())) return under_way_.oldest();
+    for (int need : dependences_.needs[first_])
+      if (under_way_.has(need)) return under_way_.oldest_of(tasks_[need].queue);
+    if (tasks_[first_].communicates && is_full(first_)) return under_way_.oldest_of(tasks_[first_].queue);
+    return under_way_.oldest();
+  }
+
   // Whether the next message waits for messages under way, and for nothing else but one step that reads them.
   bool is_sent_on() const {
-    if (communications_.empty() || under_way_.empty() || !tasks_[under_way_.front()].message) return false;
-    const int next = communications_.front();
-    if (!tasks_[next].message) return false;
+    if (communications_.empty()) return false;
+    const int next = communications_.front(), queue = tasks_[next].queue;
+    if (!tasks_[next].message || !under_way_.any_of(queue)) return false;
+    if (!tasks_[under_way_.oldest_of(queue)].message) return false;
     bool waits = false;
     for (int need : dependences_.needs[next]) {
       if (ended_[need]) continue;
@@ -169,9 +220,7 @@ class Overlap {
     return waits;
   }
 
-  bool is_message_under_way(int task) const {
-    return tasks_[task].message && std::find(under_way_.begin(), under_way_.end(), task) != under_way_.end();
-  }
+  bool is_message_under_way(int task) const { return tasks_[task].message && under_way_.has(task); }
 
   bool fits(int task) const { return !limits_.bytes || ledger_.with(task) <= *limits_.bytes; }
 
@@ -183,9 +232,10 @@ class Overlap {
   }
 
   void take(int task) {
-    while (tasks_[task].at_once && !under_way_.empty()) wait_for_oldest();
+    while (tasks_[task].at_once && !under_way_.empty()) wait_for(under_way_.oldest());
     ready_.erase(task);
     ready_by_need_.erase({needed_by_[task], task});
+    begun_[task] = true;
     ledger_.begin(task);
     if (!tasks_[task].communicates) {
       actions_.push_back({task, Phase::run});
@@ -195,19 +245,13 @@ class Overlap {
     communications_.pop_front();
     if (!communications_.empty() && dependences_.before[communications_.front()] == 0)
       add_ready(communications_.front());
-    if (tasks_[task].at_once)
-      wait_for(task);
-    else
-      under_way_.push_back(task);
+    under_way_.add(task);
+    if (tasks_[task].at_once) wait_for(task);
   }
 
-  void wait_for_oldest() {
-    const int oldest = under_way_.front();
-    under_way_.pop_front();
-    wait_for(oldest);
-  }
-
+  // The oldest of its queue.
   void wait_for(int task) {
+    under_way_.remove_oldest_of(tasks_[task].queue);
     actions_.push_back({task, Phase::wait});
     ++waits_;
     end(task);
@@ -224,9 +268,11 @@ class Overlap {
   const Limits limits_;
   Ledger ledger_;
   Dependences dependences_;  // `before` counts the tasks that have not ended
-  std::vector<bool> ended_;
+  std::vector<bool> begun_, ended_;
+  int first_ = 0;  // all steps before it have begun
   std::vector<int> needed_by_;
-  std::deque<int> communications_, under_way_;  // to come; started
+  std::deque<int> communications_;  // to come
+  UnderWay under_way_;
   std::set<int> ready_;
   std::set<std::pair<int, int>> ready_by_need_;  // the same, by the communication that needs them
   std::vector<Action> actions_;
@@ -237,49 +283,46 @@ class Overlap {
 class LateWaits {
  public:
   LateWaits(const std::vector<Task>& tasks, const std::vector<Memory>& memories, const Limits& limits)
-      : tasks_(tasks), limits_(limits), ledger_(tasks, memories), moves_(tasks.size()) {}
+      : tasks_(tasks), limits_(limits), ledger_(tasks, memories), under_way_(tasks) {}
 
   std::vector<Action> run() {
     const std::vector<std::vector<int>> needs = needs_of(tasks_);
     for (int t = 0; t < static_cast<int>(tasks_.size()); ++t) {
       for (int need : needs[t])
-        while (moves_[need]) wait_for_oldest();
-      while (!under_way_.empty() && !may_begin(t)) wait_for_oldest();
+        while (under_way_.has(need)) wait_for(under_way_.oldest_of(tasks_[need].queue));
+      if (tasks_[t].at_once)
+        while (!under_way_.empty()) wait_for(under_way_.oldest());
+      while (tasks_[t].communicates && under_way_.is_full(tasks_[t].queue, limits_.under_way))
+        wait_for(under_way_.oldest_of(tasks_[t].queue));
+      while (!under_way_.empty() && !fits(t)) wait_for(under_way_.oldest());
       begin(t);
     }
-    while (!under_way_.empty()) wait_for_oldest();
+    while (!under_way_.empty()) wait_for(under_way_.oldest());
     return std::move(actions_);
   }
 
  private:
-  bool may_begin(int task) const {
-    if (limits_.bytes && ledger_.with(task) > *limits_.bytes) return false;
-    if (!tasks_[task].communicates) return true;
-    return !tasks_[task].at_once && under_way_.size() < static_cast<size_t>(limits_.under_way);
-  }
+  bool fits(int task) const { return !limits_.bytes || ledger_.with(task) <= *limits_.bytes; }
 
   void begin(int task) {
     ledger_.begin(task);
     actions_.push_back({task, tasks_[task].communicates ? Phase::start : Phase::run});
     if (!tasks_[task].communicates) return ledger_.end(task);
-    moves_[task] = true;
-    under_way_.push_back(task);
-    if (tasks_[task].at_once) wait_for_oldest();
+    under_way_.add(task);
+    if (tasks_[task].at_once) wait_for(task);
   }
 
-  void wait_for_oldest() {
-    const int oldest = under_way_.front();
-    under_way_.pop_front();
-    actions_.push_back({oldest, Phase::wait});
-    moves_[oldest] = false;
-    ledger_.end(oldest);
+  // The oldest of its queue.
+  void wait_for(int task) {
+    under_way_.remove_oldest_of(tasks_[task].queue);
+    actions_.push_back({task, Phase::wait});
+    ledger_.end(task);
   }
 
   const std::vector<Task>& tasks_;
   const Limits limits_;
   Ledger ledger_;
-  std::deque<int> under_way_;
-  std::vector<bool> moves_;  // by task: it has started, and was not waited for
+  UnderWay under_way_;
   std::vector<Action> actions_;
 };
 
@@ -347,15 +390,15 @@ size_t peak_bytes(const std::vector<Action>& actions, const std::vector<Task>& t
   return peak;
 }
 
-std::vector<Action> schedule(const std::vector<Task>& tasks, const std::vector<Memory>& memories, int under_way,
-                             bool is_asynchronous) {
+std::vector<Action> schedule(const std::vector<Task>& tasks, const std::vector<Memory>& memories, int under_way) {
   constexpr size_t kSlack = size_t{1} << 20;
   std::vector<Action> given = as_given(tasks);
   if (std::none_of(tasks.begin(), tasks.end(), [](const Task& task) { return task.communicates; })) return given;
   const size_t peak = peak_bytes(given, tasks, memories), most = peak + std::max(peak / 20, kSlack);
+  const bool by_queues = std::any_of(tasks.begin(), tasks.end(), [](const Task& task) { return task.queue > 0; });
   std::vector<Action> actions = overlapped(tasks, memories, {under_way, most});
   if (peak_bytes(actions, tasks, memories) <= most) return actions;
-  return is_asynchronous ? waiting_late(tasks, memories, {under_way, most}) : given;
+  return by_queues ? waiting_late(tasks, memories, {under_way, most}) : given;
 }
 
 }  // namespace tessera::bind

@@ -13,6 +13,7 @@ struct Task {
   bool at_once =
       false;  ///< of a communication: its wait follows its start directly, after those of all others under way
   bool message = false;   ///< of a communication: it is between two ranks
+  int queue = 0;          ///< of a communication: the device's queue that runs it; 0: the rank's own thread does
   bool in_place = false;  ///< its first result takes over the memory of its first operand if that is not read later
   size_t scratch = 0;     ///< bytes that it needs while it runs; of a communication, from start to wait
   std::vector<int> reads, writes;
@@ -46,7 +47,7 @@ std::vector<Action> as_given(const std::vector<Task>& tasks);
 
 /// Limits on an order.
 struct Limits {
-  int under_way = 1;                 ///< most communications that have started but not been waited for
+  int under_way = 1;                 ///< most communications of one queue that have started but not been waited for
   std::optional<size_t> bytes = {};  ///< most bytes needed at once, as peak_bytes() counts them
 };
 
@@ -56,12 +57,14 @@ struct Limits {
 /// The next communication starts as soon as its operands are ready. Among the ready steps, run the one that the
 /// earliest later communication needs (steps that none needs come last; ties follow the order given). If that exceeds
 /// the limits, run the ready step that is first in the order given. If that exceeds them too, or no step is ready, wait
-/// for the oldest communication. If none is under way, the limit of bytes does not apply.
+/// for a communication: the oldest one; where queues run them, the oldest one of the queue for which the first step in
+/// the order given waits, so that the sum that a product needs does not wait for the gather of another queue. If none
+/// is under way, the limit of bytes does not apply.
 ///
 /// A message that is to be sent on should not wait for steps that nobody waits for: if the next communication is a
 /// message, all that it still needs are messages under way (itself, or by one step that reads them), and the oldest
-/// communication under way is a message, run only ready steps that come before it in the order given, then wait. So
-/// blocks go on around a ring (passes/collective_products.h) as soon as they can.
+/// communication under way in its queue is a message, run only ready steps that come before it in the order given, then
+/// wait. So blocks go on around a ring (passes/collective_products.h) as soon as they can.
 ///
 /// Example with at most one under way: gather v, use v, gather w, use w. `use v` must wait, so the next step is the
 /// second gather, for which the first must end: start v, wait v, start w, use v, wait w, use w.
@@ -69,14 +72,17 @@ struct Limits {
 /// Invariant: this order adds no deadlock. Take an order of all ranks' starts and waits in which the program as given
 /// reaches its end, and in it the first start that has not happened. Before this start, its rank waits only for
 /// communications that it started earlier. In the program as given it waits for them earlier, too, so all starts that
-/// they need come before this one in that order, and have happened. Waits come in the order of their starts, since a
-/// wait may let no communication but its own advance.
+/// they need come before this one in that order, and have happened. In a rank's own thread, waits come in the order of
+/// their starts, since a wait may let no communication but its own advance. Queues advance by themselves: each does one
+/// communication after the other, and one begins after all that the rank has computed or waited for before its start.
+/// So it waits for no more than in the program as given, whatever other queues do, and waits of two queues may come in
+/// any order.
 std::vector<Action> overlapped(const std::vector<Task>& tasks, const std::vector<Memory>& memories,
                                const Limits& limits);
 
 /// The tasks in the order given; each communication is waited for as late as possible: before the first task that needs
 /// its end, or where the limits would be exceeded otherwise. Needs no more bytes than as_given() if that is within the
-/// limit. Starts and waits are in the order given, so the invariant of overlapped() holds.
+/// limit. Starts are in the order given, and so are waits of one queue, so the invariant of overlapped() holds.
 std::vector<Action> waiting_late(const std::vector<Task>& tasks, const std::vector<Memory>& memories,
                                  const Limits& limits);
 
@@ -89,9 +95,9 @@ size_t peak_bytes(const std::vector<Action>& actions, const std::vector<Task>& t
 inline constexpr int kUnderWay = 4;
 
 /// overlapped() with this many communications under way, and up to a twentieth more memory than the tasks as given need
-/// (at least 1 MiB more). If that exceeds the limit: on an asynchronous device, waiting_late() with the same limits;
-/// else as_given(), since a rank's own thread does little of both.
+/// (at least 1 MiB more). If that exceeds the limit: where queues run communications, waiting_late() with the same
+/// limits; else as_given(), since a rank's own thread does little of both.
 std::vector<Action> schedule(const std::vector<Task>& tasks, const std::vector<Memory>& memories,
-                             int under_way = kUnderWay, bool is_asynchronous = false);
+                             int under_way = kUnderWay);
 
 }  // namespace tessera::bind

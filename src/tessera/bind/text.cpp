@@ -108,7 +108,7 @@ std::string Binding::text() const {
     text += fmt::format("{}: {} {}", a, name_of_phase(enqueued.action.phase), step.info.op);
     if (!step.info.axes.empty()) text += fmt::format("<{}>", fmt::join(step.info.axes, ","));
     text += fmt::format(" '{}'", step.info.name);
-    if (enqueued.queue == QueueKind::communication) text += " on the queue of communications";
+    if (enqueued.queue != kComputing) text += fmt::format(" on the queue of {}", machine_.queues[enqueued.queue]);
     if (enqueued.after >= 0) text += fmt::format(" after {}", enqueued.after);
     if (enqueued.action.phase != Phase::wait) {
       text += fmt::format(": {} -> {}", text_of(step.inputs, step.operands), text_of(step.outputs, step.results));

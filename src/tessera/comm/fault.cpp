@@ -77,8 +77,8 @@ void FaultCounter::strike() {
     case Fault::Act::leave:
       _exit(9);
     case Fault::Act::fail:
-      fail_running("fault", "rank {} fails at communication {}, in {}, as {} says", rank_, begun_, step_of(flight_),
-                   kVariable);
+      fail_running("fault", "rank {} fails at communication {}, in {}, as {} says", rank_, fault_->operation,
+                   step_of(flight_), kVariable);
     case Fault::Act::stop:
       std::raise(SIGSTOP);
       break;

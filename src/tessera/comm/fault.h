@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -32,7 +33,7 @@ struct Fault {
   static std::optional<Fault> of(int rank, int ranks);
 };
 
-/// Counts the communications that a rank's communicators begin, and triggers the fault at the n-th.
+/// Counts the communications that a rank's communicators begin, in any thread, and triggers the fault at the n-th.
 class FaultCounter {
  public:
   /// `flight` says in which operator rank `rank` of `ranks` is.
@@ -48,7 +49,7 @@ class FaultCounter {
   int rank_;
   const Flight& flight_;
   std::optional<Fault> fault_;
-  int64_t begun_ = 0;
+  std::atomic<int64_t> begun_ = 0;
 };
 
 }  // namespace tessera::comm

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <optional>
+#include <thread>
 
 #include "tessera/comm/group.h"
 #include "tessera/comm/operation.h"
@@ -20,31 +22,39 @@ void put(std::array<char, N>& to, std::string_view text) {
   to[length] = 0;
 }
 
+/// While it lives, no other thread of the rank writes entries. Others write for a fraction of a microsecond.
+class Writing {
+ public:
+  Writing(Flight& flight, bool threads) : flight_(threads ? &flight : nullptr) {
+    while (flight_ && flight_->is_written.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
+  }
+  ~Writing() {
+    if (flight_) flight_->is_written.clear(std::memory_order_release);
+  }
+  Writing(const Writing&) = delete;
+  Writing& operator=(const Writing&) = delete;
+
+ private:
+  Flight* flight_;
+};
+
 class Recorded : public Communicator {
  public:
-  Recorded(std::unique_ptr<Communicator> inner, Flight& flight, std::string_view axes, std::span<const int> members)
-      : inner_(std::move(inner)), flight_(flight), axes_(axes), group_(group_text(members)) {}
+  Recorded(std::unique_ptr<Communicator> inner, Flight& flight, std::string_view axes, std::span<const int> members,
+           bool threads)
+      : inner_(std::move(inner)), flight_(flight), axes_(axes), group_(group_text(members)), threads_(threads) {}
 
   int member() const override { return inner_->member(); }
   int size() const override { return inner_->size(); }
 
   Ticket start(const Operation& operation) override {
-    const uint64_t index = flight_.begun.load(std::memory_order_relaxed);
-    FlightEntry& entry = flight_.next();
     const bool message = operation.kind == Kind::send || operation.kind == Kind::recv;
-    entry.number = ++(message ? operation.kind == Kind::send ? sends_ : recvs_ : collectives_);
-    entry.kind = operation.kind;
-    entry.dtype = operation.dtype;
-    entry.waited = entry.finished = 0;
-    put(entry.value, operation.label);
-    put(entry.axes, axes_);
-    put(entry.group, group_);
-    entry.started = steady_nanoseconds();
-    flight_.begun.store(index + 1, std::memory_order_release);
+    const uint64_t number = ++(message ? operation.kind == Kind::send ? sends_ : recvs_ : collectives_);
+    const uint64_t index = begin_entry(operation, number);
     const Ticket ticket = inner_->start(operation);
     // The operation is now known to be valid.
     const size_t given = in_bytes(operation, member());
-    entry.bytes = given > 0 ? given : out_bytes(operation, member());
+    change(index, [&](FlightEntry& entry) { entry.bytes = given > 0 ? given : out_bytes(operation, member()); });
     under_way_.push_back({ticket, index});
     return ticket;
   }
@@ -53,16 +63,16 @@ class Recorded : public Communicator {
 
   bool test(Ticket ticket) override {
     if (!inner_->test(ticket)) return false;
-    if (FlightEntry* entry = entry_of(ticket); entry && entry->finished == 0) entry->finished = steady_nanoseconds();
+    if (const std::optional<uint64_t> index = index_of(ticket)) change(*index, finish);
     return true;
   }
 
   void wait(Ticket ticket) override {
-    FlightEntry* entry = entry_of(ticket);
+    const std::optional<uint64_t> index = index_of(ticket);
     std::erase_if(under_way_, [&](const UnderWay& one) { return one.ticket == ticket; });
-    if (entry) entry->waited = steady_nanoseconds();
+    if (index) change(*index, [](FlightEntry& entry) { entry.waited = steady_nanoseconds(); });
     inner_->wait(ticket);
-    if (entry && entry->finished == 0) entry->finished = steady_nanoseconds();
+    if (index) change(*index, finish);
   }
 
   void abandon() override { inner_->abandon(); }
@@ -74,17 +84,44 @@ class Recorded : public Communicator {
     uint64_t index;  // of its entry, in all
   };
 
-  // Null if it has been overwritten.
-  FlightEntry* entry_of(Ticket ticket) {
+  uint64_t begin_entry(const Operation& operation, uint64_t number) {
+    const Writing writing(flight_, threads_);
+    const uint64_t index = flight_.begun.load(std::memory_order_relaxed);
+    FlightEntry& entry = flight_.entries[index % Flight::kEntries];
+    entry.number = number;
+    entry.kind = operation.kind;
+    entry.dtype = operation.dtype;
+    entry.waited = entry.finished = 0;
+    put(entry.value, operation.label);
+    put(entry.axes, axes_);
+    put(entry.group, group_);
+    entry.started = steady_nanoseconds();
+    flight_.begun.store(index + 1, std::memory_order_release);
+    return index;
+  }
+
+  std::optional<uint64_t> index_of(Ticket ticket) const {
     for (const UnderWay& one : under_way_)
-      if (one.ticket == ticket)
-        return one.index + Flight::kEntries > flight_.begun ? &flight_.entries[one.index % Flight::kEntries] : nullptr;
-    return nullptr;
+      if (one.ticket == ticket) return one.index;
+    return std::nullopt;
+  }
+
+  // Unless a later one has taken its place.
+  template <typename Change>
+  void change(uint64_t index, Change how) {
+    const Writing writing(flight_, threads_);
+    if (index + Flight::kEntries > flight_.begun.load(std::memory_order_relaxed))
+      how(flight_.entries[index % Flight::kEntries]);
+  }
+
+  static void finish(FlightEntry& entry) {
+    if (entry.finished == 0) entry.finished = steady_nanoseconds();
   }
 
   std::unique_ptr<Communicator> inner_;
   Flight& flight_;
   std::string axes_, group_;
+  bool threads_;
   uint64_t collectives_ = 0, sends_ = 0, recvs_ = 0;
   std::deque<UnderWay> under_way_;
 };
@@ -96,8 +133,8 @@ int64_t steady_nanoseconds() {
 }
 
 std::unique_ptr<Communicator> recorded(std::unique_ptr<Communicator> communicator, Flight& flight,
-                                       std::string_view axes, std::span<const int> members) {
-  return std::make_unique<Recorded>(std::move(communicator), flight, axes, members);
+                                       std::string_view axes, std::span<const int> members, bool threads) {
+  return std::make_unique<Recorded>(std::move(communicator), flight, axes, members, threads);
 }
 
 std::string step_of(const Flight& flight) {

@@ -24,11 +24,12 @@ struct FlightEntry {
   std::array<char, 48> group{};                   ///< "{0,2}"
 };
 
-/// A rank's own notes, which only that rank writes. It is plain memory without pointers of its own, so that other
-/// processes can read it in shared memory after the rank has died.
+/// A rank's own notes, which only that rank writes. It is plain memory without pointers of its
+/// own, so that other processes can read it in shared memory after the rank has died.
 struct Flight {
   static constexpr size_t kEntries = 64;
 
+  std::atomic_flag is_written;     ///< by one of several threads of the rank
   std::atomic<uint64_t> begun{0};  ///< communications so far; number n, from 0, is in entry n modulo kEntries
   std::array<FlightEntry, kEntries> entries;
   /// The operator that the rank is in, in memory of World::allocate, ended by 0; null: none.
@@ -37,7 +38,6 @@ struct Flight {
 
   /// The rank gives up; the text at `step` may go away afterwards. A second call keeps what the first has noted.
   void give_up();
-  FlightEntry& next() { return entries[begun.load(std::memory_order_relaxed) % kEntries]; }
 };
 
 /// A copy of a flight.
@@ -65,8 +65,9 @@ std::string arrivals_of(const std::vector<FlightLog>& logs);
 
 int64_t steady_nanoseconds();
 
-/// A communicator that notes its operations on `flight`.
+/// A communicator that notes its operations on `flight`. `threads`: the rank's communicators are used by several
+/// threads (each by one of them), as by queues of a device.
 std::unique_ptr<Communicator> recorded(std::unique_ptr<Communicator> communicator, Flight& flight,
-                                       std::string_view axes, std::span<const int> members);
+                                       std::string_view axes, std::span<const int> members, bool threads = false);
 
 }  // namespace tessera::comm

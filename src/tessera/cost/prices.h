@@ -32,6 +32,8 @@ class Prices {
   /// error if neither the machine's file nor the topology has links over them.
   double collective(Collective kind, const std::vector<AxisRef>& axes, double bytes) const;
   double kernel(const KernelWork& work) const { return times_.of(work).seconds; }
+  /// Whether ranks have devices, on which communications have queues (bind/machine.h).
+  bool has_queues() const { return machine_.device != "cpu"; }
   /// Whether kernels run while a collective is under way.
   bool overlaps() const { return machine_.progress == MachineModel::Progress::background; }
 

@@ -145,7 +145,7 @@ class Writer {
   void add(size_t a) {
     const bind::Enqueued& enqueued = class_.actions[a];
     const auto task = static_cast<size_t>(enqueued.action.task);
-    Ids& last = last_[static_cast<size_t>(enqueued.queue)];
+    Ids& last = last_[enqueued.queue];
     Ids before = last;
     if (enqueued.after >= 0) add_to(before, end_of_[static_cast<size_t>(enqueued.after)]);
     switch (enqueued.action.phase) {
@@ -156,7 +156,7 @@ class Writer {
       case Phase::start:
         nodes_of_[task] = add_communication(a, before);
         last = before;
-        if (enqueued.queue == bind::QueueKind::communication) add_to(last = {}, nodes_of_[task]);
+        if (enqueued.queue != bind::kComputing) add_to(last = {}, nodes_of_[task]);
         break;
       case Phase::wait:
         add_to(last = before, nodes_of_[task]);
@@ -273,7 +273,7 @@ class Writer {
   std::vector<const sim::Event*> event_of_;  // by action
   std::vector<Ids> nodes_of_;                // by step
   std::vector<Ids> end_of_;                  // by action: the nodes after whose end it has ended
-  Ids last_[2];                              // by queue: the nodes that its next action comes after
+  std::map<int, Ids> last_;                  // by queue: the nodes that its next action comes after
   double computed_ = 0, moved_ = 0;          // microseconds
   std::map<std::tuple<int, int, int32_t>, int32_t> messages_;
 };

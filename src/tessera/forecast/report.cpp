@@ -46,11 +46,11 @@ RankProfile profile_of(const PredictedClass& each, const ClassTimes& times) {
   profile.exposed = times.exposed * kMicros;
   profile.idle = times.idle * kMicros;
   if (!times.events.empty()) profile.end = times.events.back().end * kMicros;
-  std::map<int, const Event*> transfers;  // of the queue that communicates, by their starts' actions
+  std::map<int, const Event*> transfers;  // of queues that communicate, by their starts' actions
   double free = times.events.empty() ? 0 : times.events.front().begin;
   for (const Event& event : times.events) {
     const bool starts = enqueued(each, event).action.phase == bind::Phase::start;
-    if (starts && enqueued(each, event).queue == bind::QueueKind::communication) transfers[event.action] = &event;
+    if (starts && enqueued(each, event).queue != bind::kComputing) transfers[event.action] = &event;
     if (starts) continue;
     const auto found = transfers.find(info_of(each, event).started);
     profile.events.push_back(event_of(each, event, free, found == transfers.end() ? nullptr : found->second));

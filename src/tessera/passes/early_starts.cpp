@@ -8,6 +8,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ir/flow.h"
+#include "tessera/mesh/group.h"
+#include "tessera/mesh/nearest_axis.h"
 #include "tessera/passes/dependences.h"
 #include "tessera/passes/live_bytes.h"
 #include "tessera/passes/node_work.h"
@@ -25,7 +27,7 @@ constexpr double kRoom = 1.25;
 // what has come early is held.
 constexpr double kMostAhead = 8;
 
-/// When the queue of communications is busy: a rank's communications take place one after the other.
+/// When a queue of communications is busy: they take place one after the other.
 class Busy {
  public:
   void add(double begin, double end) {
@@ -51,6 +53,7 @@ struct Unit {
   std::vector<int> nodes;  // neighbours
   bool communicates = false;
   bool in_order = false;  // a Send or Recv: these stay in order
+  int queue = 0;          // of a communication; a device has one for each nearest axis
   double seconds = 0;
   double bytes = 0;         // of its results
   double begin = 0;         // if communication took no time, in the order given
@@ -104,6 +107,11 @@ class EarlyStarts {
     unit.nodes.push_back(node);
     unit.communicates = it.domain == spmd::kCommDomain;
     unit.in_order = it.is("Send", spmd::kCommDomain) || it.is("Recv", spmd::kCommDomain);
+    if (unit.communicates && prices_.has_queues()) {
+      const std::vector<AxisRef> axes = parse_axes(spmd::read_collective(it, program_.mesh).axes, program_.mesh);
+      const auto number = static_cast<int>(queues_.size());
+      unit.queue = queues_.try_emplace(nearest_axis(axes, program_.mesh), number).first->second;
+    }
     unit.seconds += seconds_of(it, program_, prices_);
     for (const Value* home : live_.made_by(it)) unit.bytes += live_.of(home);
   }
@@ -159,13 +167,14 @@ class EarlyStarts {
 
   // When those that do not move take place.
   void take_turns() {
-    double free = 0;
+    std::map<int, double> free;
     for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
       Unit& unit = units_[u];
       if (!unit.communicates || may_move(u)) continue;
-      unit.start = std::max(free, unit.begin);
-      free = unit.start + unit.seconds;
-      busy_.add(unit.start, free);
+      double& next = free[unit.queue];
+      unit.start = std::max(next, unit.begin);
+      next = unit.start + unit.seconds;
+      busy_[unit.queue].add(unit.start, next);
     }
   }
 
@@ -184,13 +193,13 @@ class EarlyStarts {
     Unit& unit = units_[u];
     double end = std::numeric_limits<double>::infinity();
     for (int reader : after_[u]) end = std::min(end, units_[reader].start);
-    const double start = std::max(busy_.latest(end, kRoom * unit.seconds), end - kMostAhead * unit.seconds);
+    const double start = std::max(busy_[unit.queue].latest(end, kRoom * unit.seconds), end - kMostAhead * unit.seconds);
     int place = u;
     while (place > unit.earliest && units_[place].begin > start && bytes_at_[place - 1] + unit.bytes <= most_) --place;
     for (int at = place; at < u; ++at) bytes_at_[at] += unit.bytes;
     unit.place = place;
     unit.start = std::min(unit.begin, std::max(start, units_[place].begin));
-    busy_.add(unit.start, unit.start + unit.seconds);
+    busy_[unit.queue].add(unit.start, unit.start + unit.seconds);
   }
 
   // Behind the end of the communications that make its operands, since a rank would wait for these instead of
@@ -246,7 +255,8 @@ class EarlyStarts {
   std::optional<int64_t> bucket_;                 // of the last node added
   std::vector<double> bytes_at_;                  // by unit
   double most_ = 0;
-  Busy busy_;
+  std::map<std::string, int> queues_;  // by nearest axis
+  std::map<int, Busy> busy_;           // by queue
 };
 
 }  // namespace

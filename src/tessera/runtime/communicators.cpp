@@ -59,7 +59,7 @@ void Communicators::join_groups(const RankPrograms& programs) {
 std::unique_ptr<comm::Communicator> Communicators::join(const std::vector<int>& members, const std::string& axes,
                                                         const Made& made) {
   check(world_ != nullptr, "the rank is connected to a world");
-  return comm::recorded(made(world_->join(rank_, members)), flight(), axes, members);
+  return comm::recorded(made(world_->join(rank_, members)), flight(), axes, members, device_->is_asynchronous());
 }
 
 void Communicators::require_going_on() const {

@@ -2,9 +2,9 @@
 
 namespace tessera::runtime {
 
-device::Queue& Queues::of(bind::QueueKind kind) {
-  auto& queue = queues_[static_cast<size_t>(kind)];
-  const bool computes = kind == bind::QueueKind::compute;  // the flight record follows one queue
+device::Queue& Queues::of(const std::string& name) {
+  auto& queue = queues_[name];
+  const bool computes = name.empty();  // the flight record follows one queue
   if (!queue) queue = device_.make_queue(threads_, computes ? &communicators_.flight().step : nullptr);
   return *queue;
 }
@@ -24,8 +24,7 @@ void Queues::finish() {
     }
   };
   try {
-    for (auto& queue : queues_)
-      if (queue) queue->finish(look);
+    for (auto& [name, queue] : queues_) queue->finish(look);
   } catch (...) {
     if (look_ && communicators_.has_ended()) look_();
     throw;
@@ -34,13 +33,12 @@ void Queues::finish() {
 
 void Queues::settle() noexcept {
   communicators_.abandon();
-  for (auto& queue : queues_)
-    if (queue) queue->settle();
+  for (auto& [name, queue] : queues_) queue->settle();
 }
 
 void Queues::reset() {
   settle();
-  for (auto& queue : queues_) queue.reset();
+  queues_.clear();
 }
 
 }  // namespace tessera::runtime

@@ -1,10 +1,11 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <utility>
 
-#include "tessera/bind/machine.h"
 #include "tessera/device/device.h"
 #include "tessera/runtime/communicators.h"
 
@@ -20,7 +21,10 @@ class Queues {
   Queues(const Queues&) = delete;
   Queues& operator=(const Queues&) = delete;
 
-  device::Queue& of(bind::QueueKind kind);
+  /// The one that computes.
+  device::Queue& compute() { return of(""); }
+  /// By its name among bind::MachineProgram::queues.
+  device::Queue& of(const std::string& name);
   /// Blocks until the device has done all that was enqueued. Throws the first failure, and the reason if the run has
   /// ended meanwhile.
   void finish();
@@ -38,7 +42,7 @@ class Queues {
   int threads_;
   Communicators& communicators_;
   std::function<void()> look_;
-  std::unique_ptr<device::Queue> queues_[2];  // by kind
+  std::map<std::string, std::unique_ptr<device::Queue>> queues_;  // by name, that which computes first
 };
 
 }  // namespace tessera::runtime

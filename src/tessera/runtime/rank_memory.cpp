@@ -106,7 +106,7 @@ Tensor LimitedMemory::resident(const Tensor& tensor, std::string_view name) {
   copy.owner = memory;
   copy.data = memory.get();
   copy.writable = nullptr;
-  queues_.of(bind::QueueKind::compute).copy(memory.get(), tensor.data, tensor.bytes, device::Direction::to_device);
+  queues_.compute().copy(memory.get(), tensor.data, tensor.bytes, device::Direction::to_device);
   queues_.finish();
   return device::MemoryLimit::released_with(std::move(copy), std::move(held));
 }
@@ -114,7 +114,7 @@ Tensor LimitedMemory::resident(const Tensor& tensor, std::string_view name) {
 void LimitedMemory::read(const void* from, size_t bytes, const std::function<void(const void*)>& visit) {
   if (device()->uses_host_memory()) return visit(from);
   const auto copy = bytes <= kFewBytes ? few_bytes() : device()->allocate_staging(bytes, "the host's copy of a tensor");
-  queues_.of(bind::QueueKind::compute).copy(copy.get(), from, bytes, device::Direction::to_host);
+  queues_.compute().copy(copy.get(), from, bytes, device::Direction::to_host);
   queues_.finish();
   visit(copy.get());
 }
@@ -128,7 +128,7 @@ void LimitedMemory::write(void* to, size_t bytes, const std::function<void(void*
   if (device()->uses_host_memory()) return fill(to);
   const auto copy = device()->allocate_staging(bytes, "the host's copy of a tensor");
   fill(copy.get());
-  queues_.of(bind::QueueKind::compute).copy(to, copy.get(), bytes, device::Direction::to_device);
+  queues_.compute().copy(to, copy.get(), bytes, device::Direction::to_device);
   queues_.finish();
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/bind/machine.h"
 #include "tessera/device/device.h"
 #include "tessera/device/memory_limit.h"
 #include "tessera/ir/tensor.h"

@@ -12,7 +12,6 @@ namespace {
 
 using bind::Location;
 using bind::Phase;
-using bind::QueueKind;
 using kernels::KernelArgs;
 
 /// The rank for binding, with the states of certain programs.
@@ -128,12 +127,15 @@ bool RankPlan::run(const std::vector<const void*>& inputs, const std::vector<voi
   rank_.communicators().forget_under_way();
   events_.assign(rank_.device().is_asynchronous() ? actions.size() : 0, nullptr);
 
-  device::Queue& compute = rank_.queues().of(QueueKind::compute);
+  device::Queue& compute = rank_.queues().compute();
   compute.discard(arena_, machine.arena_bytes);
   for (const bind::HostCopy& copy : machine.inputs) bring_in(copy);
   if (times) compute.note_time(times->inputs);
   // A communication before all steps needs the inputs and the arena.
-  if (rank_.device().is_asynchronous()) rank_.queues().of(QueueKind::communication).wait(compute.record());
+  queues_.clear();
+  for (const std::string& name : machine.queues) queues_.push_back(&rank_.queues().of(name));
+  for (device::Queue* queue : queues_)
+    if (queue != &compute) queue->wait(compute.record());
   const bool ended = act_all(times);
   compute.note(nullptr);
   if (!ended) {
@@ -197,7 +199,7 @@ bool RankPlan::stops_before(const bind::Enqueued& enqueued) {
   for (size_t task : under_way_) {
     bind::Step& step = *machine().steps[task];
     const KernelArgs args{step.in, step.out, step.scratch < 0 ? nullptr : arena_ + offsets_[step.scratch]};
-    step.communication->wait(rank_.queues().of(QueueKind::compute), args);
+    step.communication->wait(rank_.queues().compute(), args);
   }
   rank_.communicators().forget_under_way();
   return true;
@@ -207,13 +209,13 @@ bool RankPlan::stops_before(const bind::Enqueued& enqueued) {
 bool RankPlan::act(size_t action, RankTimes* times) {
   const bind::Enqueued& enqueued = (*machine().actions)[action];
   if (stops_before(enqueued)) return false;
-  device::Queue& queue = rank_.queues().of(enqueued.queue);
+  device::Queue& queue = *queues_[static_cast<size_t>(enqueued.queue)];
   queue.note(names_->of_action[action]);
   if (enqueued.after >= 0 && events_[enqueued.after]) queue.wait(events_[enqueued.after]);
   enqueue(enqueued, queue);
   if (enqueued.signals) events_[action] = queue.record();
   // Times of communications show at their waits.
-  if (times) rank_.queues().of(QueueKind::compute).note_time(times->done.emplace_back(RankTimes::Done{action}).end);
+  if (times) rank_.queues().compute().note_time(times->done.emplace_back(RankTimes::Done{action}).end);
   return true;
 }
 
@@ -229,7 +231,7 @@ bool RankPlan::follow_controls(RankTimes* times) {
   const auto has_another = [](const Loop& loop) { return loop.again && loop.iteration < loop.trips; };
   const auto begin_iteration = [&](int index) {
     const int64_t number = loops[index].iteration;
-    rank_.queues().of(QueueKind::compute).set(resolve(machine.loops[index].iteration), &number, sizeof number);
+    rank_.queues().compute().set(resolve(machine.loops[index].iteration), &number, sizeof number);
   };
   for (int at = 0; at < static_cast<int>(machine.controls.size()); ++at) {
     const bind::Control& control = machine.controls[at];
@@ -274,13 +276,13 @@ bool RankPlan::follow_controls(RankTimes* times) {
   return true;
 }
 
-// Later work on either queue begins after all work enqueued so far on both.
+// Later work on any queue begins after all work enqueued so far on all of them.
 void RankPlan::join_queues() {
-  if (!rank_.device().is_asynchronous()) return;
-  device::Queue &compute = rank_.queues().of(QueueKind::compute),
-                &communication = rank_.queues().of(QueueKind::communication);
-  compute.wait(communication.record());
-  communication.wait(compute.record());
+  device::Queue& compute = *queues_[bind::kComputing];
+  for (device::Queue* queue : queues_)
+    if (queue != &compute) compute.wait(queue->record());
+  for (device::Queue* queue : queues_)
+    if (queue != &compute) queue->wait(compute.record());
 }
 
 template <typename T>
@@ -305,7 +307,7 @@ void RankPlan::enqueue(const bind::Enqueued& enqueued, device::Queue& queue) {
     if (step.writes_state) queue.call(noted, {});
     queue.run(*step.kernel, args);
     rank_.communicators().advance();
-  } else if (enqueued.queue == QueueKind::communication) {
+  } else if (enqueued.queue != bind::kComputing) {
     communication->start(queue, args);
     communication->wait(queue, args);
   } else if (phase == Phase::start) {
@@ -333,7 +335,7 @@ void RankPlan::bring_in(const bind::HostCopy& copy) {
   } else if (copy.bytes > 0) {
     from += static_cast<size_t>(copy.box.first()) * copy.element;
   }
-  rank_.queues().of(QueueKind::compute).copy(to, from, copy.bytes, device::Direction::to_device);
+  rank_.queues().compute().copy(to, from, copy.bytes, device::Direction::to_device);
 }
 
 // Staged parts are copied to the whole after the run.
@@ -346,7 +348,7 @@ void RankPlan::bring_out(const bind::HostCopy& copy, void* whole) {
   std::byte* to = staging_ + copy.staging;
   if (!copy.staged)
     to = static_cast<std::byte*>(whole) + (copy.bytes > 0 ? static_cast<size_t>(copy.box.first()) * copy.element : 0);
-  rank_.queues().of(QueueKind::compute).copy(to, from, copy.bytes, device::Direction::to_host);
+  rank_.queues().compute().copy(to, from, copy.bytes, device::Direction::to_host);
 }
 
 void RankPlan::commit() {

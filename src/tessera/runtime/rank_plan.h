@@ -103,6 +103,7 @@ class RankPlan {
   int64_t begun_ = 0;                                   // communications
   std::vector<size_t> under_way_;                       // steps that communicate, of these
   std::vector<size_t> offsets_;                         // of the arena's buffers, which loops exchange
+  std::vector<device::Queue*> queues_;                  // by number
   std::vector<std::shared_ptr<device::Event>> events_;  // by action
 };
 

@@ -152,7 +152,7 @@ Tensor WeightStore::pack(const RankPrograms& programs, const bind::WeightToPack&
   std::vector<const void*> in;
   for (const Tensor& operand : plain) in.push_back(operand.data);
   void* out = packed.get();
-  rank_.queues().of(bind::QueueKind::compute).run(packer, {in, std::span(&out, 1), scratch.get()});
+  rank_.queues().compute().run(packer, {in, std::span(&out, 1), scratch.get()});
   rank_.queues().finish();
   return device::MemoryLimit::released_with(std::move(result), std::move(held));
 }

@@ -26,6 +26,7 @@ bind::MachineProgram without_kernels(const bind::MachineProgram& machine) {
   kept.inputs = machine.inputs;
   kept.outputs = machine.outputs;
   kept.needs = machine.needs;
+  kept.queues = machine.queues;
   kept.actions = machine.actions;
   kept.infos = machine.infos;
   kept.controls = machine.controls;

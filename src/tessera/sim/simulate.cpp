@@ -12,7 +12,6 @@ namespace tessera::sim {
 namespace {
 
 using bind::Phase;
-using bind::QueueKind;
 
 // A class's part in a communication between start and wait.
 struct UnderWay {
@@ -33,7 +32,8 @@ struct QueueState {
 };
 
 struct ClassState {
-  explicit ClassState(const ClassProgram& of) : program(&of), before(of.before), after(of.after) {
+  explicit ClassState(const ClassProgram& of)
+      : program(&of), queues(of.machine->queues.size()), before(of.before), after(of.after) {
     for (int action : running_order(*of.machine))
       queues[static_cast<size_t>(enqueued(action).queue)].actions.push_back(action);
     event_of.assign(of.machine->actions->size(), -1);
@@ -42,7 +42,7 @@ struct ClassState {
 
   const bind::Enqueued& enqueued(int action) const { return (*program->machine->actions)[static_cast<size_t>(action)]; }
   bool has_ended() const {
-    return std::all_of(std::begin(queues), std::end(queues),
+    return std::all_of(queues.begin(), queues.end(),
                        [](const QueueState& queue) { return queue.next == queue.actions.size(); });
   }
   double chain_before(int task) const {
@@ -53,7 +53,7 @@ struct ClassState {
   }
 
   const ClassProgram* program;
-  QueueState queues[2];
+  std::vector<QueueState> queues;
   std::vector<int> event_of;             // by action: its event; -1: not ended
   std::map<int, UnderWay> under_way;     // by step
   std::vector<double> chain;             // by step: the longest chain that ends with it
@@ -174,7 +174,7 @@ class Simulation {
           state.chain_before(it.action.task) + state.program->seconds[static_cast<size_t>(it.action.task)];
   }
 
-  // Arrives at the meetings. In the queue of communications, the start ends when its meetings have.
+  // Arrives at the meetings. In a queue of communications, the start ends when its meetings have.
   bool try_start(int c, QueueState& queue, int action, const bind::Enqueued& it) {
     ClassState& state = classes_[static_cast<size_t>(c)];
     const Cause cause = cause_of_begin(state, queue, it);
@@ -185,7 +185,7 @@ class Simulation {
     }
     double moving = queue.begin;
     Cause last = cause;
-    if (it.queue == QueueKind::communication)
+    if (it.queue != bind::kComputing)
       for (int id : state.under_way[it.action.task].meetings) {
         const Meeting& meeting = meetings_[id];
         if (meeting.ended == kNever) return false;
@@ -281,7 +281,7 @@ class Simulation {
   auto at_work(State& state) const -> decltype(&state.before) {
     if (state.before > 0) return &state.before;
     if (state.has_ended()) return state.after > 0 ? &state.after : nullptr;
-    auto& queue = state.queues[static_cast<size_t>(QueueKind::compute)];
+    auto& queue = state.queues[bind::kComputing];
     const bool runs = queue.running && state.enqueued(queue.actions[queue.next]).action.phase == Phase::run;
     return runs ? &queue.left : nullptr;
   }

@@ -12,7 +12,8 @@
 /// A discrete-event simulation of machine programs: the same actions, queues and dependences that ranks enqueue
 /// (runtime/rank_plan.h), with kernels that take the given times and transfers that share links.
 ///
-/// - A queue does one action after the other; an action begins when the one before it and its `after` have ended.
+/// - A queue does one action after the other; an action begins when the one before it and its `after` have ended. On a
+///   device, communications over other links have another queue, so that several can be under way at once.
 /// - A collective's transfer begins once all members have started it, a message's once its sender has. It takes as long
 ///   as was measured, or the time of the alpha-beta model on its levels of links (cost/collectives.h). A group's
 ///   collectives move one after the other, and so do messages from one rank to another (Gloo and NCCL keep their

@@ -127,7 +127,6 @@ WhatIf answer(const RecordedTrace& trace, const WhatIfChanges& changes) {
   const Recording& recording = trace.recording;
   MachineModel machine = bare_machine(trace);
   machine.cores = 0;
-  const bool is_asynchronous = recording.is_asynchronous();
   const Links links{recording.mesh, recording.topology, recording.engine};
   WhatIf made = about(trace);
   std::optional<Undisturbed> undisturbed;
@@ -136,7 +135,7 @@ WhatIf answer(const RecordedTrace& trace, const WhatIfChanges& changes) {
   for (size_t n = 0; n < trace.runs.size(); ++n) {
     const Predicted before = repeated(replayed(recording, trace.runs[n]), recording, machine);
     Workload changed = replayed(recording, trace.runs[n], undisturbed ? &*undisturbed : nullptr);
-    apply(changes, changed, links, is_asynchronous, trace.source);
+    apply(changes, changed, links, trace.source);
     const Predicted after = repeated(std::move(changed), recording, machine);
     errors.push_back(before.timeline.seconds / trace.runs[n].seconds - 1);
     ratios.push_back(seconds_of(after, changes) / before.timeline.seconds);
@@ -178,7 +177,7 @@ WhatIf answer(const RecordedTrace& trace, const WhatIfChanges& changes, const ru
   if (!given) require_recorded(works, machine, recording, mesh.size(), trace.source);
   Workload changed = sim::priced(mesh, classes, works, conditions, options);
   add_bucket_copies(changed, works, machine, copying, recording.is_asynchronous());
-  apply(changes, changed, {mesh, topology, recording.engine}, recording.is_asynchronous(), trace.source);
+  apply(changes, changed, {mesh, topology, recording.engine}, trace.source);
   const Predicted after = sim::simulated(std::move(changed), mesh, options);
 
   WhatIf made = about(trace);

@@ -73,7 +73,7 @@ void drop(const WhatIfChanges& changes, sim::Workload& workload, const std::stri
     });
 }
 
-void insert(const WhatIfChanges& changes, sim::Workload& workload, bool is_asynchronous, const std::string& source) {
+void insert(const WhatIfChanges& changes, sim::Workload& workload, const std::string& source) {
   std::map<int, std::vector<Insertion>> insertions;  // by the class' rank
   for (const auto& [pattern, ms] : changes.insert)
     on_matches(workload, pattern, source, [&, ms = ms](const Place& place) {
@@ -81,8 +81,7 @@ void insert(const WhatIfChanges& changes, sim::Workload& workload, bool is_async
       insertions[place.program.rank].push_back(
           {static_cast<int>(place.step), true, "inserted", "after " + place.info().name, ms * 1e-3});
     });
-  for (sim::ClassProgram& program : workload.programs)
-    program = with_insertions(program, insertions[program.rank], is_asynchronous);
+  for (sim::ClassProgram& program : workload.programs) program = with_insertions(program, insertions[program.rank]);
 }
 
 // How links of other bandwidths change the times of transfers.
@@ -155,14 +154,13 @@ void scale_links(const WhatIfChanges& changes, sim::Workload& workload, const Li
 
 }  // namespace
 
-void apply(const WhatIfChanges& changes, sim::Workload& workload, const Links& links, bool is_asynchronous,
-           const std::string& source) {
+void apply(const WhatIfChanges& changes, sim::Workload& workload, const Links& links, const std::string& source) {
   scale_links(changes, workload, links, source);
   scale_operators(changes, workload, source);
   drop(changes, workload, source);
-  insert(changes, workload, is_asynchronous, source);
+  insert(changes, workload, source);
   if (changes.overlap == WhatIfChanges::Overlap::off)
-    for (sim::ClassProgram& program : workload.programs) program = without_overlap(program, is_asynchronous);
+    for (sim::ClassProgram& program : workload.programs) program = without_overlap(program);
   for (size_t c = 0; c < workload.programs.size(); ++c) workload.steps[c].resize(workload.programs[c].seconds.size());
 }
 

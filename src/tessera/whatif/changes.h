@@ -14,10 +14,8 @@ struct Links {
   std::string engine = "threads";
 };
 
-/// Changes what classes of ranks run, and how long it takes. `is_asynchronous`: communications have a queue of their
-/// own. Throws a user error (stage "whatif") that names `source` and what there is, for a pattern or a link that
-/// matches nothing.
-void apply(const WhatIfChanges& changes, sim::Workload& workload, const Links& links, bool is_asynchronous,
-           const std::string& source);
+/// Changes what classes of ranks run, and how long it takes. Throws a user error (stage "whatif") that names `source`
+/// and what there is, for a pattern or a link that matches nothing.
+void apply(const WhatIfChanges& changes, sim::Workload& workload, const Links& links, const std::string& source);
 
 }  // namespace tessera::whatif

@@ -15,7 +15,15 @@ std::vector<Action> flat_actions(const bind::MachineProgram& machine) {
   return actions;
 }
 
-void set_actions(bind::MachineProgram& machine, const std::vector<Action>& actions, bool is_asynchronous) {
+// By step.
+std::vector<int> queues_of(const bind::MachineProgram& machine) {
+  std::vector<int> queues(machine.steps.size(), bind::kComputing);
+  for (const bind::Enqueued& it : *machine.actions)
+    if (it.action.phase != Phase::wait) queues[static_cast<size_t>(it.action.task)] = it.queue;
+  return queues;
+}
+
+void set_actions(bind::MachineProgram& machine, const std::vector<Action>& actions, const std::vector<int>& queues) {
   const std::vector<bind::Span> spans = bind::spans_of(actions, machine.steps.size());
   auto infos = std::make_shared<std::vector<bind::StepInfo>>();
   for (const Action& action : actions) {
@@ -24,8 +32,7 @@ void set_actions(bind::MachineProgram& machine, const std::vector<Action>& actio
     if (action.phase == Phase::wait) infos->back().started = spans[task].begin;
   }
   machine.infos = std::move(infos);
-  machine.actions =
-      std::make_shared<const std::vector<bind::Enqueued>>(bind::on_queues(actions, spans, is_asynchronous));
+  machine.actions = std::make_shared<const std::vector<bind::Enqueued>>(bind::on_queues(actions, spans, queues));
   machine.controls.clear();
 }
 
@@ -36,14 +43,17 @@ struct Growing {
   std::vector<std::vector<int>> needs;
   std::vector<double> seconds;
   std::vector<sim::Transfer> transfers;
+  std::vector<int> queues;
 
   explicit Growing(const sim::ClassProgram& program) : from(program) { machine->steps.clear(); }
 
-  int add(std::shared_ptr<bind::Step> step, std::vector<int> needed, double time, sim::Transfer transfer) {
+  int add(std::shared_ptr<bind::Step> step, std::vector<int> needed, double time, sim::Transfer transfer,
+          int queue = bind::kComputing) {
     machine->steps.push_back(std::move(step));
     needs.push_back(std::move(needed));
     seconds.push_back(time);
     transfers.push_back(std::move(transfer));
+    queues.push_back(queue);
     return static_cast<int>(needs.size()) - 1;
   }
   int add(const Insertion& insertion, std::vector<int> needed) {
@@ -52,9 +62,9 @@ struct Growing {
     step->info.name = insertion.name;
     return add(std::move(step), std::move(needed), insertion.seconds, {});
   }
-  sim::ClassProgram done(const std::vector<Action>& actions, bool is_asynchronous) {
+  sim::ClassProgram done(const std::vector<Action>& actions) {
     machine->needs = std::make_shared<const std::vector<std::vector<int>>>(std::move(needs));
-    set_actions(*machine, actions, is_asynchronous);
+    set_actions(*machine, actions, queues);
     sim::ClassProgram made = from;
     made.machine = std::move(machine);
     made.seconds = std::move(seconds);
@@ -65,8 +75,7 @@ struct Growing {
 
 }  // namespace
 
-sim::ClassProgram with_insertions(const sim::ClassProgram& program, const std::vector<Insertion>& insertions,
-                                  bool is_asynchronous) {
+sim::ClassProgram with_insertions(const sim::ClassProgram& program, const std::vector<Insertion>& insertions) {
   if (insertions.empty()) return program;
   const bind::MachineProgram& old = *program.machine;
   std::vector<std::vector<const Insertion*>> before(old.steps.size()), after(old.steps.size());
@@ -74,6 +83,7 @@ sim::ClassProgram with_insertions(const sim::ClassProgram& program, const std::v
     (each.after ? after : before)[static_cast<size_t>(each.step)].push_back(&each);
 
   Growing growing(program);
+  const std::vector<int> queues = queues_of(old);
   std::vector<std::vector<int>> led(old.steps.size()), followed(old.steps.size());  // new steps before and after each
   std::vector<int> place, last;  // of each old step: its new number, and that of what it ends with
   for (size_t s = 0; s < old.steps.size(); ++s) {
@@ -83,7 +93,7 @@ sim::ClassProgram with_insertions(const sim::ClassProgram& program, const std::v
       led[s].push_back(growing.add(*each, std::move(needs)));
       needs = {led[s].back()};
     }
-    place.push_back(growing.add(old.steps[s], std::move(needs), program.seconds[s], program.transfers[s]));
+    place.push_back(growing.add(old.steps[s], std::move(needs), program.seconds[s], program.transfers[s], queues[s]));
     last.push_back(place.back());
     for (const Insertion* each : after[s]) {
       followed[s].push_back(growing.add(*each, {last.back()}));
@@ -99,10 +109,10 @@ sim::ClassProgram with_insertions(const sim::ClassProgram& program, const std::v
     if (action.phase != Phase::start)
       for (int step : followed[s]) actions.push_back({step, Phase::run});
   }
-  return growing.done(actions, is_asynchronous);
+  return growing.done(actions);
 }
 
-sim::ClassProgram without_overlap(const sim::ClassProgram& program, bool is_asynchronous) {
+sim::ClassProgram without_overlap(const sim::ClassProgram& program) {
   std::vector<Action> actions;
   std::vector<bool> runs(program.machine->steps.size());
   for (const Action& action : flat_actions(*program.machine)) runs[static_cast<size_t>(action.task)] = true;
@@ -117,7 +127,7 @@ sim::ClassProgram without_overlap(const sim::ClassProgram& program, bool is_asyn
     actions.push_back({task, Phase::wait});
   }
   auto machine = std::make_shared<bind::MachineProgram>(*program.machine);
-  set_actions(*machine, actions, is_asynchronous);
+  set_actions(*machine, actions, queues_of(*program.machine));
   sim::ClassProgram made = program;
   made.machine = std::move(machine);
   return made;

@@ -16,12 +16,11 @@ struct Insertion {
   double seconds = 0;
 };
 
-/// `is_asynchronous`: communications have a queue of their own.
-sim::ClassProgram with_insertions(const sim::ClassProgram& program, const std::vector<Insertion>& insertions,
-                                  bool is_asynchronous);
+/// Communications keep their queues.
+sim::ClassProgram with_insertions(const sim::ClassProgram& program, const std::vector<Insertion>& insertions);
 
 /// The same steps in the program's order, each communication waited for where it starts.
-sim::ClassProgram without_overlap(const sim::ClassProgram& program, bool is_asynchronous);
+sim::ClassProgram without_overlap(const sim::ClassProgram& program);
 
 /// The same, but this communication neither waits for other ranks nor takes time.
 void drop_communication(sim::ClassProgram& program, size_t step);

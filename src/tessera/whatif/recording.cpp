@@ -12,7 +12,7 @@ namespace tessera::whatif {
 namespace {
 
 // Of the part of traces that only we write and read.
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 
 Json step_json(const bind::Step& step, const bind::StepWork& work, const std::vector<int>& needs) {
   Json json = {{"op", step.info.op},
@@ -45,11 +45,11 @@ Json program_json(const sim::ClassWork& rank) {
   for (size_t s = 0; s < machine.steps.size(); ++s)
     steps.push_back(step_json(*machine.steps[s], (*rank.works)[s], (*machine.needs)[s]));
   for (const bind::Enqueued& it : *machine.actions)
-    actions.push_back({it.action.task, static_cast<int>(it.action.phase), static_cast<int>(it.queue), it.after});
+    actions.push_back({it.action.task, static_cast<int>(it.action.phase), it.queue, it.after});
   size_t inputs = 0, outputs = 0;
   for (const bind::HostCopy& copy : machine.inputs) inputs += copy.bytes;
   for (const bind::HostCopy& copy : machine.outputs) outputs += copy.bytes;
-  return {{"inputs", inputs}, {"outputs", outputs}, {"steps", steps}, {"actions", actions}};
+  return {{"inputs", inputs}, {"outputs", outputs}, {"queues", machine.queues}, {"steps", steps}, {"actions", actions}};
 }
 
 void read_step(const Json& json, bind::Step& step, bind::StepWork& work) {
@@ -96,6 +96,7 @@ sim::ClassWork read_program(const Json& json) {
     std::vector<int>& needed = needs->emplace_back();
     for (const Json& need : each.at("needs")) needed.push_back(place_in(needs->size() - 1, need));
   }
+  json.at("queues").get_to(machine->queues);
   auto enqueued = std::make_shared<std::vector<bind::Enqueued>>();
   auto infos = std::make_shared<std::vector<bind::StepInfo>>();
   std::vector<int> started(steps.size(), -1);
@@ -104,7 +105,7 @@ sim::ClassWork read_program(const Json& json) {
     bind::Enqueued it;
     it.action.task = place_in(steps.size(), each.at(0));
     it.action.phase = static_cast<bind::Phase>(place_in(3, each.at(1)));
-    it.queue = static_cast<bind::QueueKind>(place_in(2, each.at(2)));
+    it.queue = place_in(machine->queues.size(), each.at(2));
     it.after = place_in(enqueued->size(), each.at(3), -1);
     const auto task = static_cast<size_t>(it.action.task);
     if (it.action.phase == bind::Phase::start) started[task] = at;

@@ -29,6 +29,7 @@ using Kind = std::pair<std::string, std::vector<std::string>>;  // operator and 
 struct Seen {
   Moved moved;
   const bind::Step* step = nullptr;
+  std::string queue;  // of a device
   double bytes = 0;
   int64_t number = 0;                                     // of its start, among those of the rank over the same axes
   double complete = 0;                                    // all ranks had started it
@@ -58,6 +59,9 @@ std::vector<std::vector<Seen>> seen_by_ranks(const Recording& recording, const R
     const bind::MachineProgram& machine = *recording.ranks[r].machine;
     std::map<std::vector<std::string>, int64_t> met;
     std::map<int, int64_t> started;  // numbers, by step
+    std::map<int, int> queues;       // of starts, by step
+    for (const bind::Enqueued& it : *machine.actions)
+      if (it.action.phase == Phase::start) queues[it.action.task] = it.queue;
     for (const RecordedEvent& event : run.ranks[r].events) {
       const bind::Action& action = (*machine.actions)[static_cast<size_t>(event.action)].action;
       if (action.phase == Phase::run) continue;
@@ -73,6 +77,7 @@ std::vector<std::vector<Seen>> seen_by_ranks(const Recording& recording, const R
       seen.number = start ? start.mapped() : met_there++;
       seen.moved = {r, static_cast<size_t>(action.task)};
       seen.step = machine.steps[seen.moved.step].get();
+      seen.queue = machine.queues[static_cast<size_t>(queues.at(action.task))];
       seen.bytes = sim::moved_bytes(*seen.step);
       seen.complete = event.complete;
       seen.wait = std::max(event.begin, event.complete);
@@ -195,8 +200,8 @@ std::vector<std::vector<Seen*>> links_of(const Recording& recording, std::vector
   std::map<std::pair<size_t, std::vector<std::string>>, std::vector<Seen*>> links;
   for (std::vector<Seen>& rank : ranks)
     for (Seen& seen : rank) {
-      // A device's queue moves one after the other, over any links.
-      const auto names = recording.is_asynchronous() ? std::vector<std::string>() : recording.links_of(*seen.step);
+      // A device's queue moves one after the other, over any links; other queues are taken to have others.
+      const auto names = recording.is_asynchronous() ? std::vector{seen.queue} : recording.links_of(*seen.step);
       links[{seen.moved.rank, names}].push_back(&seen);
     }
   std::vector<std::vector<Seen*>> ordered;

@@ -182,8 +182,7 @@ sim::Workload replayed(const Recording& recording, const RecordedRun& run, const
   for (const Moved& moved : transfers_of(recording, run))
     workload.programs[moved.rank].transfers[moved.step].seconds += moved.seconds;
   for (size_t r = 0; r < run.ranks.size(); ++r)
-    workload.programs[r] =
-        with_insertions(workload.programs[r], starts_of(recording, run, r), recording.is_asynchronous());
+    workload.programs[r] = with_insertions(workload.programs[r], starts_of(recording, run, r));
   return workload;
 }
 
@@ -214,7 +213,7 @@ void add_bucket_copies(sim::Workload& workload, const std::vector<sim::ClassWork
       add(false, step.cost.read, 1);
       add(true, step.cost.written, at_once);
     }
-    workload.programs[c] = with_insertions(workload.programs[c], copies, is_asynchronous);
+    workload.programs[c] = with_insertions(workload.programs[c], copies);
   }
 }
 
