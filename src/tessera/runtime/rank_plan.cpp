@@ -1,5 +1,6 @@
 #include "tessera/runtime/rank_plan.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -213,7 +214,11 @@ bool RankPlan::act(size_t action, RankTimes* times) {
   enqueue(enqueued, queue);
   if (enqueued.signals) events_[action] = queue.record();
   // Times of communications show at their waits.
-  if (times) rank_.queues().of(QueueKind::compute).note_time(times->done.emplace_back(RankTimes::Done{action}).end);
+  if (times) {
+    const bind::Cost& cost = machine().steps[enqueued.action.task]->cost;
+    RankTimes::Done& done = times->done.emplace_back(RankTimes::Done{action, {}, std::max(cost.received, cost.sent)});
+    rank_.queues().of(QueueKind::compute).note_time(done.end);
+  }
   return true;
 }
 
