@@ -16,6 +16,12 @@ using bind::Phase;
 using bind::QueueKind;
 using kernels::KernelArgs;
 
+/// Whether a kernel probably takes a millisecond or more on a core.
+bool takes_long(const bind::Cost& cost) {
+  constexpr double kFlops = 5e7, kBytes = 5e6;
+  return cost.flops / kFlops + static_cast<double>(cost.read + cost.written) / kBytes >= 1;
+}
+
 /// The rank for binding, with the states of certain programs.
 class RankOfPrograms : public bind::Rank {
  public:
@@ -27,7 +33,7 @@ class RankOfPrograms : public bind::Rank {
   int threads() const override { return rank_.threads(); }
   const device::Device& device() const override { return rank_.device(); }
   const device::MemoryLimit* memory_limit() const override { return rank_.memory().limit(); }
-  bool advances_by_tests() const override { return rank_.communicators().advance_by_tests(); }
+  bool advances_by_tests() const override { return false; }
   void advance() override { rank_.communicators().advance(); }
   bind::KernelCache& kernels() override { return rank_.kernels(); }
   Tensor resident(const Tensor& tensor, std::string_view name) override {
@@ -308,7 +314,10 @@ void RankPlan::enqueue(const bind::Enqueued& enqueued, device::Queue& queue) {
   if (phase == Phase::run) {
     const auto noted = [this](const KernelArgs&) { rank_.states().is_writing = true; };
     if (step.writes_state) queue.call(noted, {});
-    queue.run(*step.kernel, args);
+    if (takes_long(step.cost) && !rank_.device().is_asynchronous())
+      rank_.communicators().advance_beside([&] { queue.run(*step.kernel, args); });
+    else
+      queue.run(*step.kernel, args);
     rank_.communicators().advance();
   } else if (enqueued.queue == QueueKind::communication) {
     communication->start(queue, args);
