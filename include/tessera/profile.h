@@ -26,6 +26,7 @@ struct ProfileEvent {
   /// member's start to the end of the wait: it may have ended earlier.
   double moving_begin = 0, moving_end = 0;
   int64_t action = -1;  ///< its number in the rank's machine program
+  double bytes = 0;     ///< of a communication: those that the rank receives, or sends
 };
 
 /// One rank's run. compute + exposed + idle is the run's duration.

@@ -77,18 +77,48 @@ struct PredictedCollective {
   double exposed_ms = 0;  ///< in which ranks wait for the transfers, all members having arrived
 };
 
+/// Why a rank waits for communications, in milliseconds. Each reason takes what those before it leave.
+struct WaitCauses {
+  double late_peer_ms = 0;  ///< until the last member of the group starts
+  /// Nothing to hide behind: the transfer takes longer than all operators together that neither make its operands nor
+  /// need its result. All of it if transfers move only while ranks wait for them.
+  double no_work_ms = 0;
+  double busy_link_ms = 0;  ///< other transfers come before it, or share its links
+  /// It could have started earlier, but for memory: what it makes would have exceeded the most that the rank holds.
+  double memory_ms = 0;
+  double order_ms = 0;  ///< the rest: it could have started earlier, or other operators could run while it moves
+
+  double exposed_ms() const { return no_work_ms + busy_link_ms + memory_ms + order_ms; }
+  double total_ms() const { return late_peer_ms + exposed_ms(); }
+  WaitCauses& operator+=(const WaitCauses& other) {
+    late_peer_ms += other.late_peer_ms;
+    no_work_ms += other.no_work_ms;
+    busy_link_ms += other.busy_link_ms;
+    memory_ms += other.memory_ms;
+    order_ms += other.order_ms;
+    return *this;
+  }
+};
+
+/// An operator that runs while a communication is under way.
+struct OperatorBeside {
+  std::string op, name;
+  double ms = 0;
+};
+
 /// One communication of a step, on the first rank of the first class.
 struct PredictedCommunication {
   std::string tensor;  ///< whose elements move, as the program names it
   std::string kind;    ///< "all_reduce"
   std::vector<std::string> axes;
-  double bytes = 0;                 ///< that the rank receives, or sends with a message
-  double ms = 0;                    ///< of the transfer, if nothing disturbs it
-  double exposed_ms = 0;            ///< in which the rank waits for it, all members having arrived
-  std::vector<std::string> behind;  ///< operators that run between its start and its end, longest first; at most three
+  double bytes = 0;                    ///< that the rank receives, or sends with a message
+  double ms = 0;                       ///< of the transfer, if nothing disturbs it
+  WaitCauses waits;                    ///< of the rank for this communication
+  std::vector<OperatorBeside> behind;  ///< which run between its start and its end, longest first; at most three
 
+  double exposed_ms() const { return waits.exposed_ms(); }
   /// The part of it that computation hides.
-  double hidden() const { return ms > 0 ? std::max(0.0, 1 - exposed_ms / ms) : 1; }
+  double hidden() const { return ms > 0 ? std::max(0.0, 1 - exposed_ms() / ms) : 1; }
 };
 
 struct Prediction {
@@ -106,6 +136,7 @@ struct Prediction {
   std::vector<ChainPart> chain;  ///< by decreasing time
   std::vector<PredictedCollective> collectives;
   std::vector<PredictedCommunication> communications;  ///< in the order of their ends
+  WaitCauses waits;                                    ///< for all of these
   Profile profile;                                     ///< with one rank of each class
 };
 

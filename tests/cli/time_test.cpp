@@ -62,18 +62,58 @@ m (float[1024, 1024] x) => (float[1024, 1024] y) <float[1024, 1024] v, float[102
   const json& rings = automatic["overlap"]["rings"];
   ASSERT_EQ(rings.size(), 2U);
   for (const json& each : rings) EXPECT_EQ(each["taken"], true) << each["why"];
-  double hidden = 0;
-  const json& communications = automatic["overlap"]["communications"];
-  ASSERT_GE(communications.size(), 12U);
-  for (const json& each : communications) hidden += each["hidden"].get<double>();
-  EXPECT_GT(hidden, 0.5 * static_cast<double>(communications.size()));
-  EXPECT_FALSE(off.contains("overlap"));
-  EXPECT_THAT(tessera(words + "report").out,
-              AllOf(HasSubstr("goes around a ring, one way"), HasSubstr("behind"), HasSubstr("MatMul 'h.part")));
+  double count = 0, bytes = 0, hidden = 0;
+  for (const json& each : automatic["overlap"]["communications"]) {
+    count += each["count"].get<double>();
+    bytes += each["bytes"].get<double>();
+    hidden += each["hidden"].get<double>() * each["count"].get<double>();
+    EXPECT_GT(each["ms"], 0);
+    EXPECT_GE(each["waits"]["ms"], each["waits"]["exposed_ms"]);
+  }
+  EXPECT_GE(count, 12);
+  EXPECT_GT(hidden, 0.5 * count);
+  constexpr int kBlock = 1 << 20, kExchanged = 3 << 18;
+  EXPECT_EQ(bytes, 2 * 2 * 3 * kBlock + 2 * kExchanged) << "three blocks each way of two tensors, and two all-to-alls";
+  const json& waits = automatic["overlap"]["waits"];
+  EXPECT_LT(waits["ms"], off["overlap"]["waits"]["ms"]);
+  EXPECT_EQ(off["overlap"]["communications"].size(), 4U);
+  EXPECT_EQ(off["overlap"]["waits"]["nothing_to_hide_behind_ms"], off["overlap"]["waits"]["ms"]) << "a chain";
+  EXPECT_THAT(tessera(words + "report").out, AllOf(HasSubstr("in a ring"), HasSubstr("behind"), HasSubstr("6 × send t"),
+                                                   HasSubstr("more than this bound"), HasSubstr("rank 0 waits")));
+  EXPECT_THAT(tessera(words + "auto").out, Not(HasSubstr("in a ring ")));
   EXPECT_THAT(always["notes"].dump(), HasSubstr("in a ring, beside its products (one way, whole blocks)"));
   EXPECT_THAT(mistake(words + "sometimes"), HasSubstr("always"));
   EXPECT_THAT(tessera("shard " + model_ + " --mesh tp=2 --dry-run --overlap report").out,
               HasSubstr("ranks are assumed to be threads"));
+}
+
+// Of what runs, too, with a machine and without one.
+TEST_F(Time, ReportsOverlapBesideWhatWasMeasured) {
+  const std::string words = "bench " + model_ + " --mesh tp=2 --shapes batch=4 --iterations 3 --warmup 1";
+  for (const std::string machine : {"", " --cluster cpu-2x64"}) {
+    const json overlap = parsed(words + machine)["overlap"];
+    ASSERT_EQ(overlap["communications"].size(), 1U);
+    const json& sum = overlap["communications"][0];
+    EXPECT_EQ(sum["kind"], "all_reduce");
+    EXPECT_EQ(sum["axes"], "tp");
+    EXPECT_EQ(sum["count"], 1);
+    EXPECT_GT(sum["bytes"], 0);
+    EXPECT_GT(sum["measured"]["exposed_ms"], 0);
+    EXPECT_GE(sum["measured"]["late_peer_ms"], 0);
+    EXPECT_EQ(sum.contains("waits"), !machine.empty());
+    EXPECT_THAT(tessera(words + machine + " --overlap report").out,
+                AllOf(HasSubstr("all_reduce tp"), HasSubstr(machine.empty() ? "no machine is named" : "measured")));
+  }
+  const std::string bytes = "of a training step";
+  std::ofstream(folder_ / "t.txt") << std::string(4096, 'a');
+  const std::string gpt = std::string(TESSERA_TEST_DATA) + "/models/training/gpt/model.onnx";
+  const std::string train = "train " + gpt + " --data " + (folder_ / "t.txt").string() +
+                            " --batch 4 --sequence 16 --steps 4 --mesh dp=2 --overlap report";
+  for (const json& each : parsed(train)["overlap"]["communications"]) {
+    EXPECT_GT(each["measured"]["moving_ms"], 0) << bytes;
+    EXPECT_GT(each["bytes"], 0) << bytes;
+  }
+  EXPECT_THAT(tessera(train + " --cluster cpu-2x64").out, HasSubstr("all_reduce dp"));
 }
 
 TEST_F(Time, GenerateAndVerifyArePredicted) {

@@ -142,6 +142,33 @@ TEST(RingChoice, LeavesWhatLatencyOrSmallPiecesMakeSlower) {
   EXPECT_THAT(small.front().why, testing::HasSubstr("by itself, a ring would take"));
 }
 
+// In a ring, blocks of a wide result are made before they are joined. Time is not worth a program that does not fit.
+TEST(RingChoice, SaysThatMemoryForbidsRings) {
+  compiler::ProgramOptions options;
+  options.mesh = Mesh::parse("t=4");
+  options.presets = "none";
+  for (const char* each : {"x=[t, -]", "v=[-, t]", "y=[-, t]"})
+    options.annotations.push_back(compiler::AnnotationRequest::parse(each, "annotation"));
+  const MachineModel machine = linked(1e-6, 1.8e8, 5e11);
+  options.topology = machine.topology(options.mesh);
+  options.machine = std::make_shared<const MachineModel>(machine);
+  const auto source = std::make_shared<const compiler::Source>(
+      "model",
+      parse_text("<ir_version: 10, opset_import: [\"\" : 21]>\nm (float[1024, 64] x) => (float[1024, 16384] y) "
+                 "<float[64, 16384] v> { y = MatMul (x, v) }"),
+      std::vector<uint64_t>());
+  const compiler::CompiledProgram made = compiler::compile_program(source, options);
+  ASSERT_EQ(made.rings.size(), 1U);
+  ASSERT_TRUE(made.rings[0].taken) << made.rings[0].why;
+  options.memory_limit = compiler::process_bytes_of({&made}) - 1;
+  const compiler::CompiledProgram whole = compiler::compile_program(source, options);
+  EXPECT_LE(compiler::process_bytes_of({&whole}), options.memory_limit);
+  ASSERT_EQ(whole.rings.size(), 1U);
+  EXPECT_FALSE(whole.rings[0].taken);
+  EXPECT_EQ(whole.rings[0].collective, made.rings[0].collective);
+  EXPECT_THAT(whole.rings[0].why, testing::HasSubstr("more than the limit of"));
+}
+
 TEST(RingChoice, IsAlmostAlwaysTheCheaperSide) {
   std::mt19937 random(11);
   const auto between = [&](double low, double high) {

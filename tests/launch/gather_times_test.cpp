@@ -30,7 +30,8 @@ RankTimes times_of(int rank) {
       {.name = "y", .op = "Relu"}});
   times.begin = at(100 + rank);
   times.inputs = at(110 + rank);
-  for (const size_t step : {0, 1, 0, 1, 2}) times.done.push_back({step, at(120 + 10 * static_cast<int64_t>(step))});
+  for (const size_t step : {0, 1, 0, 1, 2})
+    times.done.push_back({step, at(120 + 10 * static_cast<int64_t>(step)), 64 * step});
   times.outputs = at(200 + rank);
   return times;
 }
@@ -53,6 +54,7 @@ TEST(GatherTimes, gives_what_each_rank_has_noted) {
       for (size_t e = 0; e < given.done.size(); ++e) {
         EXPECT_EQ(given.done[e].step, expected.done[e].step);
         EXPECT_EQ(given.done[e].end, expected.done[e].end);
+        EXPECT_EQ(given.done[e].bytes, expected.done[e].bytes);
       }
       ASSERT_EQ(given.steps->size(), expected.steps->size());
       for (size_t s = 0; s < given.steps->size(); ++s) {

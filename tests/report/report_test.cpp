@@ -84,6 +84,37 @@ TEST_F(ReportPage, ShowsAPrediction) {
   EXPECT_THAT(html, HasSubstr("Warning: mind the gap"));
 }
 
+TEST_F(ReportPage, SaysWhatHidesCommunicationAndWhyRanksWait) {
+  Json answer = simulated();
+  answer["overlap"] = {{"communications",
+                        {{{"kind", "all_gather"},
+                          {"axes", "dp"},
+                          {"tensor", "h.*.<w>"},
+                          {"count", 12},
+                          {"bytes", 2048},
+                          {"hidden", 0.75},
+                          {"ms", 4},
+                          {"waits", {{"ms", 1.5}, {"late_peer_ms", 0.5}, {"memory_limit_ms", 1}}},
+                          {"measured", {{"exposed_ms", 1.25}, {"late_peer_ms", 0.5}, {"moving_ms", 4.5}}},
+                          {"behind", {"MatMul h.*.q", "Gelu h.*.g"}}}}},
+                       {"waits", {{"ms", 1.5}, {"late_peer_ms", 0.5}, {"memory_limit_ms", 1}}},
+                       {"rings",
+                        {{{"collective", "AllGather over tp of 'x'"},
+                          {"count", 1},
+                          {"bytes", 1024},
+                          {"taken", false},
+                          {"why", "it would take longer"}}}}};
+  const std::string html = page({answer});
+  EXPECT_THAT(html,
+              AllOf(HasSubstr("predicted to wait 1.500 ms for communication"),
+                    HasSubstr("<td>memory</td><td class=n>1.000</td><td class=n>66.7 %</td>"),
+                    HasSubstr("<td>all_gather over dp</td>"), HasSubstr("h.<wbr>*.<wbr>&lt;w&gt;"),
+                    HasSubstr("<td class=n>75.0 %</td><td class=n>1.500</td><td>memory</td>"),
+                    HasSubstr("<td class=n>1.250</td>"), HasSubstr("MatMul h.<wbr>*.<wbr>q, Gelu h.<wbr>*.<wbr>g"),
+                    HasSubstr("<td>whole</td><td>it would take longer</td>")));
+  EXPECT_THAT(page({simulated()}), Not(HasSubstr("Collectives beside products")));
+}
+
 TEST_F(ReportPage, SaysOfEachMissingSectionWhatGivesIt) {
   const std::string html = page({simulated()});
   EXPECT_THAT(html,

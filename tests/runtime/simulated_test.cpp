@@ -126,9 +126,9 @@ TEST(SimulatedDevice, notes_times_in_order) {
   for (const RankTimes& times : run.times()) {
     EXPECT_LE(times.begin, times.inputs);
     RankTimes::Clock::time_point last = times.inputs;
-    for (const auto& [step, end] : times.done) {
-      EXPECT_LE(last, end);
-      last = end;
+    for (const RankTimes::Done& done : times.done) {
+      EXPECT_LE(last, done.end);
+      last = done.end;
     }
     EXPECT_LE(last, times.outputs);
   }

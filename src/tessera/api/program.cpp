@@ -86,7 +86,7 @@ Program program_of(compiler::CompiledProgram made, const std::filesystem::path& 
   ProgramSummary summary = compiler::summarize(*made.program);
   summary.notes = made.compiled->notes;
   summary.warnings = made.compiled->warnings;
-  for (const compiler::RingOutcome& each : made.compiled->rings)
+  for (const compiler::RingOutcome& each : made.rings)
     summary.rings.push_back({each.collective, each.count, each.bytes, each.taken, each.why});
   return Program(std::make_shared<Program::Impl>(std::move(made), std::move(summary), description_of(model, plan)));
 }

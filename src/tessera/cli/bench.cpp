@@ -11,6 +11,7 @@
 #include "tessera/cli/load_program.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
+#include "tessera/cli/overlap_report.h"
 #include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
@@ -68,17 +69,6 @@ std::vector<std::pair<std::string, Costs::Operator>> slowest(const std::map<std:
   std::stable_sort(list.begin(), list.end(),
                    [](const auto& a, const auto& b) { return a.second.time > b.second.time; });
   return list;
-}
-
-/// "AllReduce" in the form of summaries: "all_reduce".
-std::string kind_of(std::string_view op) {
-  std::string kind;
-  for (char letter : op) {
-    const bool upper = letter >= 'A' && letter <= 'Z';
-    if (upper && !kind.empty()) kind += '_';
-    kind += static_cast<char>(upper ? letter - 'A' + 'a' : letter);
-  }
-  return kind;
 }
 
 /// The shortest possible time of a model on this machine: its FLOPs at the peak rate, or the bytes of weights, inputs
@@ -301,6 +291,7 @@ class Bench : public Command {
     constexpr int kProfiled = 20;
     const int profiled = std::min(iterations_, kProfiled);
     Costs costs;
+    OverlapRows overlap;
     Trace trace("measured"), last_runs("measured");
     constexpr int kDetailed = 3;  // runs of last_runs, for --details
     double at = 0, at_last = 0;
@@ -313,6 +304,7 @@ class Bench : public Command {
         for (const auto& [name, tensor] : outputs) floor.bytes += static_cast<double>(tensor.bytes);
       const Profile profile = session.profile();
       costs.add(profile, 1.0 / profiled);
+      overlap.measure(profile);
       if (!trace_.empty()) trace.add(profile, at);
       at += profile.duration;
       if (!details_.asked || i + kDetailed < profiled) continue;
@@ -326,6 +318,7 @@ class Bench : public Command {
         console, program, session.threads_per_rank(), plan_.topology(), sizes_of(program.inputs(), loaded.inputs),
         run_.overlaps());  // with all ranks
     if (!console.speaks()) return kGood;
+    if (forecast) overlap.predict(forecast->prediction);
     if (!trace_.empty()) {
       SymbolSizes all = loaded.plan.shapes;
       for (const auto& [symbol, size] : sizes) all[symbol] = size;
@@ -334,11 +327,10 @@ class Bench : public Command {
     }
     const Latency latency(times);
     if (console.json)
-      emit(console, program, session, latency, costs, peaks, floor, prepared, forecast,
+      emit(console, program, session, latency, costs, peaks, floor, prepared, forecast, overlap,
            details_.of(program, sizes_of(program.inputs(), loaded.inputs), forecast, &last_runs));
     else
-      print(console, program, session, latency, costs, peaks, floor, prepared, forecast);
-    if (!console.json && plan_.overlap.reports()) print_overlap(console, program.summary(), forecast);
+      print(console, program, session, latency, costs, peaks, floor, prepared, forecast, overlap);
     return kGood;
   }
 
@@ -359,7 +351,7 @@ class Bench : public Command {
 
   void print(const Console& console, const Program& program, const Session& session, const Latency& latency,
              const Costs& costs, const std::vector<int64_t>& peaks, const Floor& floor, const Preparation& prepared,
-             const std::optional<Forecast>& forecast) const {
+             const std::optional<Forecast>& forecast, const OverlapRows& overlap) const {
     auto ms = [](double value) { return time_text(value * 1e-3); };
     console.note(program.summary());
     console.say("mesh " + mesh_text(program.mesh()) + ", " + counted(session.threads_per_rank(), "thread") + " each, " +
@@ -397,6 +389,7 @@ class Bench : public Command {
     print_operators(console, "operator", costs.by_type, costs.by_type.size());
     print_operators(console, "slowest", costs.by_name, 10);
     if (forecast) print_compared(console, *forecast, latency, costs);
+    print_overlap(console, plan_.overlap.reports(), overlap, program.summary(), forecast);
     if (!trace_.empty()) console.note("wrote " + trace_ + "; open it at ui.perfetto.dev or chrome://tracing");
   }
 
@@ -427,7 +420,7 @@ class Bench : public Command {
 
   void emit(const Console& console, const Program& program, const Session& session, const Latency& latency,
             const Costs& costs, const std::vector<int64_t>& peaks, const Floor& floor, const Preparation& prepared,
-            const std::optional<Forecast>& forecast, const Json& details) const {
+            const std::optional<Forecast>& forecast, const OverlapRows& overlap, const Json& details) const {
     Json ranks = Json::array();
     for (size_t r = 0; r < costs.ranks.size(); ++r)
       ranks.push_back({{"rank", r},
@@ -487,7 +480,7 @@ class Bench : public Command {
       object["predicted"]["error"] = forecast->prediction.step_ms / latency.median - 1;
       object["predicted"]["operators"] = differences_json(forecast->prediction, costs);
     }
-    if (plan_.overlap.reports()) object["overlap"] = overlap_json(program.summary(), forecast);
+    object["overlap"] = overlap_json(overlap, program.summary(), forecast);
     if (!inputs_.from_file()) object["seed"] = inputs_.seed;
     if (!trace_.empty()) object["profile"] = trace_;
     object.update(details);

@@ -205,7 +205,7 @@ void Table::add(std::vector<std::string> row) {
   rows_.push_back(std::move(row));
 }
 
-void Table::print(const Console& console) const {
+void Table::print(const Console& console, size_t otherwise) const {
   std::vector<Column> columns = this->columns();
   size_t total = kIndent - kGap, least = total;
   for (const Column& column : columns) {
@@ -213,7 +213,7 @@ void Table::print(const Console& console) const {
     least += column.least + kGap;
   }
   // A text that cannot fit stays as it is: cut, it would be as wide and harder to read.
-  for (const size_t most = columns_of_terminal(80); total > most && least <= most; --total) {
+  for (const size_t most = columns_of_terminal(otherwise); total > most && least <= most; --total) {
     auto widest = std::max_element(columns.begin(), columns.end(), [](const Column& a, const Column& b) {
       return (a.width > a.least ? a.width : 0) < (b.width > b.least ? b.width : 0);
     });

@@ -47,14 +47,15 @@ size_t width_of(const std::string& text);
 size_t columns_of_terminal(size_t otherwise);
 
 /// Rows of cells with aligned columns; a cell that looks like a number is aligned at the right. Text that does not fit
-/// the terminal (80 columns if there is none) wraps within its cell.
+/// the terminal wraps within its cell.
 class Table {
  public:
   explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
   void add(std::vector<std::string> row);
   bool empty() const { return size() == 0; }
   size_t size() const { return rows_.size() - 1; }
-  void print(const Console& console) const;
+  /// `otherwise`: columns if standard output is no terminal.
+  void print(const Console& console, size_t otherwise = 80) const;
 
  private:
   struct Column {

@@ -5,6 +5,16 @@
 
 namespace tessera::cli {
 
+std::string kind_of(std::string_view op) {
+  std::string kind;
+  for (const char letter : op) {
+    const bool upper = letter >= 'A' && letter <= 'Z';
+    if (upper && !kind.empty()) kind += '_';
+    kind += static_cast<char>(upper ? letter - 'A' + 'a' : letter);
+  }
+  return kind;
+}
+
 void print_collectives(const Console& console, const ProgramSummary& summary) {
   if (summary.collectives.empty()) return console.say("communication: none");
   console.say("communication per run:");

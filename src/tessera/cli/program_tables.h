@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/cli/console.h"
@@ -9,6 +10,8 @@
 /// What a program does, for people and as JSON.
 namespace tessera::cli {
 
+/// "AllReduce" in the form of summaries: "all_reduce".
+std::string kind_of(std::string_view op);
 void print_collectives(const Console& console, const ProgramSummary& summary);
 void print_reshards(const Console& console, const std::vector<ReshardSummary>& reshards, size_t most);
 Json collectives_json(const ProgramSummary& summary);

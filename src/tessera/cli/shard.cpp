@@ -3,6 +3,7 @@
 #include "tessera/cli/help.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
+#include "tessera/cli/overlap_report.h"
 #include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
@@ -84,16 +85,18 @@ class Shard : public Command {
     }
     std::optional<Forecast> forecast;
     if (settings) forecast = time_.predict(console, program, *settings, false);
+    OverlapRows overlap;
+    if (forecast) overlap.predict(forecast->prediction);
     if (console.json) {
       Json object = json_of(program, figures);
       if (forecast) object["predicted"] = forecast_json(*forecast);
-      if (plan_.overlap.reports()) object["overlap"] = overlap_json(program.summary(), forecast);
+      if (forecast || plan_.overlap.reports()) object["overlap"] = overlap_json(overlap, program.summary(), forecast);
       object.update(details_.of(program, {}, forecast));
       console.emit(object);
     } else if (dry_ || !console.quiet) {
       print(console, program, figures);
       if (forecast) print_forecast(console, *forecast);
-      if (plan_.overlap.reports()) print_overlap(console, program.summary(), forecast);
+      print_overlap(console, plan_.overlap.reports(), overlap, program.summary(), forecast);
     }
     return kGood;
   }

@@ -2,6 +2,7 @@
 #include "tessera/cli/details.h"
 #include "tessera/cli/failure_options.h"
 #include "tessera/cli/help.h"
+#include "tessera/cli/overlap_report.h"
 #include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
@@ -56,6 +57,8 @@ class Simulate : public Command {
     const std::optional<SlowLevel> slow = slow_level_of(step, settings.machine, program.mesh().size());
     const std::optional<RunForecast> run =
         failures ? std::optional(failures->forecast(program, forecast.prediction.step_ms * 1e-3)) : std::nullopt;
+    OverlapRows overlap;
+    overlap.predict(forecast.prediction);
     if (!trace_.empty()) Trace::predicted(forecast.prediction, settings.machine.name).write(trace_);
     if (console.json) {
       Json object = {{"model", step_.model},
@@ -67,7 +70,7 @@ class Simulate : public Command {
                      {"predicted", forecast_json(forecast)}};
       if (run) object["run"] = run_json(*run);
       if (slow) object["slow_level"] = slow_level_json(*slow);
-      if (step_.plan.overlap.reports()) object["overlap"] = overlap_json(program.summary(), forecast);
+      object["overlap"] = overlap_json(overlap, program.summary(), forecast);
       object.update(details_.of(program, {}, forecast));
       console.emit(object);
       return kGood;
@@ -77,7 +80,7 @@ class Simulate : public Command {
     console.say("mesh " + mesh_text(program.mesh()) + ", " + bytes_text(static_cast<double>(peak)) +
                 " on a rank at its peak" + memory_text(settings.machine, peak));
     print_forecast(console, forecast);
-    if (step_.plan.overlap.reports()) print_overlap(console, program.summary(), forecast);
+    print_overlap(console, step_.plan.overlap.reports(), overlap, program.summary(), forecast);
     if (run) print_run(console, *run);
     if (slow) console.say(slow_level_text(*slow));
     return kGood;

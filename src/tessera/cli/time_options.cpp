@@ -6,6 +6,7 @@
 
 #include "tessera/cli/help.h"
 #include "tessera/cli/options.h"
+#include "tessera/cli/overlap_report.h"
 #include "tessera/cli/path_options.h"
 #include "tessera/cli/progress.h"
 #include "tessera/files.h"
@@ -165,6 +166,9 @@ void print_forecast(const Console& console, const Forecast& forecast) {
   if (prediction.classes.size() > kClassesPrinted)
     console.say(std::to_string(prediction.classes.size() - kClassesPrinted) + " more classes of ranks");
   console.say(bound_text(prediction));
+  if (prediction.bound_ms > 0)
+    console.say("the step takes " + percent(prediction.step_ms / prediction.bound_ms - 1) + " more than this bound");
+  console.say(waits_text(prediction));
   console.say("what the step waited for, by operator:");
   Table chain({"operator", "count", "time", "share"});
   for (size_t i = 0; i < prediction.chain.size() && i < kChainPrinted; ++i) {
@@ -173,47 +177,6 @@ void print_forecast(const Console& console, const Forecast& forecast) {
                percent(prediction.step_ms > 0 ? part.ms / prediction.step_ms : 0)});
   }
   chain.print(console);
-}
-
-void print_overlap(const Console& console, const ProgramSummary& summary, const std::optional<Forecast>& forecast) {
-  if (forecast) {
-    Table table({"communication", "tensor", "bytes", "predicted", "hidden", "behind"});
-    for (const PredictedCommunication& each : forecast->prediction.communications) {
-      std::string behind;
-      for (const std::string& name : each.behind) behind += (behind.empty() ? "" : ", ") + name;
-      table.add({each.kind + " over " + joined(each.axes), each.tensor, bytes_text(each.bytes),
-                 time_text(each.ms * 1e-3), percent(each.hidden()), behind.empty() ? "nothing" : behind});
-    }
-    table.print(console);
-  } else {
-    console.say(
-        "no machine is named (--machine, --cluster): ranks are assumed to be threads, whose transfers move only while "
-        "ranks wait for them, so that computation hides nothing");
-  }
-  for (const RingSummary& each : summary.rings)
-    console.say(each.collective + " (" + bytes_text(each.bytes) +
-                "): " + (each.taken ? "goes around a ring, " : "stays whole: ") + each.why);
-}
-
-Json overlap_json(const ProgramSummary& summary, const std::optional<Forecast>& forecast) {
-  Json communications = Json::array(), rings = Json::array();
-  if (forecast)
-    for (const PredictedCommunication& each : forecast->prediction.communications)
-      communications.push_back({{"kind", each.kind},
-                                {"tensor", each.tensor},
-                                {"axes", each.axes},
-                                {"bytes", each.bytes},
-                                {"ms", each.ms},
-                                {"exposed_ms", each.exposed_ms},
-                                {"hidden", each.hidden()},
-                                {"behind", each.behind}});
-  for (const RingSummary& each : summary.rings)
-    rings.push_back({{"collective", each.collective},
-                     {"count", each.count},
-                     {"bytes", each.bytes},
-                     {"taken", each.taken},
-                     {"why", each.why}});
-  return {{"communications", communications}, {"rings", rings}};
 }
 
 Json forecast_json(const Forecast& forecast) {

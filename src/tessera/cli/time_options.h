@@ -62,12 +62,6 @@ struct TimeOptions {
 /// "predicted 12.0 ms, measured 12.5 ms (median): -4 %"
 std::string compared_text(const Prediction& prediction, double measured_ms);
 void print_forecast(const Console& console, const Forecast& forecast);
-/// What --overlap report prints: a row for each communication, and for each collective beside products what became of
-/// it. `forecast`: none if no machine is named.
-void print_overlap(const Console& console, const ProgramSummary& summary, const std::optional<Forecast>& forecast);
-/// The same for JSON: {"communications": [...], "rings": [...]}.
-Json overlap_json(const ProgramSummary& summary, const std::optional<Forecast>& forecast);
-
 /// {"step_ms": …, "compute_ms": …, "exposed_ms": …, "idle_ms": …, "bound_ms": …, …}
 Json forecast_json(const Forecast& forecast);
 Json prediction_json(const Prediction& prediction);

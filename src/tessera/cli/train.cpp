@@ -6,6 +6,7 @@
 #include "tessera/cli/memory_plan.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
+#include "tessera/cli/overlap_report.h"
 #include "tessera/cli/path_options.h"
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
@@ -25,12 +26,12 @@ namespace tessera::cli {
 namespace {
 
 // Predicted and measured steps, beside each other. `seconds`: the median of the steps; 0: there were none.
-void tell_forecast(Console& console, const Forecast& forecast, double seconds) {
+void tell_times(Console& console, const std::optional<Forecast>& forecast, double seconds) {
   if (console.json) {
-    console.known["predicted"] = forecast_json(forecast);
+    if (forecast) console.known["predicted"] = forecast_json(*forecast);
     if (seconds > 0) console.known["measured"] = {{"step_ms", seconds * 1e3}};
-  } else if (seconds > 0) {
-    console.say(compared_text(forecast.prediction, seconds * 1e3));
+  } else if (forecast && seconds > 0) {
+    console.say(compared_text(forecast->prediction, seconds * 1e3));
   }
 }
 
@@ -215,15 +216,17 @@ class Train : public Command {
       settings->overlap = run_.overlaps();
       forecast = time_.predict(console, program, std::move(*settings), false);
     }
+    OverlapRows overlap;
+    if (forecast) overlap.predict(forecast->prediction);
     if (!console.json) {
       print_collectives(console, program.summary());
       if (forecast) print_forecast(console, *forecast);
-      if (plan_.overlap.reports()) print_overlap(console, program.summary(), forecast);
+      print_overlap(console, plan_.overlap.reports(), overlap, program.summary(), forecast);
       return kGood;
     }
     Json object = plan_json(model_, step, program, memory);
     if (forecast) object["predicted"] = forecast_json(*forecast);
-    if (plan_.overlap.reports()) object["overlap"] = overlap_json(program.summary(), forecast);
+    if (forecast || plan_.overlap.reports()) object["overlap"] = overlap_json(overlap, program.summary(), forecast);
     object.update(details_.of(program, {}, forecast));
     dump_.add_to(object);
     console.emit(object);
@@ -233,7 +236,7 @@ class Train : public Command {
   int train(Console& console, const Model& model, const Training& training, const TrainingStep& step, const Plan& plan,
             Batches data) {
     const StopSignal stop(StopSignal::Of::this_process);
-    TrainingReport report(console, options_, details_.asked);
+    TrainingReport report(console, options_, details_.asked || plan_.overlap.reports());
     TrainingPrograms programs = compiled(console, model, training, step, plan, report);
     const Program program = programs.program;
     const int64_t evaluation_bytes = programs.evaluation_bytes, process_beside = programs.process_beside;
@@ -260,7 +263,6 @@ class Train : public Command {
                                                                plan_.topology(), {}, run_.overlaps());
     resident.go_on();
     if (forecast && !console.json) print_forecast(console, *forecast);
-    if (plan_.overlap.reports() && !console.json) print_overlap(console, program.summary(), forecast);
     if (options_.resume) resume(console, trainer);
     report.begin(trainer, memory, steps_);
     if (!options_.profile.empty() && console.speaks()) record(report, program, training, session_options);
@@ -269,15 +271,19 @@ class Train : public Command {
     if (!options_.profile.empty() && trainer.steps_made() == trainer.first_step())
       console.note("no step was left to trace for --profile");
     write_results(console, trainer);
+    OverlapRows overlap = report.overlap();
+    if (forecast) overlap.predict(forecast->prediction);
     if (console.speaks() && console.json) {
       console.known = plan_json(model_, step, program, memory);
       if (resident.bytes() > 0) console.known["process"]["resident_bytes"] = resident.bytes();
       report.add_to(console.known);
-      if (plan_.overlap.reports()) console.known["overlap"] = overlap_json(program.summary(), forecast);
+      if (forecast || overlap.are_measured())
+        console.known["overlap"] = overlap_json(overlap, program.summary(), forecast);
       console.known.update(details_.of(program, {}, forecast, &report.trace()));
       dump_.add_to(console.known);
     }
-    if (forecast && console.speaks()) tell_forecast(console, *forecast, report.median_seconds());
+    if (console.speaks()) tell_times(console, forecast, report.median_seconds());
+    if (!console.json) print_overlap(console, plan_.overlap.reports(), overlap, program.summary(), forecast);
     require_saved(console, trainer, ended);
     if (console.json) console.emit(console.known);
     if (ended) return all_left(console, kGood);
@@ -296,7 +302,7 @@ class Train : public Command {
   TrainerOptions trainer_options(const Console& console, TrainingReport& report) {
     TrainerOptions options;
     options.session = run_.session(console);
-    options.session.profile = !options_.profile.empty() || details_.asked;
+    options.session.profile = !options_.profile.empty() || details_.asked || plan_.overlap.reports();
     options.session.checkpoints = checkpoints_ != nullptr;
     options.checkpoints = std::move(checkpoints_);
     options.evaluated = std::move(evaluated_);

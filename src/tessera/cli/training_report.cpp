@@ -15,6 +15,7 @@ void ProfiledSteps::add(const Console& console, const Session& session, bool is_
   if (seen_ > kBefore || is_last) {
     const Profile profile = session.profile();
     trace_.add(profile, at_);
+    overlap_.measure(profile);
     at_ += profile.duration;
   }
   if (seen_ < kBefore + kTraced && !is_last) return;

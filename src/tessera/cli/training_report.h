@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/cli/console.h"
+#include "tessera/cli/overlap_report.h"
 #include "tessera/cli/trace.h"
 #include "tessera/cli/train_options.h"
 #include "tessera/cli/training_figures.h"
@@ -25,11 +26,13 @@ class ProfiledSteps {
   /// After each step; every rank calls it.
   void add(const Console& console, const Session& session, bool is_last);
   const Trace& trace() const { return trace_; }
+  const OverlapRows& overlap() const { return overlap_; }
 
  private:
   std::string path_;
   bool kept_;
   Trace trace_{"measured"};
+  OverlapRows overlap_;
   double at_ = 0;
   int seen_ = 0;
   bool done_ = false;
@@ -50,6 +53,8 @@ class TrainingReport : public TrainingObserver {
   void add_to(Json& object) const;
   /// Of the steps that are profiled.
   const Trace& trace() const { return profiled_.trace(); }
+  /// What those steps communicate, as measured.
+  const OverlapRows& overlap() const { return profiled_.overlap(); }
   /// Of a step; 0: there were none.
   double median_seconds() const;
 

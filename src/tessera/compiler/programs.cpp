@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <mutex>
 #include <set>
+#include <utility>
 
+#include "tessera/base/bytes_text.h"
 #include "tessera/compiler/shared_states.h"
 #include "tessera/compiler/summary.h"
 #include "tessera/program_io/lone_model.h"
@@ -127,11 +129,19 @@ bool has_rings(const Compiled& compiled) {
   return std::any_of(compiled.rings.begin(), compiled.rings.end(), [](const RingOutcome& each) { return each.taken; });
 }
 
-// Time is not worth a program that does not fit.
-ProgramOptions without_rings(const ProgramOptions& options) {
+// Time is not worth a program that does not fit. `rings`: which a process that needs `bytes` would have.
+CompiledProgram compile_without_rings(const std::shared_ptr<const Source>& source, const ProgramOptions& options,
+                                      std::vector<RingOutcome> rings, size_t bytes) {
   ProgramOptions whole = options;
   whole.product_rings = ProductRings::never;
-  return whole;
+  CompiledProgram made = compile_program(source, whole);
+  const ComparedBytes texts = compared_bytes(bytes, options.memory_limit);
+  for (RingOutcome& each : rings)
+    if (std::exchange(each.taken, false))
+      each.why =
+          fmt::format("with rings, a process would need {}, more than the limit of {}", texts.first, texts.second);
+  made.rings = std::move(rings);
+  return made;
 }
 
 // The options with just enough recomputation to fit into the limit. The memory that a choice frees is an estimate,
@@ -250,6 +260,7 @@ CompiledProgram compile_program(const std::shared_ptr<const Source>& source, con
   const std::shared_ptr<Compiled> found = compiled(*source, options);
   made.compiled = found;
   made.program = found->program;
+  made.rings = found->rings;
   made.sizing = options.sizing;
   made.process_ranks = options.process_ranks;
   made.programs = runtime::RankPrograms::same(made.program, source->files);
@@ -257,9 +268,10 @@ CompiledProgram compile_program(const std::shared_ptr<const Source>& source, con
     return (*for_sizes)(fixed);
   };
   if (options.max_reshard_bytes) require_small_reshards(*made.program, *options.max_reshard_bytes);
-  if (options.memory_limit > 0 && process_bytes_of({&made}) > options.memory_limit) {
+  const size_t needed = options.memory_limit > 0 ? process_bytes_of({&made}) : 0;
+  if (needed > options.memory_limit) {
     if (options.product_rings == ProductRings::by_cost && has_rings(*found))
-      return compile_program(source, without_rings(options));
+      return compile_without_rings(source, options, made.rings, needed);
     if (!options.bucket_bytes) return compile_program(source, without_buckets(options));
     process_bytes_of({&made}, options.memory_limit);
   }

@@ -37,6 +37,7 @@ struct CompiledProgram {
   runtime::ProgramsForSizes for_sizes;                    ///< compiles it for other classes of sizes; null likewise
   runtime::ExecutorOptions sizing{.threads_per_rank = 1};
   int process_ranks = 1;
+  std::vector<RingOutcome> rings;  ///< as Compiled::rings, and those that memory forbids
 
   /// A dry run at these sizes; missing ones are those that cost estimates assumed.
   runtime::DryRun dry_run(const Symbols& sizes = {}) const;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "tessera/forecast/communications.h"
+
 namespace tessera::forecast {
 namespace {
 
@@ -30,6 +32,8 @@ ProfileEvent event_of(const PredictedClass& each, const Event& event, double fre
   ProfileEvent shown{info.name, info.op, info.communication, info.axes, begin * kMicros, (event.end - begin) * kMicros,
                      0,         0};
   shown.action = event.action;
+  const bind::Cost& cost = each.costs[static_cast<size_t>(enqueued(each, event).action.task)];
+  shown.bytes = static_cast<double>(std::max(cost.received, cost.sent));
   if (!info.communication) return shown;
   const double moving = start ? start->moving : event.moving;
   shown.waiting = std::clamp(moving - begin, 0.0, event.end - begin) * kMicros;
@@ -85,57 +89,6 @@ std::vector<PredictedCollective> collectives_of(const Predicted& predicted, cons
     list.push_back(std::move(found));
   }
   return list;
-}
-
-// The kernels between a communication's start and its end, longest first.
-std::vector<std::string> kernels_between(const PredictedClass& each, const std::vector<Event>& events, double begin,
-                                         double end) {
-  std::map<std::string, double> seconds;
-  const auto ends_before = [](const Event& event, double time) { return event.end < time; };
-  auto at = std::lower_bound(events.begin(), events.end(), begin, ends_before);  // in the order of their ends
-  for (; at != events.end() && at->begin < end; ++at) {
-    const Event& event = *at;
-    const double beside = std::min(end, event.end) - std::max(begin, event.begin);
-    const bind::StepInfo& info = info_of(each, event);
-    if (beside > 0 && enqueued(each, event).action.phase == bind::Phase::run)
-      seconds[info.op + " '" + info.name + "'"] += beside;
-  }
-  std::vector<std::pair<double, std::string>> sorted;
-  for (const auto& [name, time] : seconds) sorted.emplace_back(-time, name);
-  std::sort(sorted.begin(), sorted.end());
-  std::vector<std::string> names;
-  constexpr size_t kMost = 3;
-  for (const auto& [time, name] : sorted)
-    if (names.size() < kMost) names.push_back(name);
-  return names;
-}
-
-// Of the first class, which has rank 0.
-std::vector<PredictedCommunication> communications_of(const PredictedClass& each, const ClassTimes& times,
-                                                      const RankProfile& profile) {
-  std::map<int64_t, double> exposed;  // by the wait's action
-  for (const ProfileEvent& event : profile.events)
-    if (event.communication) exposed[event.action] = event.duration - event.waiting;
-  std::map<int, double> began;  // by the start's action
-  std::vector<PredictedCommunication> all;
-  for (const Event& event : times.events) {
-    const bind::StepInfo& info = info_of(each, event);
-    const bind::Action& action = enqueued(each, event).action;
-    if (action.phase == bind::Phase::start) began[event.action] = event.begin;
-    if (action.phase != bind::Phase::wait || info.members == 1) continue;
-    const auto task = static_cast<size_t>(action.task);
-    const bind::Cost& cost = each.costs[task];
-    PredictedCommunication& made = all.emplace_back();
-    made.tensor = info.name;
-    made.kind = traits_of(*collective_of_op(info.op)).name;
-    made.axes = info.axes;
-    made.bytes = static_cast<double>(std::max(cost.received, cost.sent));
-    made.ms = each.steps[task].seconds * kMillis;
-    made.exposed_ms = std::min(made.ms, exposed[event.action] * 1e-3);
-    if (const auto start = began.find(info.started); start != began.end())
-      made.behind = kernels_between(each, times.events, start->second, event.end);
-  }
-  return all;
 }
 
 // Back from the event that ended last, along what each waited for.
@@ -213,9 +166,8 @@ Prediction report(const sim::Predicted& predicted) {
   for (double* mean : {&made.compute_ms, &made.exposed_ms, &made.idle_ms}) *mean /= std::max(ranks, 1.0);
   made.chain = chain_of(predicted);
   made.collectives = collectives_of(predicted, made.profile.ranks);
-  if (!predicted.classes.empty())
-    made.communications =
-        communications_of(predicted.classes.front(), timeline.classes.front(), made.profile.ranks.front());
+  made.communications = communications_of(predicted);
+  for (const PredictedCommunication& each : made.communications) made.waits += each.waits;
   return made;
 }
 

@@ -30,7 +30,7 @@ std::string encode(const runtime::RankTimes& times) {
                      {"members", step.members},
                      {"is_root", step.is_root},
                      {"started", step.started}});
-  for (const auto& [step, end] : times.done) done.push_back({step, number_of(end)});
+  for (const auto& [step, end, bytes] : times.done) done.push_back({step, number_of(end), bytes});
   return Json({{"steps", steps},
                {"begin", number_of(times.begin)},
                {"inputs", number_of(times.inputs)},
@@ -56,7 +56,8 @@ runtime::RankTimes decode(std::string_view text, int64_t shift) {
   times.steps = std::move(steps);
   times.begin = time(object["begin"]);
   times.inputs = time(object["inputs"]);
-  for (const Json& value : object["done"]) times.done.push_back({value[0].get<size_t>(), time(value[1])});
+  for (const Json& value : object["done"])
+    times.done.push_back({value[0].get<size_t>(), time(value[1]), value[2].get<size_t>()});
   times.outputs = time(object["outputs"]);
   return times;
 }

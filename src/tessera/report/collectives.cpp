@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 
+#include "tessera/report/overlap.h"
 #include "tessera/report/page.h"
 #include "tessera/report/sections.h"
 
@@ -120,7 +121,7 @@ std::string collectives_section(const Inputs& inputs, const Words& words) {
     html += " " + escaped(words("Predicted times need `machine` or `cluster`."));
   if (std::none_of(rows.begin(), rows.end(), [](const auto& row) { return row.second.measured_exposed.has_value(); }))
     html += " " + escaped(words("Measured times need tessera bench, or train with `details`."));
-  return section_html("collectives", "Communication", html + "</p>\n");
+  return section_html("collectives", "Communication", html + "</p>\n" + overlap_html(inputs));
 }
 
 }  // namespace tessera::report

@@ -97,4 +97,16 @@ void Communicators::advance() {
   for (bind::Communication* communication : under_way_) communication->advance();
 }
 
+void Communicators::advance_beside(FunctionRef<void()> work) {
+  if (under_way_.empty() || !advance_by_tests()) return work();
+  progress_.lend();
+  try {
+    work();
+  } catch (...) {
+    progress_.take_back();
+    throw;
+  }
+  if (const std::exception_ptr failure = progress_.take_back()) std::rethrow_exception(failure);
+}
+
 }  // namespace tessera::runtime

@@ -8,17 +8,19 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/function_ref.h"
 #include "tessera/bind/communication.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/comm/fault.h"
 #include "tessera/comm/flight.h"
 #include "tessera/device/device.h"
+#include "tessera/runtime/progress_thread.h"
 #include "tessera/runtime/rank_programs.h"
 
 namespace tessera::runtime {
 
 /// One rank's communicators in a world, and its communications that are under way. Used only from the rank's own
-/// thread.
+/// thread, to which advance_beside() adds another for a while.
 class Communicators {
  public:
   Communicators(const Mesh& mesh, int rank, std::shared_ptr<device::Device> device);
@@ -59,6 +61,8 @@ class Communicators {
   void note_end(bind::Communication* communication) { std::erase(under_way_, communication); }
   void forget_under_way() { under_way_.clear(); }
   void advance();
+  /// Does `work`, which takes long, while a thread of its own lets them make progress.
+  void advance_beside(FunctionRef<void()> work);
 
  private:
   using Made = std::function<std::unique_ptr<comm::Communicator>(std::unique_ptr<comm::Communicator>)>;
@@ -73,6 +77,7 @@ class Communicators {
   std::optional<comm::FaultCounter> faults_;
   std::vector<bind::Communication*> under_way_;
   std::chrono::steady_clock::time_point advanced_;  // when advance() last tested them
+  ProgressThread progress_{[this] { advance(); }};  // after what it uses
 };
 
 }  // namespace tessera::runtime

@@ -21,6 +21,7 @@ struct RankTimes {
   struct Done {
     size_t step = 0;
     Clock::time_point end;
+    size_t bytes = 0;  ///< of a communication: those that the rank receives, or sends
   };
   std::deque<Done>
       done;  ///< in running order; steps of a loop once for each iteration, those of a branch if it is taken

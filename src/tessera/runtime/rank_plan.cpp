@@ -1,5 +1,6 @@
 #include "tessera/runtime/rank_plan.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -14,6 +15,12 @@ using bind::Location;
 using bind::Phase;
 using kernels::KernelArgs;
 
+/// Whether a kernel probably takes a millisecond or more on a core.
+bool takes_long(const bind::Cost& cost) {
+  constexpr double kFlops = 5e7, kBytes = 5e6;
+  return cost.flops / kFlops + static_cast<double>(cost.read + cost.written) / kBytes >= 1;
+}
+
 /// The rank for binding, with the states of certain programs.
 class RankOfPrograms : public bind::Rank {
  public:
@@ -25,7 +32,7 @@ class RankOfPrograms : public bind::Rank {
   int threads() const override { return rank_.threads(); }
   const device::Device& device() const override { return rank_.device(); }
   const device::MemoryLimit* memory_limit() const override { return rank_.memory().limit(); }
-  bool advances_by_tests() const override { return rank_.communicators().advance_by_tests(); }
+  bool advances_by_tests() const override { return false; }
   void advance() override { rank_.communicators().advance(); }
   bind::KernelCache& kernels() override { return rank_.kernels(); }
   Tensor resident(const Tensor& tensor, std::string_view name) override {
@@ -215,7 +222,11 @@ bool RankPlan::act(size_t action, RankTimes* times) {
   enqueue(enqueued, queue);
   if (enqueued.signals) events_[action] = queue.record();
   // Times of communications show at their waits.
-  if (times) rank_.queues().compute().note_time(times->done.emplace_back(RankTimes::Done{action}).end);
+  if (times) {
+    const bind::Cost& cost = machine().steps[enqueued.action.task]->cost;
+    RankTimes::Done& done = times->done.emplace_back(RankTimes::Done{action, {}, std::max(cost.received, cost.sent)});
+    rank_.queues().compute().note_time(done.end);
+  }
   return true;
 }
 
@@ -305,7 +316,10 @@ void RankPlan::enqueue(const bind::Enqueued& enqueued, device::Queue& queue) {
   if (phase == Phase::run) {
     const auto noted = [this](const KernelArgs&) { rank_.states().is_writing = true; };
     if (step.writes_state) queue.call(noted, {});
-    queue.run(*step.kernel, args);
+    if (takes_long(step.cost) && !rank_.device().is_asynchronous())
+      rank_.communicators().advance_beside([&] { queue.run(*step.kernel, args); });
+    else
+      queue.run(*step.kernel, args);
     rank_.communicators().advance();
   } else if (enqueued.queue != bind::kComputing) {
     communication->start(queue, args);

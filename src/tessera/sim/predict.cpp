@@ -14,8 +14,9 @@
 namespace tessera::sim {
 namespace {
 
-// What a simulation needs of a machine program. Kernels and memory are left out, since hundreds of classes have plans.
-bind::MachineProgram without_kernels(const bind::MachineProgram& machine) {
+// What a simulation needs of a machine program. Kernels are left out, and memory but for the first class, since
+// hundreds of classes have plans.
+bind::MachineProgram without_kernels(const bind::MachineProgram& machine, bool is_first) {
   bind::MachineProgram kept;
   for (const auto& step : machine.steps) {
     auto copy = std::make_shared<bind::Step>();
@@ -31,6 +32,7 @@ bind::MachineProgram without_kernels(const bind::MachineProgram& machine) {
   kept.infos = machine.infos;
   kept.controls = machine.controls;
   kept.branches = machine.branches;
+  if (is_first) kept.buffers = machine.buffers;
   return kept;
 }
 
@@ -124,7 +126,7 @@ std::vector<ClassWork> planned(const runtime::DryRun& run, const RankClasses& ra
         runtime::SizedRank::Options{runtime::threads_of_rank(*run.programs, run.options),
                                     device,
                                     {run.options.keep_all, run.options.overlap, run.options.prefetch}});
-    all.push_back({std::make_shared<const bind::MachineProgram>(without_kernels(sized.plan.machine())),
+    all.push_back({std::make_shared<const bind::MachineProgram>(without_kernels(sized.plan.machine(), c == 0)),
                    std::make_shared<const std::vector<bind::StepWork>>(sized.plan.works())});
   }
   return all;
@@ -173,6 +175,7 @@ Predicted simulated(Workload workload, const Mesh& mesh, const PredictOptions& o
     each.count = program.count;
     each.infos = program.machine->infos;
     each.actions = *program.machine->actions;
+    each.buffers = program.machine->buffers;
     each.needs = program.machine->needs;
     each.steps = std::move(workload.steps[c]);
     each.steps.resize(program.machine->steps.size());  // those of a recorded run have times only

@@ -37,6 +37,7 @@ struct PredictedClass {
   /// class's.
   std::shared_ptr<const std::vector<bind::StepInfo>> infos;
   std::vector<bind::Enqueued> actions;
+  std::vector<bind::Lifetime> buffers;                         ///< in actions; of the first class only
   std::shared_ptr<const std::vector<std::vector<int>>> needs;  ///< of steps (bind::MachineProgram)
   std::vector<StepTime> steps;
   std::vector<bind::Cost> costs;  ///< by step; the body of a loop counts once

@@ -21,6 +21,11 @@ struct UnderWay {
   bool measured = false;
 };
 
+// When a transfer was under way.
+struct Moves {
+  double begin = 0, end = 0;
+};
+
 struct QueueState {
   std::vector<int> actions;
   size_t next = 0;
@@ -93,6 +98,7 @@ class Simulation {
         overlap_(setting.machine.overlap_on(setting.engine)),
         meetings_(programs, setting) {
     timeline_.classes.resize(programs.size());
+    timeline_.at_wait = at_wait_;
     for (const ClassProgram& program : programs) classes_.emplace_back(program);
     hosts_ = setting.machine_ranks > 0
                  ? static_cast<double>(setting.mesh.size()) / static_cast<double>(setting.machine_ranks)
@@ -138,7 +144,7 @@ class Simulation {
     switch (it.action.phase) {
       case Phase::run:
         if (queue.left > 0) return false;
-        end(c, queue, action, cause_of_begin(state, queue, it), queue.begin);
+        end(c, queue, action, cause_of_begin(state, queue, it));
         break;
       case Phase::start:
         return try_start(c, queue, action, it);
@@ -159,13 +165,14 @@ class Simulation {
     return end_of(after) > end_of(queue.before) ? after : queue.before;
   }
 
-  void end(int c, QueueState& queue, int action, const Cause& cause, double moving) {
+  // `moves`: when the transfer that it waited for was under way.
+  void end(int c, QueueState& queue, int action, const Cause& cause, const Moves& moves = {}) {
     ClassState& state = classes_[static_cast<size_t>(c)];
     std::vector<Event>& events = timeline_.classes[static_cast<size_t>(c)].events;
     state.event_of[static_cast<size_t>(action)] = static_cast<int>(events.size());
     queue.before = {c, static_cast<int>(events.size())};
     timeline_.classes[static_cast<size_t>(c)].ended = now_;
-    events.push_back({action, queue.begin, now_, moving, cause.of_class, cause.event});
+    events.push_back({action, queue.begin, now_, moves.begin, moves.end, cause.of_class, cause.event});
     queue.running = false;
     ++queue.next;
     const bind::Enqueued& it = state.enqueued(action);
@@ -195,7 +202,7 @@ class Simulation {
         }
       }
     queue.posted = false;
-    end(c, queue, action, last, moving);
+    end(c, queue, action, last, {moving, now_});
     return true;
   }
 
@@ -231,10 +238,11 @@ class Simulation {
     ClassState& state = classes_[static_cast<size_t>(c)];
     UnderWay& own = state.under_way[it.action.task];
     Cause last;
-    double moving = 0, chain = 0, transfer = 0;
+    double moving = 0, ended = 0, chain = 0, transfer = 0;
     for (int id : own.meetings) {
       const Meeting& meeting = meetings_[id];
       if (meeting.ended == kNever) return false;
+      ended = std::max(ended, meeting.ended);
       if (meeting.began >= moving) {
         moving = meeting.began;
         last = meeting.last;
@@ -249,10 +257,10 @@ class Simulation {
       }
       return false;
     }
-    const double moved = at_wait_ ? std::max(own.began == kNever ? moving : own.began, moving) : moving;
+    const double began = at_wait_ && own.began != kNever ? std::max(own.began, moving) : moving;
     if (at_wait_ && own.began != kNever) --state.transfers;
     const bool waited = moving >= queue.begin && last.event >= 0 && now_ > queue.begin;
-    end(c, queue, action, waited ? last : cause_of_begin(state, queue, it), std::clamp(moved, queue.begin, now_));
+    end(c, queue, action, waited ? last : cause_of_begin(state, queue, it), {began, at_wait_ ? now_ : ended});
     state.chain[static_cast<size_t>(it.action.task)] = chain + transfer;
     state.under_way.erase(it.action.task);
     return true;

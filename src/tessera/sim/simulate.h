@@ -59,7 +59,7 @@ struct Setting {
 struct Event {
   int action = 0;
   double begin = 0, end = 0;
-  double moving = 0;                       ///< of a wait: when its transfer began
+  double moving = 0, moved = 0;  ///< of a wait, or a start in a queue of its own: its transfer's begin and end
   int cause_class = -1, cause_event = -1;  ///< what it waited for last; -1: nothing
 };
 
@@ -78,6 +78,7 @@ struct Timeline {
   /// Lower bounds for any order of the actions: the kernels of the busiest class, the transfers of the busiest level of
   /// links, and the longest chain of dependent actions. Deliveries come after all of them.
   double kernels = 0, links = 0, chain = 0;
+  bool at_wait = false;  ///< each rank's transfers move only while it waits
   double bound() const { return std::max({kernels, links, chain}); }
 };
 
