@@ -40,6 +40,7 @@ bool can_take_over(const ResultSources& of, int step, const Step& made, const Ar
   const NodeGroup& group = of.steps.groups[step];
   const Span& span = of.order.spans[step];
   if (of.steps.subject.options.keep_all || !can_hold(group, made, index, result)) return false;
+  if (of.steps.values.view_of(group.outputs[result])) return false;  // made in another's memory
   const size_t buffer = made.inputs[index].index;
   const bool is_given_away = std::any_of(made.taken_over.begin(), made.taken_over.end(),
                                          [&](int other) { return other >= 0 && made.inputs[other].index == buffer; });
@@ -69,19 +70,29 @@ void place_operands(const ResultSources& of, int step, Step& made) {
   made.taken_over.assign(group.outputs.size(), -1);
 }
 
+// A result may be a part of what it is made in (views.h).
+Location part_of(const ResultSources& of, const Value* stored, Location home) {
+  if (const Alias* view = of.steps.values.view_of(stored)) home.skip += of.steps.values.skip_of(*view, stored);
+  return home;
+}
+
 Location place_result(const ResultSources& of, int step, Step& made, size_t index, Arena& arena) {
   const Span& span = of.order.spans[step];
   const Value* stored = of.steps.groups[step].outputs[index];
   if (!stored) return {};
   const Value* result = of.steps.values.home(stored);
   if (auto direct = of.direct.find(result); direct != of.direct.end())
-    return of.steps.places.put(result, direct->second);
+    return part_of(of, stored, of.steps.places.put(result, direct->second));
+  if (const Location* begun = stored == result ? nullptr : of.steps.places.find(result)) {
+    arena.extend(begun->index, span.end);
+    return part_of(of, stored, *begun);
+  }
   const int taken = made.taken_over[index] = operand_taken_over(of, step, made, arena, index);
-  const size_t buffer = taken >= 0
-                            ? made.inputs[taken].index
-                            : arena.add(made.results[index].bytes(), span, {result, fmt::format("'{}'", result->name)});
+  const size_t buffer =
+      taken >= 0 ? made.inputs[taken].index
+                 : arena.add(of.steps.values.type(result).bytes(), span, {result, fmt::format("'{}'", result->name)});
   arena.extend(buffer, std::max(span.end, of.uses.last(result)));
-  return of.steps.places.put(result, {Where::arena, buffer, nullptr, 0});
+  return part_of(of, stored, of.steps.places.put(result, {Where::arena, buffer, nullptr, 0}));
 }
 
 }  // namespace
@@ -107,11 +118,11 @@ bool place_step_again(const ResultSources& of, int step, const Step& before, Ste
     const Value* stored = of.steps.groups[step].outputs[r];
     Location place;
     if (stored && of.direct.contains(of.steps.values.home(stored))) {
-      place = *of.steps.places.find(of.steps.values.home(stored));
+      place = part_of(of, stored, *of.steps.places.find(of.steps.values.home(stored)));
     } else if (stored) {
       made.taken_over[r] = operand_taken_over(of, step, made, arena, r);
       place = before.outputs[r];
-      if (made.taken_over[r] < 0) arena.resize(place.index, made.results[r].bytes());
+      if (made.taken_over[r] < 0) arena.resize(place.index, of.steps.values.type(of.steps.values.home(stored)).bytes());
     }
     made.outputs.push_back(place);
     made.writes_state |= place.where == Where::state;

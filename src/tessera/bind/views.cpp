@@ -4,7 +4,10 @@
 #include <numeric>
 
 #include "tessera/bind/asked.h"
+#include "tessera/ir/flow.h"
 #include "tessera/kernels/view.h"
+#include "tessera/ops/library/infer.h"
+#include "tessera/spmd/program.h"
 
 namespace tessera::bind {
 namespace {
@@ -31,6 +34,7 @@ class Views::Assignment {
         outcomes_(groups_.size()) {
     for (size_t g = 0; g < groups_.size(); ++g) {
       group_of_[groups_[g].root] = g;
+      has_flow_ |= groups_[g].root->domain == flow::kDomain;
       for (const Follower& follower : groups_[g].followers) group_of_[follower.node] = g;
     }
   }
@@ -72,11 +76,12 @@ class Views::Assignment {
     bool decided = false;  ///< false: an earlier group decides
     bool drops = false;    ///< the group only makes views
     std::optional<size_t> permutation;
+    std::optional<int64_t> joined;  ///< the result's elements in a concatenation before it
     std::vector<std::pair<const Value*, Alias>> views;
 
-    /// Compares everything except the offsets of views.
+    /// Compares everything except the offsets of views that read.
     bool is_like(const Outcome& other) const {
-      return drops == other.drops && permutation == other.permutation &&
+      return drops == other.drops && permutation == other.permutation && joined == other.joined &&
              std::equal(
                  views.begin(), views.end(), other.views.begin(), other.views.end(),
                  [](const auto& a, const auto& b) { return a.first == b.first && a.second.base == b.second.base; });
@@ -85,7 +90,12 @@ class Views::Assignment {
 
   Outcome decide(const NodeGroup& group) const {
     Outcome outcome;
+    if (!whole_only_ && !pieces_of(group).empty()) {
+      outcome.drops = true;
+      return outcome;
+    }
     if (!whole_only_) permute_result(group, outcome);
+    if (!whole_only_ && outcome.views.empty()) join_result(group, outcome);
     outcome.drops = make_views(group, outcome);
     return outcome;
   }
@@ -135,6 +145,68 @@ class Views::Assignment {
     if (!library_.gives_view(group, placed)) return;
     outcome.views.emplace_back(result, Alias{node.outputs[0], 0, placed.strides});
     outcome.permutation = reader->second;
+  }
+
+  // A result of which a concatenation makes a contiguous part is computed there.
+  void join_result(const NodeGroup& group, Outcome& outcome) const {
+    if (!is_computed(group)) return;
+    const Value* result = group.outputs[0];
+    for (const Use& use : result->uses) {
+      const Node* reader = use.node;
+      if (makes_view(*reader) && reader->outputs.size() == 1 && reader->outputs[0]->uses.size() == 1)
+        reader = reader->outputs[0]->uses[0].node;
+      const auto at = group_of_.find(reader);
+      if (at == group_of_.end()) continue;
+      for (const auto& [piece, offset] : pieces_of(groups_[at->second]))
+        if (piece == result) {
+          outcome.joined = offset;
+          outcome.views.emplace_back(result, Alias{reader->outputs[0], offset, {}});
+          return;
+        }
+    }
+  }
+
+  // Whether a kernel computes one result, in memory that it is given.
+  bool is_computed(const NodeGroup& group) const {
+    return group.root->domain != spmd::kCommDomain && group.root->domain != flow::kDomain && group.bucket.empty() &&
+           group.outputs.size() == 1 && group.outputs[0] && !kept_.contains(group.outputs[0]) &&
+           !blocked_.contains(group.outputs[0]) && bits_of(group.outputs[0]->dtype()) % 8 == 0 &&
+           !makes_view(*group.root) && !group.root->is("Concat");
+  }
+
+  // The results of kernels of which a concatenation consists, each once, and how many elements are before each. None if
+  // it has other operands, or if they are not contiguous in it.
+  std::vector<std::pair<const Value*, int64_t>> pieces_of(const NodeGroup& group) const {
+    const Node& node = *group.root;
+    if (has_flow_ || !node.is("Concat") || !group.followers.empty() || blocked_.contains(node.outputs[0])) return {};
+    const Dims dims = values_->type(node.outputs[0]).dims;
+    const auto axis = static_cast<size_t>(ops::normalize_axis(node, node.get_int("axis", 0), dims.size()));
+    if (std::any_of(dims.begin(), dims.begin() + static_cast<long>(axis), [](int64_t extent) { return extent != 1; }))
+      return {};
+    std::vector<std::pair<const Value*, int64_t>> pieces;
+    int64_t offset = 0;
+    for (const Value* operand : node.inputs) {
+      const int64_t count = values_->type(operand).count();
+      if (count == 0) continue;
+      const Value* piece = operand;
+      if (piece->producer && makes_view(*piece->producer) && piece->producer->inputs[0] &&
+          values_->type(piece->producer->inputs[0]).dims == values_->type(operand).dims && piece->producer->is("Slice"))
+        piece = piece->producer->inputs[0];
+      const auto maker = piece->producer ? group_of_.find(piece->producer) : group_of_.end();
+      // Whoever reads one piece for long would keep those after it from being written.
+      const bool only_here = std::all_of(piece->uses.begin(), piece->uses.end(), [&](const Use& use) {
+        const std::vector<Value*>& made = use.node->outputs;
+        return use.node == &node || (makes_view(*use.node) && made.size() == 1 && made[0]->uses.size() == 1 &&
+                                     made[0]->uses[0].node == &node);
+      });
+      const auto is_it = [&](const auto& other) { return other.first == piece; };
+      if (!only_here || maker == group_of_.end() || !is_computed(groups_[maker->second]) ||
+          groups_[maker->second].outputs[0] != piece || std::any_of(pieces.begin(), pieces.end(), is_it))
+        return {};
+      pieces.emplace_back(piece, offset);
+      offset += count;
+    }
+    return pieces;
   }
 
   // Whether all results of the group can be views for their readers.
@@ -208,6 +280,7 @@ class Views::Assignment {
   const Library& library_;
   const Bound* values_ = nullptr;
   bool whole_only_ = false;
+  bool has_flow_ = false;  // an iteration would write over the pieces of the one before
   std::map<const Node*, size_t> group_of_;
   std::vector<Outcome> outcomes_;
   Asked asked_;                          // by groups
