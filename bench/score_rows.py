@@ -33,7 +33,9 @@ class Case:
     recompute: str
     attention: str  # "stored": with its scores in memory, as before FlashAttention; "flash1"; "": as the machine says
     overlap: bool  # of data parallelism's communication and computation
-    gradient_bytes: int  # of an accumulated gradient's element
+    gradient_bytes: int  # of gradients, for each parameter
+    keeps_outputs: bool  # of stages, until the backward pass
+    eager: bool  # each element-wise operator of a feed-forward layer is a kernel, whose result it holds
     power: float  # of the rate of products: the system's share of the machine's power
     capacity: float  # bytes of a device; 0: as the machine's file says
     bandwidth: float  # of the memory, as a share of the machine's
@@ -77,6 +79,7 @@ BY_STAGES = {8: (32, 3072, 24), 16: (48, 4096, 32), 32: (64, 5120, 40)}
 # The first FlashAttention was the fastest until July 2023.
 FLASH1 = r"llm-foundry"
 STORED = r"bigscience|sailor|2401\.10241|2205\.05198|2104\.04473"
+DEEPSPEED = r"bigscience|sailor"
 WAITING = r"bigscience|sailor|2205\.05198|2104\.04473"
 
 SCHEDULES = {"": "1f1b", "1f1b": "1f1b", "1f1b-i": "interleaved", "1f1b-interleaved": "interleaved",
@@ -246,11 +249,27 @@ def attention_of(row: dict) -> str:
 
 
 def gradient_bytes_of(row: dict) -> int:
-    """Megatron-LM accumulates gradients in 32 bits; DeepSpeed in 16, the BLOOM search until 28 February."""
-    if not re.search("bigscience|sailor", row["src"]):
+    """Megatron-LM accumulates gradients in 32 bits if it computes in bfloat16, and in 16 if in float16, as the authors
+    of arXiv 2401.10241 and 2411.05288 let it (their examples/pretrain_zero_bubble.sh); DeepSpeed in 16, the BLOOM
+    search until 28 February. nanotron has both: the backward pass of a microbatch leaves all gradients in 16 bits,
+    which then are added to those in 32 bits (its optim/gradient_accumulator.py)."""
+    if "nanotron" in row["src"]:
+        return 6
+    if re.search(r"2401\.10241|2411\.05288", row["src"]):
+        return 2
+    if not re.search(DEEPSPEED, row["src"]):
         return 4
     match = re.search(r"\b(\d\d-\d\d)\b", row["note"])
     return 4 if match and match[1] >= "02-28" else 2
+
+
+def memory_of(row: dict) -> float | None:
+    """Bytes; infinite: it did not fit. Table 5 of arXiv 2411.05288 counts in GiB: its authors' artifact prints 16.01 GB
+    for the run that the table gives 14.9."""
+    if row["mem_gb"].strip().upper() == "OOM":
+        return float("inf")
+    measured = number(row, "mem_gb")
+    return measured and measured * (2**30 if "2411.05288" in row["src"] else 1e9)
 
 
 def power_of(row: dict) -> float:
@@ -307,11 +326,11 @@ def case_of(row: dict) -> Case:
     per_rank, micro_batches = batches_of(row, replicas)
     preset, sharded = sharding_of(row, replicas, host, 256)
     seconds = seconds_of(row, model, devices, replicas * per_rank * micro_batches, peak)
-    memory = float("inf") if row["mem_gb"].strip().upper() == "OOM" else number(row, "mem_gb")
+    memory = memory_of(row)
     if seconds is None and memory is None:
         raise LeftOut("no measurement")
     plain = "sequence parallel" not in row["note"] and re.search(rf"{WAITING}|2401\.10241|2411\.05288", row["src"])
     return Case(model, machine, gigabits, host, devices, replicas, sharded, preset, tp, tp > 1 and not plain, pp,
                 chunks, schedule, per_rank, micro_batches, dtype, recompute, attention_of(row),
-                not re.search(WAITING, row["src"]), gradient_bytes_of(row), power_of(row), capacity_of(row),
-                bandwidth_of(row), seconds, memory if memory in (None, float("inf")) else memory * 1e9)
+                not re.search(WAITING, row["src"]), gradient_bytes_of(row), bool(re.search(DEEPSPEED, row["src"])), "nanotron" in row["src"], power_of(row), capacity_of(row),
+                bandwidth_of(row), seconds, memory)

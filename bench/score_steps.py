@@ -277,7 +277,7 @@ def held_per_layer(case: Case) -> float:
         whole, split = 10 * model.hidden, 24 * model.hidden
     else:  # without dropouts' masks; two norms, their inputs, and what products read
         whole = 8 * model.hidden
-        split = 2 * model.width * (2 * model.heads + 2 * model.kv) + 6 * model.ffn
+        split = 2 * model.width * (2 * model.heads + 2 * model.kv) + (8 if case.eager else 6) * model.ffn
     scores = scores_held(case) if case.recompute == "none" else 0
     tokens = case.per_rank * model.sequence
     return tokens * (whole / (case.tp if case.sequence else 1) + split / case.tp) + scores
@@ -287,6 +287,11 @@ def scores_held(case: Case) -> float:
     """Bytes for a microbatch and layer: 0 where attention does not store scores."""
     model = case.model
     return (case.attention == "stored") * HELD_BYTES * case.per_rank * model.heads * model.sequence**2 / case.tp
+
+
+def gradients_besides(case: Case) -> float:
+    """Bytes of gradients in 16 bits besides those that accumulate in 32, which Tessera's own step has."""
+    return max(0, case.gradient_bytes - 4) * case.model.parameters / case.tp
 
 
 def states_of_stage(case: Case, parameters: float) -> float:
@@ -299,7 +304,8 @@ def states_of_stage(case: Case, parameters: float) -> float:
 
 def pipeline_memory(case: Case) -> float:
     """Of the stage that needs the most; closed forms. A stage has as many microbatches in flight as there are stages
-    from it to the last, which has the logits in 16 and 32 bits, and their gradient in 32."""
+    from it to the last, which has the logits in 16 and 32 bits, and their gradient in 32. Megatron-LM frees a stage's
+    outputs once they are sent (arXiv 2205.05198, appendix); DeepSpeed's engine keeps them as it keeps inputs."""
     model, stages = case.model, stages_of(case)
     chunks = 1 + (case.pp - 1) / (case.pp * case.chunks) if case.schedule == "interleaved" else 1
     live = 0.0
@@ -311,7 +317,10 @@ def pipeline_memory(case: Case) -> float:
         ends = model.vocabulary * model.hidden if i in (0, case.pp - 1) else 0
         states = states_of_stage(case, (layers * model.layer_parameters + ends) / case.tp)
         logits = 10 * case.per_rank * model.sequence * model.vocabulary / case.tp if i == case.pp - 1 else 0
-        most = max(most, states + in_flight * layers * held_per_layer(case) + live + logits)
+        held = layers * held_per_layer(case)
+        if case.keeps_outputs and i < case.pp - 1:
+            held += 2 * case.per_rank * model.sequence * model.hidden
+        most = max(most, states + in_flight * held + live + logits)
     return most
 
 
@@ -321,7 +330,10 @@ def predict(case: Case, simulator: Simulator) -> Prediction:
     if case.pp == 1:
         layers, seconds = case.model.layers, step_seconds(case, step, simulator)
         memory = step.at(1, layers, min(case.micro_batches, step.few[-1]))
-        memory += scores_held(case) * (layers if case.recompute == "none" else 1)
+        held = layers if case.recompute == "none" else 1
+        memory += scores_held(case) * held + gradients_besides(case)
+        if case.eager and not case.model.gpt:
+            memory += 2 * case.per_rank * case.model.sequence * case.model.ffn / case.tp * held
     else:
         seconds, memory = pipeline_seconds(case, step, simulator), pipeline_memory(case)
     capacity = case.capacity or machine.get("memory", float("inf"))

@@ -2,6 +2,7 @@
 """Tests of bench/score_tables.py: score_test.py [PATH of tessera]. With a path, one row is simulated, too."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import pathlib
@@ -87,6 +88,12 @@ class Rows(unittest.TestCase):
                                ("A100-80G, 400Gbps", 80e9), ("2x v5e-256", 0)]:
             self.assertEqual(case(system=system).capacity, bytes_, system)
 
+    def test_sources_say_what_their_memory_counts(self):
+        self.assertEqual(case(mem_gb="14.9").memory, 14.9e9)
+        self.assertEqual(case(mem_gb="14.9", src="arXiv 2411.05288 Table 5").memory, 14.9 * 2**30)
+        for src, bytes_ in [("s", 4), ("arXiv 2401.10241 Table 4", 2), ("nanotron", 6), ("bigscience", 2)]:
+            self.assertEqual(case(src=src).gradient_bytes, bytes_, src)
+
 
 class Steps(unittest.TestCase):
     def setUp(self):
@@ -128,6 +135,20 @@ class Steps(unittest.TestCase):
         self.assertAlmostEqual(model_states / 1e9, 31.4, delta=0.05)
         fully = score_steps.states_of_stage(case(shard="FSDP64", gpus="64"), 7.5e9)
         self.assertAlmostEqual(fully / 1e9, 1.88, delta=0.01)
+
+    def test_stages_hold_their_outputs_where_nobody_frees_them(self):
+        staged = dict(pp="4", gpus="4", gbs="8", shard="")
+        kept = case(src="bigscience", vocab="8", **staged)  # so few words that the first stage has the peak
+        freed = dataclasses.replace(kept, keeps_outputs=False)
+        # The first of four stages has four microbatches in flight.
+        self.assertEqual(score_steps.pipeline_memory(kept) - score_steps.pipeline_memory(freed), 4 * 2 * 128 * 256)
+
+    def test_gradients_in_16_bits_are_held_besides(self):
+        one = case(gpus="1", gbs="8", shard="")
+        without = score_steps.predict(one, self.simulator).memory
+        both = dataclasses.replace(one, gradient_bytes=6, eager=True)
+        more = score_steps.predict(both, self.simulator).memory - without
+        self.assertEqual(more, 2 * one.model.parameters + 2 * 128 * 512 * 4)
 
 
 class Scores(unittest.TestCase):
