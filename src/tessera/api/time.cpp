@@ -7,7 +7,7 @@
 #include "tessera/forecast/chakra.h"
 #include "tessera/forecast/machines.h"
 #include "tessera/forecast/report.h"
-#include "tessera/forecast/simulated.h"
+#include "tessera/forecast/simulated_run.h"
 #include "tessera/sim/predict.h"
 
 namespace tessera {
@@ -34,7 +34,7 @@ void PredictSettings::choose(CompileOptions& options, const Mesh& mesh) const {
 
 namespace {
 
-forecast::Simulated simulated(const Program& program, const PredictSettings& settings) {
+forecast::SimulatedRun simulated(const Program& program, const PredictSettings& settings) {
   return {program.impl().dry_run(settings.sizes), program.mesh(), settings};
 }
 
@@ -53,18 +53,18 @@ bool measure_missing(const Program& program, PredictSettings& settings, const Me
   if (!is_this_machine(settings.machine))
     fail("machine", "{} describes another machine ({}, {}), so nothing can be measured for it here",
          settings.machine.source, settings.machine.processor, counted(settings.machine.cores, "core"));
-  const forecast::Simulated made = simulated(program, settings);
+  const forecast::SimulatedRun made = simulated(program, settings);
   return forecast::measure_missing(
       made.run, made.options, settings.connection, settings.machine, begins ? begins : [](const std::string&) {});
 }
 
 Prediction predict(const Program& program, const PredictSettings& settings) {
-  const forecast::Simulated made = simulated(program, settings);
+  const forecast::SimulatedRun made = simulated(program, settings);
   return forecast::report(sim::predict(made.run, made.options));
 }
 
 Prediction predict(const Program& program, const PredictSettings& settings, std::vector<TraceFile>& traces) {
-  const forecast::Simulated made = simulated(program, settings);
+  const forecast::SimulatedRun made = simulated(program, settings);
   const sim::Predicted predicted = sim::predict(made.run, made.options);
   traces = forecast::chakra_traces(predicted, program.mesh());
   return forecast::report(predicted);

@@ -1,4 +1,4 @@
-#include "tessera/forecast/simulated.h"
+#include "tessera/forecast/simulated_run.h"
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@
 
 namespace tessera::forecast {
 
-Simulated::Simulated(runtime::DryRun planned, const Mesh& mesh, const PredictSettings& settings)
+SimulatedRun::SimulatedRun(runtime::DryRun planned, const Mesh& mesh, const PredictSettings& settings)
     : run(std::move(planned)), machine(settings.machine) {
   for (const auto& [rank, factor] : settings.slow) {
     if (rank < 0 || rank >= mesh.size())

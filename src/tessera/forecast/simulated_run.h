@@ -7,16 +7,16 @@
 namespace tessera::forecast {
 
 /// The run that a prediction simulates, and how. `options` refers to `machine`, so it stays where it is made.
-struct Simulated {
+struct SimulatedRun {
   runtime::DryRun run;
   MachineModel machine;
   sim::PredictOptions options;
 
   /// `planned`: of a program on the mesh, at the settings' sizes. Throws a user error for a slow rank that the mesh
   /// does not have, and as scale_links() does.
-  Simulated(runtime::DryRun planned, const Mesh& mesh, const PredictSettings& settings);
-  Simulated(const Simulated&) = delete;
-  Simulated& operator=(const Simulated&) = delete;
+  SimulatedRun(runtime::DryRun planned, const Mesh& mesh, const PredictSettings& settings);
+  SimulatedRun(const SimulatedRun&) = delete;
+  SimulatedRun& operator=(const SimulatedRun&) = delete;
 };
 
 /// The machine as compilations see it that choose by its times: only what was measured on that engine counts.
