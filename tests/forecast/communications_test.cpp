@@ -6,7 +6,6 @@ namespace tessera::forecast {
 namespace {
 
 using bind::Phase;
-using bind::QueueKind;
 
 // A rank makes the operand of an all-reduce in 1 s (step 0), which takes 4 s (step 1), and reads its result for 1 s
 // (step 2). Another kernel of 3 s (step 3) depends on nothing. Times are in whole seconds.
@@ -23,7 +22,7 @@ class WaitsFor : public testing::Test {
 
   // In running order.
   void act(int task, Phase phase, double begin, double end, double moving = 0, double moved = 0,
-           QueueKind queue = QueueKind::compute) {
+           int queue = bind::kComputing) {
     const int action = static_cast<int>(rank().actions.size());
     rank().actions.push_back({{task, phase}, queue});
     bind::StepInfo info;
@@ -102,7 +101,7 @@ TEST_F(WaitsFor, a_late_peer_and_other_transfers) {
 TEST_F(WaitsFor, its_turn_in_the_queue_of_communications) {
   act(0, Phase::run, 0, 1);
   act(3, Phase::run, 1, 4);
-  act(1, Phase::start, 5, 9, 5, 9, QueueKind::communication);  // the queue is busy until 5
+  act(1, Phase::start, 5, 9, 5, 9, 1);  // the queue is busy until 5
   act(1, Phase::wait, 9, 9, 5, 9);
   act(2, Phase::run, 9, 10);
   const PredictedCommunication told = this->told();

@@ -22,7 +22,7 @@ MachineModel load_machine(const std::string& name_or_path) {
 }
 
 Topology PredictSettings::links(const Mesh& mesh) const {
-  return topology.empty() && mesh.size() > 1 ? machine.topology(mesh) : topology;
+  return forecast::links_of(*this, mesh);
 }
 
 void PredictSettings::choose(CompileOptions& options, const Mesh& mesh) const {

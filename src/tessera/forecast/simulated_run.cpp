@@ -22,7 +22,7 @@ SimulatedRun::SimulatedRun(runtime::DryRun planned, const Mesh& mesh, const Pred
     run.options.threads_per_rank = settings.threads_per_rank;
   else if (machine.cores > 0)
     run.options.threads_per_rank = static_cast<int>(std::max<int64_t>(1, machine.cores / mesh.size()));
-  options.topology = settings.links(mesh);
+  options.topology = links_of(settings, mesh);
   scale_links(options.topology, machine, settings.link_scale);
   options.machine = &machine;
   options.fold = settings.fold;
@@ -32,6 +32,10 @@ SimulatedRun::SimulatedRun(runtime::DryRun planned, const Mesh& mesh, const Pred
     options.process_ranks = 1;
     run.options.machine_ranks = settings.connection->launch().local_size;
   }
+}
+
+Topology links_of(const PredictSettings& settings, const Mesh& mesh) {
+  return settings.topology.empty() && mesh.size() > 1 ? settings.machine.topology(mesh) : settings.topology;
 }
 
 MachineModel machine_on(const MachineModel& machine, const std::string& engine) {

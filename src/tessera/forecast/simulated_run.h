@@ -19,6 +19,9 @@ struct SimulatedRun {
   SimulatedRun& operator=(const SimulatedRun&) = delete;
 };
 
+/// See PredictSettings::links.
+Topology links_of(const PredictSettings& settings, const Mesh& mesh);
+
 /// The machine as compilations see it that choose by its times: only what was measured on that engine counts.
 MachineModel machine_on(const MachineModel& machine, const std::string& engine);
 
