@@ -134,7 +134,7 @@ int run(int argc, char** argv) {
     measure(sizes, 2, comm::make_shared_world(memory, other == 0 ? 1 : 0), other != 0);
     if (other != 0) waitpid(other, nullptr, 0);
   } else {
-    const comm::Launch launch = comm::find_launch(comm::Engine::automatic, comm::process_environment());
+    const comm::Launched launch = comm::find_launch(comm::Engine::automatic, comm::process_environment());
     const std::shared_ptr<comm::World> world = comm::connect_plugin(launch, {});
     measure(sizes, world->size(), world, world->local_ranks().front() == 0);
   }
