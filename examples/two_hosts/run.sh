@@ -2,7 +2,7 @@
 # Two "hosts" on one machine: network namespaces that a veth pair joins, in which ranks see nothing of each other but
 # the link. Needs root and iproute2.
 #
-#   run.sh [--rate 1gbit] gloo|mpi RANKS_PER_HOST COMMAND...
+#   run.sh [--rate 1gbit] [--delay 5ms] gloo|mpi RANKS_PER_HOST COMMAND...
 #
 # for instance
 #
@@ -10,7 +10,8 @@
 #
 # runs ranks 0 and 1 on the first host, 2 and 3 on the second. With gloo, each process gets the variables that torchrun
 # sets; with mpi, mpirun starts the second host's ranks through an agent that stands in for ssh. --rate throttles the
-# link in both directions. The exit code is the command's, or 77 where namespaces cannot be made.
+# link in both directions, and --delay makes each packet arrive later. The exit code is the command's, or 77 where
+# namespaces cannot be made, or the link cannot be made so.
 set -u
 
 usage() {
@@ -18,12 +19,12 @@ usage() {
   exit 2
 }
 
-rate=
-if [ "${1-}" = --rate ]; then
+rate= delay=
+while :; do
+  case ${1-} in --rate) rate=${2-} ;; --delay) delay=${2-} ;; *) break ;; esac
   [ $# -gt 1 ] || usage
-  rate=$2
   shift 2
-fi
+done
 [ $# -ge 3 ] || usage
 engine=$1 each=$2
 shift 2
@@ -45,6 +46,15 @@ if ! { ip netns add $first && ip netns add $second; } 2>/dev/null; then
   echo "two_hosts: no network namespaces can be made here (that needs root and iproute2): skipped" >&2
   exit 77
 fi
+# What passes at full speed after a pause: the bytes of a millisecond, since timers are not finer, and a packet.
+burst_of() {
+  case $1 in
+    *gbit) echo $((${1%gbit} * 125))kb ;;
+    *mbit) echo $((${1%mbit} * 125 + 2000))b ;;
+    *) echo 256kb ;;
+  esac
+}
+
 ip -n $first link add link0 type veth peer name link0 netns $second || exit 77
 number=0
 for host in $first $second; do
@@ -52,8 +62,17 @@ for host in $first $second; do
   ip -n $host addr add 10.77.0.$number/24 dev link0
   ip -n $host link set lo up
   ip -n $host link set link0 up
-  if [ -n "$rate" ] && ! tc -n $host qdisc add dev link0 root tbf rate "$rate" burst 256kb latency 50ms; then
-    echo "two_hosts: the link cannot be throttled here: skipped" >&2
+  parent=root
+  if [ -n "$rate" ]; then
+    if ! tc -n $host qdisc add dev link0 root handle 1: tbf rate "$rate" burst "$(burst_of "$rate")" latency 50ms; then
+      echo "two_hosts: the link cannot be throttled here: skipped" >&2
+      exit 77
+    fi
+    parent="parent 1:1"
+  fi
+  # shellcheck disable=SC2086
+  if [ -n "$delay" ] && ! tc -n $host qdisc add dev link0 $parent netem delay "$delay" limit 10000; then
+    echo "two_hosts: packets cannot be delayed here (the kernel lacks netem): skipped" >&2
     exit 77
   fi
 done

@@ -11,8 +11,10 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "tessera/base/error.h"
@@ -27,6 +29,24 @@ namespace tessera::forecast {
 
 using Clock = std::chrono::steady_clock;
 
+/// When messages were sent, in seconds of Pace, so that receivers know when they arrive. One for all ranks.
+class Mail {
+ public:
+  /// Of the n-th message from one rank to another; a receiver takes it once the message has come.
+  void send(int from, int to, int64_t n, double begin) {
+    const std::lock_guard lock(mutex_);
+    begun_[{from, to, n}] = begin;
+  }
+  double take(int from, int to, int64_t n) {
+    const std::lock_guard lock(mutex_);
+    return begun_.extract({from, to, n}).mapped();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::tuple<int, int, int64_t>, double> begun_;
+};
+
 /// What a rank's kernels and communications take. They sleep, or they add to their queue's seconds, which are a number:
 /// then no thread has to wake in time.
 struct Pace {
@@ -34,22 +54,31 @@ struct Pace {
   std::map<const kernels::Kernel*, double> kernels;
   std::map<std::string, double, std::less<>> communications;  ///< by label
   double end = 0;                                             ///< seconds of the last queue that finished
+  Mail* mail = nullptr;
 };
 
 /// Of the queue whose thread this is, since its first work.
 inline thread_local double queue_seconds = 0;
 
 // The end of a sleep is late by what the system takes to wake a thread, so that the last bit is spent awake.
-inline void pass(bool sleeps, double seconds) {
+inline void pass_until(bool sleeps, double seconds) {
   if (!sleeps) {
-    queue_seconds += seconds;
+    queue_seconds = std::max(queue_seconds, seconds);
     return;
   }
   constexpr std::chrono::microseconds kAwake{300};
-  const Clock::time_point end =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  const Clock::time_point end(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)));
   std::this_thread::sleep_until(end - kAwake);
   while (Clock::now() < end) std::this_thread::yield();
+}
+
+// Those of the queue, or of the clock.
+inline double seconds_now(bool sleeps) {
+  return sleeps ? std::chrono::duration<double>(Clock::now().time_since_epoch()).count() : queue_seconds;
+}
+
+inline void pass(bool sleeps, double seconds) {
+  pass_until(sleeps, seconds_now(sleeps) + seconds);
 }
 
 struct PacedEvent : device::Event {
@@ -110,7 +139,7 @@ class PacedQueue : public device::Queue {
   Pace& pace_;
 };
 
-/// A communication ends the predicted time after its last member has started it.
+/// A communication ends the predicted time after its last member has started it; a message, after its sender has.
 class PacedCommunicator : public comm::Communicator {
  public:
   PacedCommunicator(std::unique_ptr<Communicator> inner, const Pace& pace) : inner_(std::move(inner)), pace_(pace) {}
@@ -118,12 +147,20 @@ class PacedCommunicator : public comm::Communicator {
   int member() const override { return inner_->member(); }
   int size() const override { return inner_->size(); }
   comm::Ticket start(const comm::Operation& operation) override {
+    // Its receiver may have it at once.
+    if (operation.kind == comm::Kind::send)
+      pace_.mail->send(member(), operation.to, sent_[operation.to]++, seconds_now(pace_.sleeps));
     const comm::Ticket ticket = inner_->start(operation);
     const auto found = pace_.communications.find(operation.label);
     check(found != pace_.communications.end(), "each communication has a predicted time");
     Started& made = started_[ticket];
     made.seconds = found->second;
-    if (pace_.sleeps) return ticket;
+    if (operation.kind == comm::Kind::recv) {
+      made.from = operation.from;
+      made.number = received_[operation.from]++;
+      return ticket;
+    }
+    if (operation.kind == comm::Kind::send || pace_.sleeps) return ticket;
     made.begin = queue_seconds;
     comm::Operation latest{.kind = comm::Kind::all_reduce, .dtype = DType::float64, .reduction = Reduction::max};
     latest.in = &made.begin;
@@ -135,8 +172,12 @@ class PacedCommunicator : public comm::Communicator {
   void wait(comm::Ticket ticket) override {
     inner_->wait(ticket);
     const auto made = started_.extract(ticket);
-    if (!pace_.sleeps) {
-      inner_->wait(made.mapped().latest);
+    if (made.mapped().from >= 0) {
+      const double begin = pace_.mail->take(made.mapped().from, member(), made.mapped().number);
+      return pass_until(pace_.sleeps, begin + made.mapped().seconds);
+    }
+    if (!pace_.sleeps && made.mapped().latest) {
+      inner_->wait(*made.mapped().latest);
       queue_seconds = std::max(queue_seconds, made.mapped().last_begin);
     }
     pass(pace_.sleeps, made.mapped().seconds);
@@ -147,13 +188,16 @@ class PacedCommunicator : public comm::Communicator {
 
  private:
   struct Started {
-    double seconds = 0;                // that it takes
-    double begin = 0, last_begin = 0;  // the seconds of this member's queue and of the last one's
-    comm::Ticket latest = 0;           // tells the last one's
+    double seconds = 0;                  // that it takes
+    double begin = 0, last_begin = 0;    // the seconds of this member's queue and of the last one's
+    std::optional<comm::Ticket> latest;  // tells the last one's
+    int from = -1;                       // of a message that is received: its sender
+    int64_t number = 0;                  // among those from there
   };
   std::unique_ptr<Communicator> inner_;
   const Pace& pace_;
   std::map<comm::Ticket, Started> started_;
+  std::map<int, int64_t> sent_, received_;  // messages, by the other member
 };
 
 class PacedDevice : public device::Device {
@@ -178,6 +222,9 @@ class PacedDevice : public device::Device {
   std::shared_ptr<device::Device> device_;
   Pace& pace_;
 };
+
+/// Of a model's input, and of its output.
+constexpr int64_t kElements = 32 * 64;
 
 /// Layers of two towers, so that the sum that tp takes of one can go on beside the other.
 inline std::string layers(int count) {
@@ -217,6 +264,7 @@ inline double run(const runtime::DryRun& run, const sim::Predicted& predicted, b
   runtime::ProcessShare share(0);
   runtime::StateStore store(share.weights);
   std::vector<Pace> paces(ranks);
+  Mail mail;
   std::barrier together(static_cast<std::ptrdiff_t>(ranks));
   std::vector<Clock::time_point> begins(ranks), ends(ranks);
   std::mutex planning;
@@ -224,11 +272,13 @@ inline double run(const runtime::DryRun& run, const sim::Predicted& predicted, b
     prctl(PR_SET_TIMERSLACK, 1UL);  // that of the queues' threads, too, which inherit it
     Pace& pace = paces[r];
     pace.sleeps = sleeps;
+    pace.mail = &mail;
     std::unique_lock lock(planning);
     runtime::RankState state(mesh, static_cast<int>(r), 1, share.limit, store.of(static_cast<int>(r)),
                              std::make_shared<PacedDevice>(pace), share.weights);
     state.connect(world.get());
-    runtime::RankPlan plan(state, run.programs, run.symbols, {});
+    runtime::RankPlan plan(state, run.programs, run.symbols,
+                           {run.options.keep_all, run.options.overlap, run.options.prefetch});
     lock.unlock();
     const sim::PredictedClass& own = predicted.classes[r];
     check(own.steps.size() == plan.machine().steps.size(), "what runs is what was simulated");
@@ -239,7 +289,7 @@ inline double run(const runtime::DryRun& run, const sim::Predicted& predicted, b
       else
         pace.communications[step.info.name] = own.steps[s].seconds;
     }
-    std::vector<float> input(32 * 64), output(32 * 64);
+    std::vector<float> input(kElements), output(kElements);
     for (const bool warm : {false, true}) {
       if (!warm && !sleeps) continue;  // it is there since communicators are made at their first use, which takes time
       together.arrive_and_wait();
@@ -274,20 +324,53 @@ struct PacedRun {
   runtime::DryRun dry;
   sim::Predicted predicted;
 };
+/// `options` have a mesh; the machine prices choices if `chooses`.
+inline PacedRun paced_run(const std::string& text, compiler::ProgramOptions options, const MachineModel& machine,
+                          bool chooses = false) {
+  const Topology links = options.mesh.size() > 1 ? machine.topology(options.mesh) : Topology();
+  if (chooses) {
+    options.machine = std::make_shared<const MachineModel>(machine);
+    options.topology = links;
+  }
+  const auto source = std::make_shared<const compiler::Source>("model", parse_text(text), std::vector<uint64_t>());
+  const Symbols sizes(options.shapes.begin(), options.shapes.end());
+  PacedRun made{compiler::compile_program(source, options).dry_run(sizes), {}};
+  sim::PredictOptions with;
+  with.machine = &machine;
+  with.topology = links;
+  with.fold = false;
+  made.predicted = sim::predict(made.dry, with);
+  return made;
+}
+
 inline PacedRun paced_run(const std::string& mesh, const std::string& presets, double kernel) {
   compiler::ProgramOptions options;
   options.mesh = Mesh::parse(mesh);
   options.presets = presets;
   options.shapes = {{"batch", 32}};
-  const auto source = std::make_shared<const compiler::Source>("model", parse_text(layers(6)), std::vector<uint64_t>());
-  PacedRun made{compiler::compile_program(source, options).dry_run({{"batch", 32}}), {}};
-  const MachineModel machine = slow_machine(kernel);
-  sim::PredictOptions with;
-  with.machine = &machine;
-  if (options.mesh.size() > 1) with.topology = machine.topology(options.mesh);
-  with.fold = false;
-  made.predicted = sim::predict(made.dry, with);
-  return made;
+  return paced_run(layers(6), options, slow_machine(kernel));
+}
+
+/// Two products over four ranks, before which rows are gathered and after which they are scattered, on links that take
+/// as long as a product.
+inline PacedRun paced_pair(double kernel, compiler::ProductRings rings) {
+  constexpr int64_t kRows = 64, kColumns = kElements / kRows;
+  compiler::ProgramOptions options;
+  options.mesh = Mesh::parse("t=4");
+  options.presets = "none";
+  for (const char* each : {"x=[t, -]", "v=[-, t]", "w=[t, -]", "y=[t, -]"})
+    options.annotations.push_back(compiler::AnnotationRequest::parse(each, "annotation"));
+  options.product_rings = rings;
+  MachineModel machine = slow_machine(kernel);
+  machine.kernel = 0;
+  machine.products[DType::float32] = {2.0 * kRows * kColumns * 256 / 4 / kernel, {0, 0, 0}};
+  machine.links = {{"near", 0, 0, kElements * 4.0 * 3 / 4 / kernel}};
+  return paced_run(
+      fmt::format("<opset_import: [\"\" : 21]>\npair (float[{0}, {1}] x) => (float[{0}, {1}] y) <float[{1}, "
+                  "256] v, float[256, {1}] w> {{\n  h = MatMul (x, v)\n  a = Relu (h)\n  y = MatMul (a, "
+                  "w)\n}}",
+                  kRows, kColumns),
+      options, machine, true);
 }
 
 }  // namespace tessera::forecast

@@ -21,5 +21,19 @@ TEST(PacedRun, TakesTheSimulatedTime) {
   }
 }
 
+// Messages that go around rings beside products, too.
+TEST(PacedRun, TakesTheSimulatedTimeInRings) {
+  constexpr double kKernel = 1e-3;
+  double whole = 0;
+  for (const compiler::ProductRings rings : {compiler::ProductRings::never, compiler::ProductRings::by_cost}) {
+    const auto [dry, predicted] = paced_pair(kKernel, rings);
+    EXPECT_NEAR(run(dry, predicted, false) / predicted.timeline.seconds, 1, 1e-8) << "but for copies";
+    if (rings == compiler::ProductRings::never)
+      whole = predicted.timeline.seconds;
+    else
+      EXPECT_LT(1.5 * predicted.timeline.seconds, whole);
+  }
+}
+
 }  // namespace
 }  // namespace tessera::forecast
