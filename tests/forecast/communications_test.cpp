@@ -112,7 +112,8 @@ TEST_F(WaitsFor, its_turn_in_the_queue_of_communications) {
 
 // Before its operand is ready it could not start; after that, another buffer holds as much as there is.
 TEST_F(WaitsFor, memory_where_an_earlier_start_would_exceed_it) {
-  rank().buffers = {{100, 0, 0}, {100, 1, 1}, {40, 2, 4}};
+  rank().buffers = {
+      {100, 0, 0}, {100, 1, 1}, {40, 2, 4}, {10, -1, 0}, {10, 1, 5}};  // the last are an input and an output
   act(0, Phase::run, 0, 1);
   act(3, Phase::run, 1, 4);
   act(1, Phase::start, 4, 4);
@@ -133,6 +134,14 @@ TEST_F(WaitsFor, all_of_it_where_ranks_transfer_while_they_wait) {
   act(1, Phase::wait, 4, 8, 4, 8);
   act(2, Phase::run, 8, 9);
   EXPECT_EQ(told().waits.no_work_ms, 4e3);
+}
+
+TEST_F(WaitsFor, nothing_in_a_program_that_does_nothing) {
+  rank().buffers = {{100, -1, 0}};
+  rank().infos = std::make_shared<std::vector<bind::StepInfo>>();
+  rank().steps.clear();
+  rank().needs = std::make_shared<std::vector<std::vector<int>>>();
+  EXPECT_TRUE(communications_of(predicted_).empty());
 }
 
 // More than the 64 whose dependences are followed at once.

@@ -83,10 +83,11 @@ std::vector<double> independent_seconds(const PredictedClass& each, const std::v
 class Holdings {
  public:
   explicit Holdings(const PredictedClass& each) : held_(each.actions.size() + 1), made_(each.actions.size()) {
-    for (const bind::Lifetime& buffer : each.buffers) {
-      held_[static_cast<size_t>(buffer.first)] += buffer.bytes;
-      held_[static_cast<size_t>(buffer.last) + 1] -= buffer.bytes;
-      made_[static_cast<size_t>(buffer.first)] += buffer.bytes;
+    const int end = static_cast<int>(each.actions.size());
+    for (const bind::Lifetime& buffer : each.buffers) {  // inputs exist before the first action, outputs after the last
+      held_[static_cast<size_t>(std::clamp(buffer.first, 0, end))] += buffer.bytes;
+      held_[static_cast<size_t>(std::clamp(buffer.last + 1, 0, end))] -= buffer.bytes;
+      if (buffer.first >= 0 && buffer.first < end) made_[static_cast<size_t>(buffer.first)] += buffer.bytes;
     }
     for (size_t a = 1; a < held_.size(); ++a) held_[a] += held_[a - 1];
     for (const size_t bytes : held_) most_ = std::max(most_, bytes);
