@@ -4,6 +4,7 @@
 
 #include "passes/product_rings.h"
 #include "spmd/compiled.h"
+#include "tessera/passes/product_pieces.h"
 #include "tessera/proof/meaning.h"
 #include "tessera/proof/prove.h"
 
@@ -18,6 +19,7 @@ using proof::meaning_of;
 
 const Orders kGatheredRows = {{"x", "[t, -]"}, {"w", "[-, t]"}, {"y", "[-, t]"}};
 const Orders kScatteredRows = {{"x", "[-, t]"}, {"w", "[t, -]"}, {"y", "[t, -]"}};
+const Orders kSummedRows = {{"x", "[-, t]"}, {"w", "[t, -]"}, {"y", "[-, -]"}};
 
 std::shared_ptr<spmd::Program> proved_ring(const Orders& orders, const passes::RingForm& form) {
   constexpr std::string_view text = "m (float[11, 8] x, float[8, 8] w) => (float[11, 8] y) { y = MatMul (x, w) }";
@@ -45,7 +47,7 @@ void exchange_operands(Graph& graph, Node* a, size_t i, Node* b, size_t j) {
 }
 
 TEST(ProvedRings, are_proved) {
-  for (const Orders& orders : {kGatheredRows, kScatteredRows})
+  for (const Orders& orders : {kGatheredRows, kScatteredRows, kSummedRows})
     for (const passes::RingForm& form : {passes::RingForm{}, {true, 1}, {false, 2}, {true, 3}})
       EXPECT_TRUE(is_ring_proved(proved_ring(orders, form))) << str(form);
 }
@@ -55,6 +57,35 @@ TEST(ProvedRings, lose_no_message) {
     const auto program = proved_ring(orders, {true, 1});
     program->graph->erase(ring_nodes(*program, "Send").back());
     EXPECT_FALSE(is_ring_proved(program));
+  }
+}
+
+// A member that waits for its block before it sends its own waits for all others, which do so, too.
+TEST(ProvedRings, send_before_they_wait) {
+  for (const Orders& orders : {kGatheredRows, kScatteredRows, kSummedRows}) {
+    const auto program = proved_ring(orders, {});
+    Node *send = ring_nodes(*program, "Send").front(), *receive = ring_nodes(*program, "Recv").front();
+    auto moved = std::make_unique<Node>(*receive);
+    moved->outputs = {program->graph->add_value("early", ValueKind::result, receive->outputs[0]->type)};
+    Value* early = program->graph->adopt_node(std::move(moved), send)->outputs[0];
+    program->graph->replace_uses(receive->outputs[0], early);
+    program->graph->erase(receive);
+    const proof::Report report = proof::prove(*runtime::RankPrograms::same(program));
+    ASSERT_FALSE(report.good());
+    EXPECT_EQ(report.findings.front().rule, "cycle");
+  }
+}
+
+// A block that is not passed on: each member takes its own for the one that it should have received.
+TEST(ProvedRings, mean_something_else_without_a_permutation) {
+  for (const Orders& orders : {kGatheredRows, kScatteredRows, kSummedRows}) {
+    const auto program = proved_ring(orders, {});
+    const Meaning was = meaning_of(*program);
+    Node *send = ring_nodes(*program, "Send").front(), *receive = ring_nodes(*program, "Recv").front();
+    program->graph->replace_uses(receive->outputs[0], send->inputs[0]);
+    program->graph->erase(send);
+    program->graph->erase(receive);
+    EXPECT_TRUE(departure(*program, was));
   }
 }
 
@@ -83,6 +114,26 @@ TEST(ProvedRings, mean_something_else_with_pieces_exchanged) {
   const std::vector<Node*> sums = ring_nodes(*scatters, "Add");
   exchange_operands(*scatters->graph, sums[0], 1, sums[1], 1);
   EXPECT_TRUE(departure(*scatters, summed));
+
+  const auto reduces = proved_ring(kSummedRows, {});
+  const Meaning reduced = meaning_of(*reduces);
+  const std::vector<Node*> terms = ring_nodes(*reduces, "MatMul");
+  exchange_operands(*reduces->graph, terms[0], 1, terms[1], 1);
+  EXPECT_TRUE(departure(*reduces, reduced));
+}
+
+// Without a statement of what the program was, the check derives that all ranks return the same sum.
+TEST(ProvedRings, give_replicas_the_same_sum) {
+  const auto program = proved_ring(kSummedRows, {});
+  Node* gather = ring_nodes(*program, "AllGather").front();
+  Value* own = gather->inputs[0];
+  Node* concat = program->graph->add_node("Concat", {own, own, own, own}, {"mine"}, "", gather);
+  concat->set("axis", int64_t{0});
+  concat->outputs[0]->type = gather->outputs[0]->type;
+  passes::take_place(*program, gather->outputs[0], concat->outputs[0]);
+  program->placements.erase(gather->outputs[0]);
+  program->graph->erase(gather);
+  EXPECT_FALSE(is_ring_proved(program));
 }
 
 }  // namespace

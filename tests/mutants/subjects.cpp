@@ -19,9 +19,9 @@ constexpr double kTolerance = 2e-5;
 
 struct Row {
   const char *model, *mesh, *presets;
-  bool staged = false;
+  bool staged = false, rings = false;
 };
-constexpr std::array<Row, 16> kRows = {{
+constexpr std::array<Row, 19> kRows = {{
     {"mlp", "tp=2", ""},
     {"mlp", "tp=3", ""},
     {"mlp", "dp=2,tp=2", ""},
@@ -38,6 +38,9 @@ constexpr std::array<Row, 16> kRows = {{
     {"vit", "tp=3", ""},
     {"resnet", "tp=2", ""},
     {"resnet", "dp=2", ""},
+    {"mlp", "tp=3", "", false, true},
+    {"tiny", "tp=3", "megatron+sequence", false, true},
+    {"llama", "dp=2,tp=2", "fsdp+megatron", false, true},
 }};
 
 std::filesystem::path path_of(const std::string& model) {
@@ -56,12 +59,13 @@ std::vector<std::string> stages_of(const std::string& model) {
 
 std::string name_of(const Row& row) {
   return std::string(row.model) + " on " + row.mesh + (*row.presets ? std::string(" by ") + row.presets : "") +
-         (row.staged ? " in stages" : "");
+         (row.staged ? " in stages" : "") + (row.rings ? " in rings beside products" : "");
 }
 
 std::shared_ptr<const Source> source_of(const Row& row) {
   auto source = std::make_shared<Source>(Source{name_of(row), Model::load(path_of(row.model)), Mesh::parse(row.mesh)});
   source->plan.presets = row.presets;
+  if (row.rings) source->plan.overlap = "always";
   if (row.staged)
     for (const std::string& place : stages_of(row.model)) source->plan.places.push_back({place, "place"});
   SymbolSizes sizes;

@@ -11,7 +11,6 @@ namespace {
 
 using spmd::Compiled;
 using testing::ElementsAre;
-using testing::IsEmpty;
 
 struct ProductsInRings {
   spmd::Program program;
@@ -125,8 +124,58 @@ TEST(CollectiveProducts, give_reasons_for_staying) {
   EXPECT_THAT(
       reasons_of("m (float[12, 8] x) => (float[12, 8] y) { y = Relu (x) }", "t=3", {{"x", "[t, -]"}, {"y", "[-, -]"}}),
       ElementsAre("no product reads it"));
-  // Two members with the same rows would add the terms in different orders.
-  EXPECT_THAT(reasons_of(kRows, "t=2", {{"x", "[-, -]"}, {"w", "[t, -]"}, {"y", "[-, -]"}}), IsEmpty());
+  EXPECT_THAT(
+      reasons_of("m (float[12, 8] x) => (float[8] y) <int64[1] a = {0}> { y = ReduceMax <keepdims = 0> (x, a) }", "t=3",
+                 {{"x", "[t, -]"}, {"y", "[-]"}}),
+      ElementsAre("it reduces otherwise than by sum"));
+  // Three members have no block each of two rows, and of two columns.
+  EXPECT_THAT(reasons_of("m (float[2, 9] x) => (float[2, 2] y) <float[9, 2] w> { y = MatMul (x, w) }", "t=3",
+                         {{"x", "[-, t]"}, {"w", "[t, -]"}, {"y", "[-, -]"}}),
+              ElementsAre("the product cannot be computed in as many pieces along one dimension"));
+}
+
+// Two hosts of two ranks: what arrives from the other host is shared within the own one.
+TEST(CollectiveProducts, go_around_units_of_near_members) {
+  const ProductsInRings gathers =
+      in_rings(kRows, "h=2,t=2", {{"x", "[{h,t}, -]"}, {"w", "[-, {h,t}]"}, {"y", "[-, {h,t}]"}}, {.units = 2});
+  EXPECT_THAT(communicates(gathers.program), ElementsAre("AllGather", "Send 2", "Recv", "AllGather"));
+  EXPECT_EQ(nodes_of(gathers.program, "MatMul"), 2);
+  const ProductsInRings scatters =
+      in_rings(kRows, "h=2,t=2", {{"x", "[-, {h,t}]"}, {"w", "[{h,t}, -]"}, {"y", "[{h,t}, -]"}}, {.units = 2});
+  EXPECT_THAT(communicates(scatters.program), ElementsAre("ReduceScatter", "Send 2", "Recv", "ReduceScatter"));
+  EXPECT_EQ(nodes_of(scatters.program, "MatMul"), 2);
+  EXPECT_THAT(scatters.notes, ElementsAre("1 reduce-scatter goes over h,t in a ring, beside its products (one way, "
+                                          "whole blocks, 2 units of near ranks)"));
+}
+
+const Compiled::Orders kReducesRows = {{"x", "[-, t]"}, {"w", "[t, -]"}, {"y", "[-, -]"}};
+
+TEST(CollectiveProducts, sums_blocks_of_an_all_reduce_in_a_ring_and_gathers_them) {
+  const ProductsInRings result = in_rings(kRows, "t=3", kReducesRows);
+  EXPECT_THAT(communicates(result.program), ElementsAre("Send 1", "Recv", "Send 1", "Recv", "AllGather"));
+  EXPECT_EQ(nodes_of(result.program, "MatMul"), 3);
+  EXPECT_THAT(result.notes,
+              ElementsAre("1 all-reduce goes over t in a ring, beside its products (one way, whole blocks)"));
+  EXPECT_THAT(result.program.reshards.front().steps, ElementsAre("Ring t", "AllGather t"));
+}
+
+// 6 columns are divided among 4 members less evenly than 12 rows.
+TEST(CollectiveProducts, divide_an_all_reduce_along_the_most_even_dimension) {
+  constexpr std::string_view text = "m (float[6, 8] x) => (float[6, 12] y) <float[8, 12] w> { y = MatMul (x, w) }";
+  for (const ProductCollective& each : product_collectives(Compiled(text, "t=4", kReducesRows).program()))
+    EXPECT_EQ(std::get<ProductReduce>(each.site).dim, 1U);
+}
+
+TEST(CollectiveProducts, gather_sums_beside_the_products_that_read_them) {
+  const ProductsInRings result = in_rings(
+      "m (float[12, 8] x) => (float[12, 6] z) <float[8, 6] w, float[6, 6] v> {\n"
+      "  y = MatMul (x, w)\n  z = MatMul (y, v)\n}",
+      "t=3", {{"x", "[-, t]"}, {"w", "[t, -]"}, {"y", "[-, -]"}, {"v", "[-, t]"}, {"z", "[-, t]"}},
+      {.both_halves = true});
+  EXPECT_THAT(communicates(result.program),
+              ElementsAre("Send 1", "Recv", "Send 1", "Recv", "Send 1", "Recv", "Send 1", "Recv"));
+  EXPECT_EQ(nodes_of(result.program, "MatMul"), 6);
+  EXPECT_THAT(result.program.reshards.front().steps, ElementsAre("Ring t", "Ring t"));
 }
 
 }  // namespace

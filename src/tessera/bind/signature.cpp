@@ -61,13 +61,16 @@ std::string signature_of(const NodeGroup& group, const Step& step) {
 
 namespace {
 
-void add_extents(StepWork& work, const Step& step) {
+// `count`: the elements of an operand, as the program has it: those of a packed weight are bytes to its kernel.
+void add_extents(StepWork& work, const Step& step, const std::function<int64_t(size_t)>& count) {
   const auto floats = [](const kernels::TensorDesc& desc) { return desc.present() && is_float(desc.dtype); };
   if (const auto found = std::find_if(step.operands.begin(), step.operands.end(), floats); found != step.operands.end())
     work.dtype = found->dtype;
   double elements = 0;
-  for (const auto* descs : {&step.operands, &step.results})
-    for (const kernels::TensorDesc& desc : *descs) elements += desc.present() ? static_cast<double>(desc.count()) : 0;
+  for (size_t i = 0; i < step.operands.size(); ++i)
+    elements += step.operands[i].present() ? static_cast<double>(count(i)) : 0;
+  for (const kernels::TensorDesc& desc : step.results)
+    elements += desc.present() ? static_cast<double>(desc.count()) : 0;
   if (step.results.empty() || step.results[0].dims.empty()) return;
   const kernels::TensorDesc& result = step.results[0];
   cost::add_extents(work, elements, static_cast<double>(result.count()), static_cast<double>(result.dims.back()));
@@ -91,7 +94,9 @@ std::vector<StepWork> Binding::works() const {
     // Kernels skip the scores that a causal mask hides: half of them, where queries and keys are the same.
     if (group.root->get_int("is_causal", 0) != 0 && group.root->inputs[0]->shape() == group.root->inputs[1]->shape())
       works[s].flops /= 2;
-    add_extents(works[s], step);
+    add_extents(works[s], step, [&](size_t i) {
+      return decisions_->packed.find(s, i) ? values_.type(group.inputs[i]).count() : step.operands[i].count();
+    });
   }
   return works;
 }

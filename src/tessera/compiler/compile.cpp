@@ -104,10 +104,13 @@ class Compiler {
   std::vector<passes::RingChoice> rings_of(const spmd::Program& program) {
     if (options_.product_rings == ProductRings::never) return {};
     if (options_.product_rings == ProductRings::always) return all_rings(program, result_.rings);
-    const StepSeconds seconds = [&](const std::vector<passes::RingChoice>& choices) {
-      return options_.simulate(with_rings(program, choices));
+    const StepSeconds seconds = [&](const spmd::Program& tried, const std::vector<passes::RingChoice>& choices) {
+      return options_.simulate(with_rings(tried, choices));
     };
-    return choose_rings(program, options_.simulate ? prices() : nullptr, seconds, result_.rings);
+    // In fewer blocks, patterns of names might match nothing.
+    const bool may_shorten =
+        options_.recompute.kind != passes::Recompute::Kind::by_name && options_.recompute.keep_gathered.empty();
+    return choose_rings(program, options_.simulate ? prices() : nullptr, seconds, may_shorten, result_.rings);
   }
 
   // A copy of the program after the passes that choose rings and come after them.

@@ -10,6 +10,8 @@
 #include "tessera/base/time_text.h"
 #include "tessera/ir/text.h"
 #include "tessera/passes/product_pieces.h"
+#include "tessera/passes/shortened.h"
+#include "tessera/spmd/collective_attributes.h"
 
 namespace tessera::compiler {
 namespace {
@@ -21,17 +23,45 @@ using passes::RingPrice;
 
 // The step must get shorter by this share.
 constexpr double kWorthwhile = 0.02;
-// Prices are rough: so many forms up to so much dearer are simulated, too.
-constexpr size_t kMostOthers = 2;
+// Prices are rough: rings that are up to so much dearer than without are simulated, too, and so many other forms that
+// are up to so much dearer than the best.
 constexpr double kNearlyAsCheap = 1.1;
+constexpr size_t kMostOthers = 2;
 // Larger rings are left out: programs, and the time that plans take, grow with them.
 constexpr int64_t kMostMembers = 32;
-// So are those of large programs, whose steps would take minutes to simulate: nodes times members.
-constexpr int64_t kMostWork = 5000;
+// The most nodes times members of a program whose steps are simulated whole, and of one that stands for another.
+constexpr int64_t kMuchWork = 5000, kMostWork = 20000;
 
-const std::vector<RingForm>& forms() {
-  static const std::vector<RingForm> all = {{false, 1}, {true, 1}, {false, 2}, {true, 2}, {false, 4}};
+std::vector<RingForm> forms_of(const ProductCollective& candidate, const cost::Prices& prices) {
+  std::vector<RingForm> all = {{false, 1}, {true, 1}, {false, 2}, {true, 2}, {false, 4}};
+  if (const int64_t units = prices.far_units(candidate.axes()); units > 0)
+    for (const bool both_ways : {false, true}) all.push_back({.both_ways = both_ways, .units = units});
+  std::erase_if(all, [&](const RingForm& form) {
+    return (form.units > 0 ? form.units : ranks_of(candidate.axes())) > kMostMembers;
+  });
+  const auto* reduces = std::get_if<passes::ProductReduce>(&candidate.site);
+  if (!reduces || reduces->readers.empty()) return all;
+  for (size_t i = 0, count = all.size(); i < count; ++i) {
+    all.push_back(all[i]);
+    all.back().both_halves = true;
+  }
   return all;
+}
+
+// Of the program with rings for all of the largest group that may have one.
+int64_t work_of(const spmd::Program& program, const std::vector<ProductCollective>& collectives) {
+  int64_t most = 1;
+  for (const ProductCollective& each : collectives)
+    if (each.is_candidate()) most = std::max(most, std::min(ranks_of(each.axes()), kMostMembers));
+  return most * static_cast<int64_t>(program.graph->nodes().size());
+}
+
+bool has_messages_or_flow(const spmd::Program& program) {
+  return flow::has_flow(*program.graph) ||
+         std::any_of(program.graph->nodes().begin(), program.graph->nodes().end(), [](const auto& node) {
+           const auto kind = spmd::communication_of(*node);
+           return kind == Collective::send || kind == Collective::recv;
+         });
 }
 
 std::string shapes_of(const Node& node) {
@@ -45,6 +75,7 @@ std::string shapes_of(const Node& node) {
 
 // Candidates that are alike, and what is known of them.
 struct Group {
+  std::string likeness;
   std::vector<const ProductCollective*> members;
   RingForm form;
   RingPrice price;
@@ -58,21 +89,30 @@ struct Group {
 
 class Choice {
  public:
-  Choice(const spmd::Program& program, const cost::Prices* prices, const StepSeconds& seconds)
-      : program_(program), prices_(prices), seconds_(seconds), all_(passes::product_collectives(program)) {
+  // `stands_for_more`: the program is a short form of another, and fewer trials must do.
+  Choice(const spmd::Program& program, const cost::Prices* prices, const StepSeconds& seconds,
+         bool stands_for_more = false)
+      : program_(program),
+        prices_(prices),
+        seconds_(seconds),
+        stands_for_more_(stands_for_more),
+        all_(passes::product_collectives(program)) {
     std::map<std::string, size_t> known;
     for (const ProductCollective& each : all_) {
       const auto [found, fresh] = known.emplace(likeness(each), groups_.size());
-      if (fresh) groups_.emplace_back();
+      if (fresh) groups_.emplace_back().likeness = found->first;
       groups_[found->second].members.push_back(&each);
     }
     for (Group& group : groups_) describe(group);
   }
 
+  int64_t work() const { return work_of(program_, all_); }
+
   std::vector<RingChoice> all(std::vector<RingOutcome>& outcomes) {
     std::vector<RingChoice> choices;
     for (Group& group : groups_) {
       group.outcome.taken = group.members.front()->is_candidate();
+      group.form.both_halves = std::holds_alternative<passes::ProductReduce>(group.members.front()->site);
       if (group.outcome.taken) group.add_to(choices);
       group.outcome.why = group.outcome.taken ? str(group.form) : std::get<std::string>(group.members.front()->site);
       outcomes.push_back(std::move(group.outcome));
@@ -87,6 +127,28 @@ class Choice {
     std::vector<RingChoice> choices;
     for (const Group* group : taken_) group->add_to(choices);
     for (Group& group : groups_) outcomes.push_back(std::move(group.outcome));
+    return choices;
+  }
+
+  // What another choice, for fewer blocks, has found for these groups.
+  std::vector<RingChoice> as_in(Choice& other, std::vector<RingOutcome>& outcomes) {
+    std::vector<RingOutcome> found;
+    other.run(found);
+    std::map<std::string, size_t> known;
+    for (size_t g = 0; g < other.groups_.size(); ++g) known.emplace(other.groups_[g].likeness, g);
+    std::vector<RingChoice> choices;
+    for (Group& group : groups_) {
+      const auto at = known.find(group.likeness);
+      if (at == known.end()) {
+        group.outcome.why = "no block that stands for others has it";
+      } else {
+        group.form = other.groups_[at->second].form;
+        group.outcome.taken = found[at->second].taken;
+        group.outcome.why = found[at->second].why;
+      }
+      if (group.outcome.taken) group.add_to(choices);
+      outcomes.push_back(std::move(group.outcome));
+    }
     return choices;
   }
 
@@ -125,31 +187,28 @@ class Choice {
     if (!first.is_candidate()) return why = std::get<std::string>(first.site), false;
     if (!prices_) return why = "no machine is named by whose times to choose", false;
     if (!prices_->overlaps()) return why = "transfers move only while ranks wait for them", false;
-    if (ranks_of(first.axes()) > kMostMembers)
-      return why = fmt::format("its group has more than {} members", kMostMembers), false;
-    if (const auto nodes = static_cast<int64_t>(program_.graph->nodes().size());
-        nodes * ranks_of(first.axes()) > kMostWork)
-      return why = fmt::format("{} nodes are too many to simulate the step with rings of {}", nodes,
-                               ranks_of(first.axes())),
+    const std::vector<RingForm> forms = forms_of(first, *prices_);
+    if (forms.empty()) return why = fmt::format("its group has more than {} members", kMostMembers), false;
+    if (work() > (stands_for_more_ ? kMostWork : kMuchWork))
+      return why = fmt::format("{} nodes are too many to simulate the step with rings", program_.graph->nodes().size()),
              false;
     std::vector<std::pair<RingPrice, RingForm>> prices;
-    for (const RingForm& form : forms()) prices.emplace_back(price_of(program_, first, form, *prices_), form);
+    for (const RingForm& form : forms) prices.emplace_back(price_of(program_, first, form, *prices_), form);
     std::stable_sort(prices.begin(), prices.end(),
                      [](const auto& a, const auto& b) { return a.first.ring < b.first.ring; });
     std::tie(group.price, group.form) = prices.front();
-    for (size_t i = 1; i < prices.size() && group.others.size() < kMostOthers; ++i)
+    for (size_t i = 1; !stands_for_more_ && i < prices.size() && group.others.size() < kMostOthers; ++i)
       if (prices[i].first.ring < kNearlyAsCheap * group.price.ring) group.others.push_back(prices[i].second);
-    if (group.price.gain() > 0) return true;
-    why = fmt::format("by itself, a ring would take {} instead of {}: products take {} in pieces, {} whole",
-                      time_text(group.price.ring), time_text(group.price.apart()), time_text(group.price.pieces),
-                      time_text(group.price.products));
+    if (group.price.ring < (stands_for_more_ ? 1 : kNearlyAsCheap) * group.price.apart()) return true;
+    why = fmt::format("by itself, a ring would take {} instead of {}: {}", time_text(group.price.ring),
+                      time_text(group.price.apart()), group.price.pieces_text());
     return false;
   }
 
   double seconds_with(const std::vector<Group*>& groups) const {
     std::vector<RingChoice> choices;
     for (const Group* group : groups) group->add_to(choices);
-    return seconds_(choices);
+    return seconds_(program_, choices);
   }
 
   // The least time of a step in which these candidates have one of their other forms; they keep the best.
@@ -164,9 +223,23 @@ class Choice {
     return best;
   }
 
+  // Whether all rings, if each gained what it does by itself, would not shorten the step enough: so no more is
+  // simulated.
+  bool is_too_little_for(double without) {
+    double gain = 0;
+    for (const Group* group : taken_) gain += group->price.gain() * static_cast<double>(group->members.size());
+    if (gain >= kWorthwhile * without) return false;
+    for (Group* group : taken_)
+      group->outcome.why = fmt::format("rings would shorten the step of {} by {} at most, less than {:.0f} %",
+                                       time_text(without), time_text(gain), kWorthwhile * 100);
+    taken_.clear();
+    return true;
+  }
+
   // Simulates the step: without rings, with all, and without each in turn, those first that gain least by themselves.
   void weigh() {
     const double without = seconds_with({});
+    if (stands_for_more_ && is_too_little_for(without)) return;
     std::stable_sort(taken_.begin(), taken_.end(), [](const Group* a, const Group* b) {
       return a->price.gain() * static_cast<double>(a->members.size()) <
              b->price.gain() * static_cast<double>(b->members.size());
@@ -190,7 +263,8 @@ class Choice {
     for (Group* group : taken_) best = try_others(*group, best);
     for (Group* group : taken_) {
       group->outcome.taken = best <= (1 - kWorthwhile) * without;
-      group->outcome.why = str(group->form) + "; " + group->outcome.why;
+      group->price = price_of(program_, *group->members.front(), group->form, *prices_);
+      group->outcome.why = str(group->form) + ", " + group->price.pieces_text() + "; " + group->outcome.why;
       if (!group->outcome.taken)
         group->outcome.why = fmt::format("rings would shorten the step only from {} to {}, less than {:.0f} %",
                                          time_text(without), time_text(best), kWorthwhile * 100);
@@ -200,7 +274,8 @@ class Choice {
 
   const spmd::Program& program_;
   const cost::Prices* prices_;
-  const StepSeconds seconds_;
+  const StepSeconds& seconds_;
+  const bool stands_for_more_;
   const std::vector<ProductCollective> all_;
   std::vector<Group> groups_;
   std::vector<Group*> taken_;
@@ -209,12 +284,19 @@ class Choice {
 }  // namespace
 
 std::vector<passes::RingChoice> choose_rings(const spmd::Program& program, const cost::Prices* prices,
-                                             const StepSeconds& seconds, std::vector<RingOutcome>& outcomes) {
-  return Choice(program, prices, seconds).run(outcomes);
+                                             const StepSeconds& seconds, bool may_shorten,
+                                             std::vector<RingOutcome>& outcomes) {
+  Choice whole(program, prices, seconds);
+  may_shorten &= prices && prices->overlaps() && whole.work() > kMuchWork;
+  if (!may_shorten || has_messages_or_flow(program)) return whole.run(outcomes);
+  const spmd::Program few = passes::shortened(program);
+  Choice of_few(few, prices, seconds, true);
+  return whole.as_in(of_few, outcomes);
 }
 
 std::vector<RingChoice> all_rings(const spmd::Program& program, std::vector<RingOutcome>& outcomes) {
-  return Choice(program, nullptr, {}).all(outcomes);
+  const StepSeconds none;
+  return Choice(program, nullptr, none).all(outcomes);
 }
 
 }  // namespace tessera::compiler

@@ -19,8 +19,8 @@ struct RingOutcome {
   std::string why;  ///< "one way, whole blocks: …", or why not
 };
 
-/// Seconds of a step of the program, with these collectives in rings.
-using StepSeconds = std::function<double(const std::vector<passes::RingChoice>&)>;
+/// Seconds of a step of a program, with these of its collectives in rings.
+using StepSeconds = std::function<double(const spmd::Program&, const std::vector<passes::RingChoice>&)>;
 
 /// A choice by time. First the candidates that are alike are priced together (passes/ring_prices.h): without a gain for
 /// the collective and its products alone, they stay as they are. The whole step is then simulated with all others in
@@ -29,11 +29,16 @@ using StepSeconds = std::function<double(const std::vector<passes::RingChoice>&)
 /// step by a fiftieth. The steps simulated are one without rings, one with all, and up to three for each kind that is
 /// alike.
 ///
+/// A large program's steps would take minutes to simulate. There, a program with fewer of its blocks
+/// (passes/shortened.h) stands for it, and what is chosen for the candidates of a kind holds for all that are alike;
+/// with `may_shorten`, else it has no rings.
+///
 /// `prices`: null if no machine is named. `outcomes` receives an entry for all that are alike.
 std::vector<passes::RingChoice> choose_rings(const spmd::Program& program, const cost::Prices* prices,
-                                             const StepSeconds& seconds, std::vector<RingOutcome>& outcomes);
+                                             const StepSeconds& seconds, bool may_shorten,
+                                             std::vector<RingOutcome>& outcomes);
 
-/// All candidates, one way in whole blocks.
+/// All candidates, one way in whole blocks, all-reduces in both halves.
 std::vector<passes::RingChoice> all_rings(const spmd::Program& program, std::vector<RingOutcome>& outcomes);
 
 }  // namespace tessera::compiler

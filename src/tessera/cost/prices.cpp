@@ -40,6 +40,11 @@ Prices::Prices(MachineModel machine, const Mesh& mesh, const Topology& topology)
       topology_(topology.empty() && mesh.size() > 1 ? machine_.topology(mesh) : topology),
       times_(machine_) {}
 
+int64_t Prices::far_units(const std::vector<AxisRef>& axes) const {
+  const std::vector<Level>& all = levels(axes);
+  return all.size() > 1 ? all.back().size : 0;
+}
+
 const std::vector<Level>& Prices::levels(const std::vector<AxisRef>& axes) const {
   const std::lock_guard lock(knowing_);
   const auto [known, added] = levels_.emplace(axes, std::vector<Level>());

@@ -31,6 +31,8 @@ class Prices {
   /// A collective of the group over these axes, level by level if that is faster; `bytes` as in ring(). Throws a user
   /// error if neither the machine's file nor the topology has links over them.
   double collective(Collective kind, const std::vector<AxisRef>& axes, double bytes) const;
+  /// The units of the group that its farthest links join; 0 if its links are all of one kind.
+  int64_t far_units(const std::vector<AxisRef>& axes) const;
   double kernel(const KernelWork& work) const { return times_.of(work).seconds; }
   /// Whether ranks have devices, on which communications have queues (bind/machine.h).
   bool has_queues() const { return machine_.device != "cpu"; }

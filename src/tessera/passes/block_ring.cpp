@@ -13,8 +13,10 @@ namespace tessera::passes {
 using ops::Interval;
 
 std::string str(const RingForm& form) {
-  return fmt::format("{}, {}", form.both_ways ? "both ways" : "one way",
-                     form.pieces == 1 ? "whole blocks" : fmt::format("{} pieces a block", form.pieces));
+  return fmt::format("{}, {}{}", form.both_ways ? "both ways" : "one way",
+                     form.pieces == 1 ? "whole blocks" : fmt::format("{} pieces a block", form.pieces),
+                     form.both_halves ? ", both halves" : "") +
+         (form.units > 0 ? fmt::format(", {} units of near ranks", form.units) : "");
 }
 
 std::optional<std::vector<AxisRef>> axes_between(const Part& coarse, const Part& fine,

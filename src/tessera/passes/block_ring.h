@@ -11,8 +11,11 @@ namespace tessera::passes {
 
 /// How the blocks of a ring travel.
 struct RingForm {
-  bool both_ways = false;  ///< blocks of members before and behind arrive at once, each along its shorter way
-  int64_t pieces = 1;      ///< of each block, sent one by one
+  bool both_ways = false;    ///< blocks of members before and behind arrive at once, each along its shorter way
+  int64_t pieces = 1;        ///< of each block, sent one by one
+  bool both_halves = false;  ///< of an all-reduce: not only the scattered sums, the gathered ones, too
+  /// Above 0: the ring goes around so many units of near members (near_members.h), with whole blocks.
+  int64_t units = 0;
   bool operator==(const RingForm&) const = default;
 };
 

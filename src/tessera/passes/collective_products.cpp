@@ -22,6 +22,7 @@ std::optional<ProductCollective> at_node(const spmd::Program& program, const flo
   const auto kind = spmd::communication_of(*node);
   if (kind == Collective::all_gather) return made(at, gather_product(program, flow, node));
   if (kind == Collective::reduce_scatter) return made(at, product_scatter(program, flow, node));
+  if (kind == Collective::all_reduce) return made(at, product_reduce(program, flow, node));
   return std::nullopt;
 }
 
@@ -29,18 +30,24 @@ std::optional<ProductCollective> at_node(const spmd::Program& program, const flo
 
 const Node& ProductCollective::collective() const {
   if (const auto* gathers = std::get_if<GatherProduct>(&site)) return *gathers->gather;
-  return *std::get<ProductScatter>(site).scatter;
+  if (const auto* scatters = std::get_if<ProductScatter>(&site)) return *scatters->scatter;
+  return *std::get<ProductReduce>(site).reduce;
 }
 
 std::vector<const Node*> ProductCollective::products() const {
   if (const auto* gathers = std::get_if<GatherProduct>(&site))
     return {gathers->products.begin(), gathers->products.end()};
-  return {std::get<ProductScatter>(site).product};
+  if (const auto* scatters = std::get_if<ProductScatter>(&site)) return {scatters->product};
+  const auto& reduces = std::get<ProductReduce>(site);
+  std::vector<const Node*> all = {reduces.product};
+  all.insert(all.end(), reduces.readers.begin(), reduces.readers.end());
+  return all;
 }
 
 const std::vector<AxisRef>& ProductCollective::axes() const {
   if (const auto* gathers = std::get_if<GatherProduct>(&site)) return gathers->axes;
-  return std::get<ProductScatter>(site).axes;
+  if (const auto* scatters = std::get_if<ProductScatter>(&site)) return scatters->axes;
+  return std::get<ProductReduce>(site).axes;
 }
 
 std::vector<ProductCollective> product_collectives(const spmd::Program& program) {
@@ -68,17 +75,20 @@ void collective_products(spmd::Program& program, Context& context) {
     ++counts[{found->collective().op_type, axes_text(found->axes(), program.mesh), str(choice.form)}];
     if (const auto* gathers = std::get_if<GatherProduct>(&found->site))
       decompose(program, *gathers, choice.form);
+    else if (const auto* scatters = std::get_if<ProductScatter>(&found->site))
+      decompose(program, *scatters, choice.form);
     else
-      decompose(program, std::get<ProductScatter>(found->site), choice.form);
+      decompose(program, std::get<ProductReduce>(found->site), choice.form);
   }
   spmd::erase_dead(program);
   for (const auto& [key, count] : counts) {
     const auto& [kind, axes, form] = key;
-    context.notes.push_back(fmt::format("{} {} over {} in a ring, beside {} ({})", count,
-                                        kind == "AllGather"
-                                            ? (count == 1 ? "all-gather goes" : "all-gathers go")
-                                            : (count == 1 ? "reduce-scatter goes" : "reduce-scatters go"),
-                                        axes, count == 1 ? "its products" : "their products", form));
+    const std::string name = kind == "AllGather"       ? "all-gather"
+                             : kind == "ReduceScatter" ? "reduce-scatter"
+                                                       : "all-reduce";
+    context.notes.push_back(fmt::format("{} {}{} over {} in a ring, beside {} ({})", count, name,
+                                        count == 1 ? " goes" : "s go", axes,
+                                        count == 1 ? "its products" : "their products", form));
   }
 }
 

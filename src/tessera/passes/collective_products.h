@@ -7,19 +7,21 @@
 
 #include "tessera/passes/gather_product.h"
 #include "tessera/passes/pipeline.h"
+#include "tessera/passes/product_reduce.h"
 #include "tessera/passes/product_scatter.h"
 
-/// Collectives that can go around a ring in pieces while products compute: all-gathers that products read, and
-/// reduce-scatters of products.
+/// Collectives that can go around a ring in pieces while products compute: all-gathers that products read,
+/// reduce-scatters of products, and all-reduces, which are both.
 namespace tessera::passes {
 
-/// An all-gather or a reduce-scatter of a program.
+/// An all-gather, a reduce-scatter or an all-reduce of a program.
 struct ProductCollective {
-  size_t at = 0;                                                  ///< its number among the graph's nodes
-  std::variant<std::string, GatherProduct, ProductScatter> site;  ///< or why it has none
+  size_t at = 0;                                                                 ///< its number among the graph's nodes
+  std::variant<std::string, GatherProduct, ProductScatter, ProductReduce> site;  ///< or why it has none
 
   bool is_candidate() const { return site.index() > 0; }
   const Node& collective() const;
+  /// Those that are computed in pieces, in the order in which they are.
   std::vector<const Node*> products() const;
   const std::vector<AxisRef>& axes() const;
 };

@@ -8,8 +8,9 @@
 #include "tessera/ir/value_map.h"
 #include "tessera/mesh/group.h"
 #include "tessera/ops/library/node_builder.h"
+#include "tessera/passes/near_members.h"
 #include "tessera/passes/product_pieces.h"
-#include "tessera/spmd/collective_attributes.h"
+#include "tessera/passes/ring_collective.h"
 
 namespace tessera::passes {
 namespace {
@@ -22,13 +23,18 @@ bool is_port(const Program& program, const Value* value) {
 }
 
 // A product that reads what depends on the gather by two of its operands needs all blocks for each piece.
-void leave_out_those_that_read_twice(std::vector<Node*>& products, const Graph& graph, const Node* gather) {
+void leave_out_those_that_read_twice(std::vector<Node*>& products, const Graph& graph, const Value* whole) {
   ValueSet dependent;
-  dependent.insert(gather->outputs[0]);
+  dependent.insert(whole);
   const auto depends = [&](const Value* operand) { return dependent.contains(operand); };
-  for (const auto& node : graph.nodes())
-    if (std::any_of(node->inputs.begin(), node->inputs.end(), depends))
-      for (const Value* result : node->outputs) dependent.insert(result);
+  const auto gather = std::find_if(graph.nodes().begin(), graph.nodes().end(),
+                                   [&](const auto& node) { return node.get() == whole->producer; });
+  size_t ahead = products.size();
+  for (auto node = gather; ahead > 0 && ++node != graph.nodes().end();) {
+    if (std::any_of((*node)->inputs.begin(), (*node)->inputs.end(), depends))
+      for (const Value* result : (*node)->outputs) dependent.insert(result);
+    ahead -= static_cast<size_t>(std::count(products.begin(), products.end(), node->get()));
+  }
   std::erase_if(products, [&](const Node* product) {
     return std::count_if(product->inputs.begin(), product->inputs.end(), depends) > 1;
   });
@@ -88,7 +94,11 @@ class GatherRewrite {
       : program_(program),
         graph_(*program.graph),
         site_(site),
-        ring_(program, site.axes, site.gather->outputs[0]->shape()[site.dim], form) {}
+        size_(site.gather->outputs[0]->shape()[site.dim]),
+        units_(units_or_members(site.axes, form, size_)),
+        members_(program, site.axes, size_, {}),
+        ring_(program, units_.far, size_, form),
+        near_(program, units_.near, site.value) {}
 
   void run() {
     find_readers(*site_.gather, site_.dim, {});
@@ -161,14 +171,14 @@ class GatherRewrite {
     const bool leads = is_first(reader, first);
     const Node* before = leads ? reader.product : first;
     Value* own = site_.gather->inputs[0];
+    shards_.resize(static_cast<size_t>(ring_.members()));
     blocks_.resize(static_cast<size_t>(ring_.members()));
     const Expr start = ring_.piece(0, 0).begin;
     for (int64_t p = 0; p < ring_.pieces(); ++p) {
       const ops::Interval piece = ring_.piece(0, p);
-      at(blocks_, 0)
-          .push_back(ring_.pieces() == 1
-                         ? own
-                         : sliced(graph_, own, site_.dim, {piece.begin - start, piece.end - start}, before));
+      add(0, p,
+          ring_.pieces() == 1 ? own : sliced(graph_, own, site_.dim, {piece.begin - start, piece.end - start}, before),
+          before);
     }
     for_each_piece([&](int64_t offset, int64_t p) {
       if (offset <= 0 && offset > -ring_.before()) pass_on(offset - 1, p, BlockRing::Way::forth, before);
@@ -197,11 +207,18 @@ class GatherRewrite {
                                      fmt::format("ring{}_{}{}", forth ? "" : "_back", std::abs(offset),
                                                  ring_.pieces() == 1 ? "" : fmt::format("_{}", p)),
                                      way};
-    Value* last = at(blocks_, forth ? offset + 1 : offset - 1)[static_cast<size_t>(p)];
+    Value* last = at(shards_, forth ? offset + 1 : offset - 1)[static_cast<size_t>(p)];
     ring_.send(message, last, before);
     Shape shape = last->shape();
-    shape[site_.dim] = ring_.piece(offset, p).count();
-    at(blocks_, offset).push_back(ring_.receive(message, {last->dtype(), std::move(shape)}, before));
+    shape[site_.dim] =
+        near_.count() == 1 ? ring_.piece(offset, p).count() : members_.piece(offset * near_.count(), 0).count();
+    add(offset, p, ring_.receive(message, {last->dtype(), std::move(shape)}, before), before);
+  }
+
+  // A piece that this member has now: its own, or received.
+  void add(int64_t offset, int64_t p, Value* shard, const Node* before) {
+    at(shards_, offset).push_back(shard);
+    at(blocks_, offset).push_back(near_.gathered(shard, site_.dim, ring_.piece(offset, p).count(), before));
   }
 
   // In the order in which they arrive.
@@ -263,38 +280,34 @@ class GatherRewrite {
   Program& program_;
   Graph& graph_;
   const GatherProduct& site_;
+  const Expr size_;  // of the dimension
+  const GroupUnits units_;
+  const BlockRing members_;  // all of the group
   const BlockRing ring_;
+  const NearMembers near_;
   std::vector<Reader> readers_;
   std::vector<Node*> moves_;
-  Blocks blocks_;
+  Blocks shards_, blocks_;  // what this member passes on, and what products read
   std::vector<std::pair<Value*, std::string>> names_;
 };
 
 }  // namespace
 
+ProductsAlong products_along(const Program& program, const flow::Flow& flow, const Value* whole, size_t dim,
+                             const std::vector<AxisRef>& axes) {
+  Readers readers(program, flow, axes);
+  readers.visit(whole, dim);
+  leave_out_those_that_read_twice(readers.products, *program.graph, whole);
+  return {std::move(readers.products), readers.same_terms};
+}
+
 std::variant<GatherProduct, std::string> gather_product(const Program& program, const flow::Flow& flow, Node* gather) {
-  const spmd::CollectiveAttributes collective = spmd::read_collective(*gather, program.mesh);
-  if (flow.of(gather) >= 0) return "it is in a loop or branch";
-  if (gather->inputs.size() != 1 || !gather->inputs[0]) return "ranks without a part take part in it";
-  GatherProduct site{gather,
-                     static_cast<size_t>(collective.dim),
-                     parse_axes(collective.axes, program.mesh),
-                     program.name_of(gather->inputs[0]),
-                     {}};
-  const auto piece = program.placements.find(gather->inputs[0]), whole = program.placements.find(gather->outputs[0]);
-  if (piece == program.placements.end() || whole == program.placements.end()) return "it is a step of an operator";
-  const Sharding &before = piece->second.sharding, &after = whole->second.sharding;
-  if (!before.at.empty()) return "its value lives at a place";
-  if (before.dims[site.dim].parts.size() != 1 || after.dims[site.dim].parts.size() != 1)
-    return "its dimension is a product of parts";
-  const auto axes = axes_between(after.dims[site.dim].parts[0], before.dims[site.dim].parts[0], site.axes);
-  if (!axes) return "its dimension is split otherwise";
-  site.axes = *axes;
-  Readers readers(program, flow, site.axes);
-  readers.visit(gather->outputs[0], site.dim);
-  site.products = std::move(readers.products);
-  leave_out_those_that_read_twice(site.products, *program.graph, gather);
-  if (!site.products.empty()) return site;
+  auto collective = ring_collective(program, flow, *gather);
+  if (auto* why = std::get_if<std::string>(&collective)) return std::move(*why);
+  auto& [dim, axes, value] = std::get<RingCollective>(collective);
+  ProductsAlong readers = products_along(program, flow, gather->outputs[0], dim, axes);
+  if (!readers.products.empty())
+    return GatherProduct{gather, dim, std::move(axes), std::move(value), std::move(readers.products)};
   return readers.same_terms ? "members would add the terms of one product in different orders" : "no product reads it";
 }
 

@@ -18,6 +18,15 @@ struct GatherProduct {
   std::vector<Node*> products;
 };
 
+/// The products that read a value, or what movements make of it, of which each rank has one block in a dimension
+/// first, and can be computed block by block.
+struct ProductsAlong {
+  std::vector<Node*> products;
+  bool same_terms = false;  ///< another sums over the dimension, and has the same result on several members
+};
+ProductsAlong products_along(const spmd::Program& program, const flow::Flow& flow, const Value* whole, size_t dim,
+                             const std::vector<AxisRef>& axes);
+
 /// What the gather offers for decomposition, or why it offers nothing, as a part of a sentence: "no product reads it".
 std::variant<GatherProduct, std::string> gather_product(const spmd::Program& program, const flow::Flow& flow,
                                                         Node* gather);

@@ -49,12 +49,19 @@ bool is_product(const Node& node) {
   if (!op || !op->flops || node.inputs.size() < 2) return false;
   const auto rule = rule_of(node);
   if (!rule) return false;
-  const auto sums = [](const ops::Factor& factor) {
-    return factor.kind == ops::FactorKind::reduction && factor.reduction == Reduction::sum;
-  };
-  return std::any_of(rule->factors.begin(), rule->factors.end(), sums) &&
-         std::all_of(rule->factors.begin(), rule->factors.end(),
-                     [&](const ops::Factor& factor) { return factor.kind == ops::FactorKind::pass || sums(factor); });
+  bool multiplies = false;
+  for (size_t f = 0; f < rule->factors.size(); ++f) {
+    const ops::Factor& factor = rule->factors[f];
+    if (factor.kind == ops::FactorKind::pass) continue;
+    if (factor.kind != ops::FactorKind::reduction || factor.reduction != Reduction::sum) return false;
+    const auto has_factor = [&](const std::vector<ops::DimFactors>& operand) {
+      return std::any_of(operand.begin(), operand.end(), [&](const ops::DimFactors& dim) {
+        return std::find(dim.begin(), dim.end(), static_cast<int>(f)) != dim.end();
+      });
+    };
+    multiplies |= std::count_if(rule->operands.begin(), rule->operands.end(), has_factor) > 1;
+  }
+  return multiplies;
 }
 
 bool is_movement(const Node& node) {

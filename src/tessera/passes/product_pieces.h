@@ -17,7 +17,8 @@ struct Along {
   std::optional<size_t> result;                 ///< the result's; nullopt: the factor is summed
 };
 
-/// Whether a node multiplies tensors: all its factors pass, or are summed, and at least one is summed.
+/// Whether a node multiplies tensors: all its factors pass, or are summed, and at least one is summed over two
+/// operands.
 bool is_product(const Node& node);
 /// Whether a node only moves the elements of its one operand.
 bool is_movement(const Node& node);

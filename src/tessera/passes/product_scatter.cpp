@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "tessera/mesh/group.h"
 #include "tessera/ops/library/node_builder.h"
+#include "tessera/passes/near_members.h"
 #include "tessera/passes/product_pieces.h"
-#include "tessera/spmd/collective_attributes.h"
+#include "tessera/passes/ring_collective.h"
 
 namespace tessera::passes {
 namespace {
@@ -23,7 +23,11 @@ class ScatterRewrite {
         graph_(*program.graph),
         site_(site),
         along_(*along_result(*site.product, site.dim)),
-        ring_(program, site.axes, site.product->outputs[0]->shape()[site.dim], form) {}
+        size_(site.product->outputs[0]->shape()[site.dim]),
+        units_(units_or_members(site.axes, form, size_)),
+        members_(program, site.axes, size_, {}),
+        ring_(program, units_.far, size_, form),
+        near_(program, units_.near, site.value) {}
 
   void run() {
     std::vector<Value*> results;  // by piece
@@ -57,13 +61,19 @@ class ScatterRewrite {
 
  private:
   Value* term(int64_t offset, int64_t p) {
-    return on_piece(program_, *site_.product, along_, ring_.piece(offset, p), {}, site_.scatter);
+    Value* block = on_piece(program_, *site_.product, along_, ring_.piece(offset, p), {}, site_.scatter);
+    return near_.summed(block, site_.dim, extent(offset, p), site_.scatter);
+  }
+
+  // Of what a message has of the block at this offset.
+  Expr extent(int64_t offset, int64_t p) const {
+    return near_.count() == 1 ? ring_.piece(offset, p).count() : members_.piece(offset * near_.count(), 0).count();
   }
 
   // The sum of a block that comes from this way; `distance` members further is its owner.
   Value* arrived(int64_t distance, int64_t p, Way way) {
     TensorType type = site_.product->outputs[0]->type;
-    (*type.shape)[site_.dim] = ring_.piece(way == Way::forth ? distance : -distance, p).count();
+    (*type.shape)[site_.dim] = extent(way == Way::forth ? distance : -distance, p);
     return ring_.receive(message(distance + 1, p, way), std::move(type), site_.scatter);
   }
 
@@ -97,36 +107,25 @@ class ScatterRewrite {
   Graph& graph_;
   const ProductScatter& site_;
   const Along along_;
+  const Expr size_;  // of the dimension
+  const GroupUnits units_;
+  const BlockRing members_;  // all of the group
   const BlockRing ring_;
+  const NearMembers near_;
 };
 
 }  // namespace
 
 std::variant<ProductScatter, std::string> product_scatter(const Program& program, const flow::Flow& flow,
                                                           Node* scatter) {
-  const spmd::CollectiveAttributes collective = spmd::read_collective(*scatter, program.mesh);
-  if (flow.of(scatter) >= 0) return "it is in a loop or branch";
-  if (scatter->inputs.size() != 1 || !scatter->inputs[0]) return "ranks without a part take part in it";
-  if (collective.reduction != Reduction::sum) return "it reduces otherwise than by sum";
-  Value* whole = scatter->inputs[0];
-  ProductScatter site{whole->producer, scatter, static_cast<size_t>(collective.dim),
-                      parse_axes(collective.axes, program.mesh), program.name_of(whole)};
-  if (!site.product || !is_product(*site.product)) return "what it reduces is not made by a product";
-  const bool is_output = std::any_of(program.outputs.begin(), program.outputs.end(),
-                                     [&](const spmd::Port& port) { return port.value == whole; });
-  if (whole->uses.size() != 1 || is_output) return "other nodes read the product, too";
-  const auto before = program.placements.find(whole), after = program.placements.find(scatter->outputs[0]);
-  if (before == program.placements.end() || after == program.placements.end()) return "it is a step of an operator";
-  const Sharding &from = before->second.sharding, &to = after->second.sharding;
-  if (!from.at.empty()) return "its value lives at a place";
-  if (from.dims[site.dim].parts.size() != 1 || to.dims[site.dim].parts.size() != 1)
-    return "its dimension is a product of parts";
-  const auto axes = axes_between(from.dims[site.dim].parts[0], to.dims[site.dim].parts[0], site.axes);
-  if (!axes) return "its dimension is split otherwise";
-  site.axes = *axes;
-  if (const auto along = along_result(*site.product, site.dim); !along)
+  const auto product = summed_product(program, *scatter);
+  if (const auto* why = std::get_if<std::string>(&product)) return *why;
+  auto collective = ring_collective(program, flow, *scatter);
+  if (auto* why = std::get_if<std::string>(&collective)) return std::move(*why);
+  auto& [dim, axes, value] = std::get<RingCollective>(collective);
+  if (!along_result(*std::get<Node*>(product), dim))
     return "the product cannot be computed in pieces along its dimension";
-  return site;
+  return ProductScatter{std::get<Node*>(product), scatter, dim, std::move(axes), std::move(value)};
 }
 
 void decompose(Program& program, const ProductScatter& site, const RingForm& form) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "tessera/cost/prices.h"
 #include "tessera/passes/collective_products.h"
 
@@ -11,9 +13,12 @@ struct RingPrice {
   double products = 0;  ///< of the products, whole
   double pieces = 0;    ///< of the products in pieces, and of joining or adding these
   double ring = 0;      ///< until the ring ends: pieces, and messages that they do not hide
+  std::string parts;    ///< pieces of the first product, rows x depth x columns: "4 pieces of 128x512x512"
 
   double apart() const { return transfer + products; }
   double gain() const { return apart() - ring; }
+  /// "4 pieces of 128x512x512 take 1.12 times the whole"
+  std::string pieces_text() const;
 };
 
 /// Of a candidate in that form, by the prices of a machine, at the sizes of the program's hints. Messages leave a
