@@ -9,7 +9,7 @@ namespace {
 
 int64_t axis_total(const AxisRef& axis, const Mesh& mesh) {
   auto index = mesh.find(axis.axis);
-  check(index.has_value(), fmt::format("mesh '{}' has an axis '{}'", mesh.str(), axis.axis));
+  check(index.has_value(), "the mesh has the axis");
   return mesh.axes()[*index].size;
 }
 
