@@ -122,8 +122,9 @@ struct PlannerReport {
 /// if the settings leave no candidate; if the model or the machine file is invalid.
 PlannerReport find_plan(const Model& model, const PlannerSettings& settings);
 
-/// Seconds that `tessera plan` gives a search: 60, but 10 for a model of many alike blocks on up to 64 devices.
-double usual_search_seconds(const Model& model, int64_t devices);
+/// Seconds that `tessera plan` gives a search with these settings, whose own limit does not count: 60, but 10 on up to
+/// 64 devices if programs of few blocks can stand for the whole.
+double usual_search_seconds(const Model& model, const PlannerSettings& settings);
 
 /// The slowest links that a step crosses. They connect slices: groups of devices within the faster levels.
 struct SlowLevel {

@@ -310,6 +310,47 @@ TEST_F(DeepPlanner, takes_what_fits_as_a_whole) {
   EXPECT_EQ(simulated(model_, settings_, report.best.front().plan).bytes, report.best.front().peak_bytes);
 }
 
+// Memory for the whole program, and not a byte more: if small programs foretell a larger one, it still is found.
+TEST_F(DeepPlanner, looks_at_the_whole_of_what_seems_a_little_too_large) {
+  settings_.fixed.bucket_bytes = 0;
+  settings_.seconds = 1000;
+  const std::tuple<const char*, const char*, const char*, int> plans[] = {{"dp=8", "zero1", "full", 4},
+                                                                          {"fsdp=8", "fsdp", "none", 1}};
+  for (const auto& [mesh, presets, recompute, micro_batches] : plans) {
+    SCOPED_TRACE(mesh);
+    settings_.fixed.mesh = mesh;
+    settings_.fixed.presets = presets;
+    settings_.fixed.recompute = recompute;
+    settings_.fixed.micro_batches = micro_batches;
+    settings_.memory_limit = static_cast<double>(simulated(model_, settings_, settings_.fixed).bytes);
+    const PlannerReport report = find_plan(model_, settings_);
+    EXPECT_EQ(report.best.front().peak_bytes, settings_.memory_limit);
+    EXPECT_EQ(report.best.front().extrapolated, "");
+  }
+}
+
+TEST_F(DeepPlanner, has_less_time_only_if_few_blocks_stand_for_all) {
+  EXPECT_EQ(usual_search_seconds(model_, settings_), 10);
+  settings_.devices = 128;
+  EXPECT_EQ(usual_search_seconds(model_, settings_), 60);
+  settings_.devices = 8;
+  PlannerSettings unlike = settings_;
+  unlike.fixed.annotations = {{"l.3.up=[-,tp]"}};
+  EXPECT_EQ(usual_search_seconds(model_, unlike), 60);
+  PlannerSettings measured = settings_;
+  measured.measure = [](const Program&, PredictSettings&) { return false; };
+  EXPECT_EQ(usual_search_seconds(model_, measured), 60);
+}
+
+TEST_F(DeepPlanner, calls_what_it_extrapolates_an_estimate) {
+  settings_.fixed.bucket_bytes = 0;
+  settings_.fixed.micro_batches = 1;
+  settings_.fixed.recompute = "full";
+  settings_.memory_limit = 1e9;
+  EXPECT_THAT(error_of([&] { find_plan(model_, settings_); }),
+              AllOf(HasSubstr("the smallest peak found is about"), HasSubstr("by the same estimate, ")));
+}
+
 TEST_F(Planner, says_what_decided_and_what_would_win) {
   const PlannerReport report = find_plan(model_, settings_for(4, 64));
   ASSERT_GT(report.best.size(), 2U);

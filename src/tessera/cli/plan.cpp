@@ -27,7 +27,7 @@ class MakePlan : public Command {
     app.add_option(
            "--search-time", seconds_,
            "seconds after which the best plan so far is taken; 0: all candidates are searched; by default 60, but "
-           "10 for a model of twelve or more alike blocks on up to 64 devices")
+           "10 for a model of twelve or more alike blocks on up to 64 devices, unless kernels are measured")
         ->check(zero_or_more());
     app.add_option("--best", best_, "how many plans to show")->check(above_zero())->capture_default_str();
     memory_.declare(app, "bytes (512M, 80G) that a rank may need at its peak; by default, what the machine has");
@@ -48,7 +48,6 @@ class MakePlan : public Command {
       throw Error(ErrorKind::user, "plan", "the number of devices is missing; give it, as --devices 64");
     settings.memory_limit = static_cast<double>(memory_.bytes());
     settings.objective = objective_ == "memory" ? PlanObjective::memory : PlanObjective::time;
-    settings.seconds = seconds_.value_or(usual_search_seconds(step.model, settings.devices));
     settings.training = step.training;
     settings.fixed = step.plan;
     settings.best = best_;
@@ -56,6 +55,7 @@ class MakePlan : public Command {
       settings.measure = [&](const Program& program, PredictSettings& predict) {
         return time_.measure(console, program, predict);
       };
+    settings.seconds = seconds_ ? *seconds_ : usual_search_seconds(step.model, settings);
     PlannerReport report = searched(console, step.model, settings);
     for (PlannedOption& option : report.best) option.plan.shapes = step.stated;
     if (!output_.empty()) write_file(output_, report.best.front().plan.to_json() + "\n");

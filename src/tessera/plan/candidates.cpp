@@ -74,13 +74,11 @@ double Candidates::expected_cost(size_t candidate) {
 }
 
 Outcome Candidates::evaluate(size_t candidate) {
-  if (settings_.observe)
-    settings_.observe({evaluated_, static_cast<int64_t>(choices_.size()), choices_[candidate].str(),
-                       kept_.empty() ? 0 : kept_.front().prediction.step_ms});
+  tell(candidate, "");
   ++evaluated_;
   const auto begin = Clock::now();
   try {
-    Outcome outcome = evaluated(candidate);
+    Outcome outcome = evaluated(candidate, model_.extrapolates());
     const std::chrono::duration<double> passed = Clock::now() - begin;
     double& known = unit_seconds_[choices_[candidate].tensor];
     known = std::max(known, passed.count() / units(choices_[candidate]));
@@ -96,7 +94,7 @@ Candidates::Correction Candidates::correction_of(const Choice& choice) const {
   return known == corrections_.end() ? Correction() : known->second;
 }
 
-Outcome Candidates::evaluated(size_t candidate) {
+Outcome Candidates::evaluated(size_t candidate, bool extrapolates) {
   if (const auto known = confirmed_.find(candidate); known != confirmed_.end()) {
     const Outcome outcome = known->second.outcome;
     if (outcome.refused.empty() && (limit_ == 0 || outcome.bytes <= limit_)) keep(known->second);
@@ -104,21 +102,43 @@ Outcome Candidates::evaluated(size_t candidate) {
   }
   const Choice& choice = choices_[candidate];
   const Scale whole = model_.whole(choice.micro_batches);
-  ScaledProgram program(model_, choice.over(settings_.fixed), choice.mesh, whole);
-  const Correction correction = correction_of(choice);
+  ScaledProgram program(model_, choice.over(settings_.fixed), choice.mesh, whole, extrapolates);
+  const Correction correction = extrapolates ? correction_of(choice) : Correction();
   Measured measured{choice, 0, 0, 0, program.peak(whole) * correction.bytes, program.received()};
-  Outcome outcome{0, measured.bytes, {}};
-  if (limit_ == 0 || measured.bytes <= limit_) {
-    std::vector<Prediction> parts = program.predictions(settings_.predict);
-    Prediction prediction = sum_of({{program.predicted(whole, parts), correction.seconds}});
-    outcome.seconds = measured.seconds = prediction.step_ms * 1e-3;
-    measured.compute_seconds = prediction.compute_ms * 1e-3;
-    measured.kernel_seconds = prediction.computation_ms * 1e-3;
-    const Scale simulated = program.largest();
-    keep({candidate, outcome, std::move(program), std::move(parts), std::move(prediction), simulated});
+  const Scale simulated = program.largest();
+  Kept made{candidate, {0, measured.bytes, {}}, std::move(program), {}, {}, simulated};
+  const bool fits = limit_ == 0 || measured.bytes <= limit_;
+  if (fits) {
+    made.parts = made.program.predictions(settings_.predict);
+    made.prediction = sum_of({{made.program.predicted(whole, made.parts), correction.seconds}});
+    made.outcome.seconds = measured.seconds = made.prediction.step_ms * 1e-3;
+    measured.compute_seconds = made.prediction.compute_ms * 1e-3;
+    measured.kernel_seconds = made.prediction.computation_ms * 1e-3;
   }
   estimator_.learn(std::move(measured));
+  const Outcome outcome = made.outcome;
+  if (!extrapolates && model_.extrapolates()) confirmed_.insert_or_assign(candidate, made);
+  if (fits) keep(std::move(made));
   return outcome;
+}
+
+Outcome Candidates::evaluate_whole(size_t candidate, const Outcome& before) {
+  tell(candidate, ", whole");
+  try {
+    const Outcome outcome = evaluated(candidate, false);
+    // What was corrected already may not be in `before`, so the first correction stays.
+    corrections_.try_emplace(choices_[candidate].layout, Correction{1, outcome.bytes / before.bytes});
+    return outcome;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::user) throw;
+    return {0, 0, error.what()};
+  }
+}
+
+void Candidates::tell(size_t candidate, const char* how) const {
+  if (settings_.observe)
+    settings_.observe({evaluated_, static_cast<int64_t>(choices_.size()), choices_[candidate].str() + how,
+                       kept_.empty() ? 0 : kept_.front().prediction.step_ms});
 }
 
 void Candidates::keep(Kept made) {
@@ -142,16 +162,21 @@ void Candidates::sort_kept() {
   });
 }
 
-std::optional<size_t> Candidates::to_confirm(double seconds) const {
+std::optional<size_t> Candidates::to_confirm(double seconds, double more) const {
   constexpr double kNear = 1.1;
   if (kept_.empty()) return std::nullopt;
-  if (!is_confirmed()) return 0;
+  if (!is_confirmed()) {
+    const Choice& best = choices_[kept_.front().candidate];
+    const double least = units_of(affordable(best, 0)) * unit_seconds(best);
+    return least <= seconds + more ? std::optional<size_t>(0) : std::nullopt;
+  }
   const auto cost = [&](const Kept& kept) {
     return settings_.objective == PlanObjective::memory ? kept.outcome.bytes : kept.outcome.seconds;
   };
   for (size_t i = 1; i < kept_.size(); ++i)
     if (const Kept& each = kept_[i]; each.program.is_extrapolated() && !confirmed_.contains(each.candidate) &&
-                                     cost(each) < kNear * cost(kept_.front()) && whole_seconds(each) < seconds)
+                                     cost(each) < kNear * cost(kept_.front()) &&
+                                     whole_seconds_of(each.candidate) < seconds)
       return i;
   return std::nullopt;
 }
@@ -159,9 +184,7 @@ std::optional<size_t> Candidates::to_confirm(double seconds) const {
 Outcome Candidates::confirm(size_t kept, double seconds) {
   const size_t candidate = kept_[kept].candidate;
   const Choice& choice = choices_[candidate];
-  if (settings_.observe)
-    settings_.observe({evaluated_, static_cast<int64_t>(choices_.size()), choice.str() + ", whole",
-                       kept_.front().prediction.step_ms});
+  tell(candidate, ", whole");
   Outcome outcome;
   try {
     outcome = confirmed(kept_[kept], affordable(choice, seconds));
@@ -204,17 +227,18 @@ Scale Candidates::affordable(const Choice& choice, double seconds) const {
   return {std::max(kBlocks.more, whole.blocks / 4), fewer};
 }
 
-double Candidates::whole_seconds(const Kept& kept) const {
-  const Choice& choice = choices_[kept.candidate];
+double Candidates::whole_seconds_of(size_t candidate) const {
+  const Choice& choice = choices_[candidate];
   return units_of(model_.whole(choice.micro_batches)) * unit_seconds(choice);
 }
 
 double Candidates::seconds_to_confirm() const {
-  return kept_.empty() || is_confirmed() ? 0 : whole_seconds(kept_.front());
+  return kept_.empty() || is_confirmed() ? 0 : whole_seconds_of(kept_.front().candidate);
 }
 
 double Candidates::seconds_with(const Kept& kept, const PredictSettings& settings) const {
-  return kept.program.predicted(settings).step_ms * correction_of(choices_[kept.candidate]).seconds * 1e-3;
+  const double correction = kept.program.is_extrapolated() ? correction_of(choices_[kept.candidate]).seconds : 1;
+  return kept.program.predicted(settings).step_ms * correction * 1e-3;
 }
 
 void Candidates::predict_again() {

@@ -45,13 +45,22 @@ class Candidates : public Evaluator {
   bool is_confirmed() const {
     return !kept_.front().program.is_extrapolated() || confirmed_.contains(kept_.front().candidate);
   }
-  /// Which of those that were kept confirm() should take next: the best one, and then those that are nearly as good and
-  /// whose whole programs take at most `seconds`. Nullopt: none.
-  std::optional<size_t> to_confirm(double seconds) const;
+  /// Which of those that were kept confirm() should take next: the best one, if `seconds` and `more` are enough for the
+  /// least that confirm() looks at, and then those that are nearly as good and whose whole programs take at most
+  /// `seconds`. Nullopt: none.
+  std::optional<size_t> to_confirm(double seconds, double more) const;
   /// Compiles and simulates the whole program of one that was kept, or the largest program for which `seconds` are
   /// enough, but at least a quarter of the blocks. Corrects what was extrapolated for it and for others of its layout.
   /// It is kept no longer if it does not fit.
   Outcome confirm(size_t kept, double seconds);
+  /// Evaluates one that was not kept once more, by its whole program, and corrects others of its layout. `before`: what
+  /// was extrapolated for it.
+  Outcome evaluate_whole(size_t candidate, const Outcome& before);
+  bool extrapolates() const { return model_.extrapolates(); }
+  /// Whether its outcome is that of a program that confirm() or evaluate_whole() looked at.
+  bool was_seen(size_t candidate) const { return confirmed_.contains(candidate); }
+  /// Seconds that compiling and simulating its whole program will take.
+  double whole_seconds_of(size_t candidate) const;
   /// Seconds that this will take for the best one's whole program; 0 if nothing is extrapolated, or the best one is
   /// confirmed.
   double seconds_to_confirm() const;
@@ -75,14 +84,14 @@ class Candidates : public Evaluator {
   struct Correction {
     double seconds = 1, bytes = 1;
   };
-  Outcome evaluated(size_t candidate);
+  Outcome evaluated(size_t candidate, bool extrapolates);
+  void tell(size_t candidate, const char* how) const;
   void keep(Kept made);
   void sort_kept();
   Correction correction_of(const Choice& choice) const;
   Outcome confirmed(Kept& best, const Scale& scale);
   Scale affordable(const Choice& choice, double seconds) const;
   double units(const Choice& choice) const;
-  double whole_seconds(const Kept& kept) const;
   double unit_seconds(const Choice& choice) const;
 
   const PlannedModel& model_;

@@ -60,7 +60,9 @@ std::string fitting_devices(const PlannedModel& model, const PlannerSettings& se
     if (more.seconds_of(smallest) > longest_evaluation(settings)) return "";
     const plan::Outcome outcome = more.evaluate(smallest);
     if (outcome.refused.empty() && outcome.bytes <= limit)
-      return fmt::format("; {} devices are enough: {} with {}", space.devices, bytes_text(outcome.bytes),
+      return fmt::format("; {}{} devices are enough: {}{} with {}",
+                         model.extrapolates() ? "by the same estimate, " : "", space.devices,
+                         model.extrapolates() ? "about " : "", bytes_text(outcome.bytes),
                          more.choices()[smallest].str());
   }
   return "";
@@ -86,9 +88,10 @@ std::string fitting_devices(const PlannedModel& model, const PlannerSettings& se
     }
   }
   const std::string peak =
-      fmt::format("the smallest peak found is {}, with {}{}", bytes_text(least), candidates.choices()[smallest].str(),
-                  model.extrapolates() ? " (foretold from programs of few blocks; without a time limit, whole programs "
-                                         "are compiled)"
+      fmt::format("the smallest peak found is {}{}, with {}{}", model.extrapolates() ? "about " : "", bytes_text(least),
+                  candidates.choices()[smallest].str(),
+                  model.extrapolates() ? " (estimated from programs of few blocks; without a time limit, whole "
+                                         "programs are compiled)"
                                        : "");
   if (!found.left.empty())
     fail(
@@ -115,7 +118,7 @@ int64_t measure_best(Candidates& candidates, PlannerSettings& settings) {
   return static_cast<int64_t>(measured.size());
 }
 
-std::vector<std::string> not_searched(const PlannerReport& report, size_t plans, bool ended_early) {
+std::vector<std::string> not_searched(const PlannerReport& report, size_t plans, bool ended_early, size_t doubts) {
   std::vector<std::string> all = {
       fmt::format("layouts of parameters beside those of the {} best plans, and layouts of other tensors", plans),
       "other orders of axes than dp, fsdp, ep, cp, tp",
@@ -126,6 +129,9 @@ std::vector<std::string> not_searched(const PlannerReport& report, size_t plans,
     all.push_back(fmt::format("{} of {} candidates, which promised little or for which there was no time", report.left,
                               report.candidates));
   if (ended_early) all.emplace_back("some annotations, for which there was no time");
+  if (doubts > 0)
+    all.push_back("whole programs of " + counted(doubts, "plan") +
+                  " that may be faster, and that few blocks foretell to be a little too large");
   return all;
 }
 
@@ -136,6 +142,9 @@ struct Shares {
 };
 constexpr Shares kPresets{0.7, 0.25};  // which sees several candidates
 constexpr Shares kAnnotations{1, 1};
+constexpr double kOvertime = 0.25;  // of all time, in addition to it, for looks at the best plan
+// Peaks that are foretold to exceed the limit by less are in doubt.
+constexpr double kDoubt = 1.15;
 
 // Of all time: to look at the best plan's whole program.
 double reserved(const PlannerSettings& settings, const Candidates& candidates) {
@@ -159,22 +168,21 @@ plan::SearchLimits limits_of(const PlannedModel& model, const PlannerSettings& s
   return limits;
 }
 
-// After a look at the whole program of a plan: others of its layout are evaluated once more if they were extrapolated
-// wrongly, and what was dropped for the plan's sake if it is not as good as it seemed. Returns whether it is not.
-bool reconsider(plan::Searched& found, const Candidates& candidates, size_t confirmed, const plan::Outcome& before,
-                const plan::Outcome& outcome, const plan::SearchLimits& limits) {
-  constexpr double kNear = 0.02;
+// Replaces the outcome of a candidate. One with annotations is not among those that were searched. Returns whether it
+// fits.
+bool record(plan::Searched& found, size_t candidate, const plan::Outcome& outcome, const plan::SearchLimits& limits) {
   const bool fits = outcome.refused.empty() && (limits.bytes == 0 || outcome.bytes <= limits.bytes);
-  // One with annotations is not among those that were searched.
-  if (std::erase_if(found.fit, [&](const auto& each) { return each.candidate == confirmed; }) > 0)
-    (fits ? found.fit : outcome.refused.empty() ? found.unfit : found.refused).push_back({confirmed, outcome});
-  const auto cost = [&](const plan::Outcome& of) {
-    return limits.objective == plan::Objective::bytes ? of.bytes : of.seconds;
-  };
-  if (fits && std::abs(cost(outcome) - cost(before)) < kNear * cost(before)) return false;
+  const auto is = [&](const plan::Searched::Evaluated& each) { return each.candidate == candidate; };
+  if (std::erase_if(found.fit, is) + std::erase_if(found.unfit, is) > 0)
+    (fits ? found.fit : outcome.refused.empty() ? found.unfit : found.refused).push_back({candidate, outcome});
+  return fits;
+}
+
+// Others of the candidate's layout are evaluated once more, corrected, and so is what was dropped for a plan's sake.
+void release_alike(plan::Searched& found, const Candidates& candidates, size_t candidate) {
   const auto alike = [&](const plan::Searched::Evaluated& each) {
-    const bool is = each.candidate != confirmed &&
-                    candidates.choices()[each.candidate].layout == candidates.choices()[confirmed].layout;
+    const bool is = each.candidate != candidate &&
+                    candidates.choices()[each.candidate].layout == candidates.choices()[candidate].layout;
     if (is) found.left.push_back(each.candidate);
     return is;
   };
@@ -182,18 +190,64 @@ bool reconsider(plan::Searched& found, const Candidates& candidates, size_t conf
   std::erase_if(found.unfit, alike);
   found.left.insert(found.left.end(), found.too_slow.begin(), found.too_slow.end());
   found.too_slow.clear();
+}
+
+// After a look at the whole program of a plan. Returns whether it is not as good as it seemed, so that others are of
+// interest again.
+bool reconsider(plan::Searched& found, const Candidates& candidates, size_t confirmed, const plan::Outcome& before,
+                const plan::Outcome& outcome, const plan::SearchLimits& limits) {
+  constexpr double kNear = 0.02;
+  const bool fits = record(found, confirmed, outcome, limits);
+  const auto cost = [&](const plan::Outcome& of) {
+    return limits.objective == plan::Objective::bytes ? of.bytes : of.seconds;
+  };
+  if (fits && std::abs(cost(outcome) - cost(before)) < kNear * cost(before)) return false;
+  release_alike(found, candidates, confirmed);
   return true;
 }
 
+// Candidates that were foretold to be a little too large, and that may be faster than the best plan, the fastest first:
+// small programs can foretell too much.
+std::vector<plan::Searched::Evaluated> doubtful(const plan::Searched& found, const Candidates& candidates,
+                                                const plan::SearchLimits& limits) {
+  std::vector<std::pair<double, plan::Searched::Evaluated>> all;
+  if (candidates.extrapolates() && limits.objective == plan::Objective::seconds)
+    for (const plan::Searched::Evaluated& each : found.unfit) {
+      if (each.outcome.bytes > kDoubt * limits.bytes || candidates.was_seen(each.candidate)) continue;
+      const double expected = candidates.estimator().of(candidates.choices()[each.candidate]).seconds;
+      if (!candidates.any_fits() || expected < candidates.kept().front().outcome.seconds)
+        all.emplace_back(expected, each);
+    }
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<plan::Searched::Evaluated> in_order;
+  for (auto& [expected, each] : all) in_order.push_back(std::move(each));
+  return in_order;
+}
+
+// Looks at whole programs that are in doubt while there is time. Returns whether one fits, so that others of its layout
+// are of interest again.
+bool clear_doubts(plan::Searched& found, Candidates& candidates, const plan::SearchLimits& limits,
+                  const std::function<double()>& left) {
+  for (const plan::Searched::Evaluated& each : doubtful(found, candidates, limits)) {
+    if (candidates.whole_seconds_of(each.candidate) > left()) return false;
+    const plan::Outcome outcome = candidates.evaluate_whole(each.candidate, each.outcome);
+    if (!record(found, each.candidate, outcome, limits)) continue;
+    release_alike(found, candidates, each.candidate);
+    return true;
+  }
+  return false;
+}
+
 // Looks at whole programs, until one makes other candidates interesting again (true), or there is no need or time.
+// `left`: seconds; `more`: of these, beyond the time of the search, for the best plan.
 bool confirm(plan::Searched& found, Candidates& candidates, const plan::SearchLimits& limits,
-             const std::function<double()>& left) {
-  while (const std::optional<size_t> next = candidates.to_confirm(left())) {
+             const std::function<double()>& left, double more) {
+  while (const std::optional<size_t> next = candidates.to_confirm(left(), more)) {
     const size_t candidate = candidates.kept()[*next].candidate;
     const plan::Outcome before = candidates.kept()[*next].outcome, outcome = candidates.confirm(*next, left());
     if (reconsider(found, candidates, candidate, before, outcome, limits) || !candidates.any_fits()) return true;
   }
-  return false;
+  return clear_doubts(found, candidates, limits, left);
 }
 
 void report_counts(PlannerReport& report, const Candidates& candidates, const plan::Searched& found) {
@@ -252,9 +306,9 @@ bool is_searched(PlanDimension dimension) {
   return dimension < PlanDimension::pipelines;
 }
 
-double usual_search_seconds(const Model& model, int64_t devices) {
+double usual_search_seconds(const Model& model, const PlannerSettings& settings) {
   constexpr int64_t kFew = 64;
-  return devices <= kFew && plan::has_many_blocks(model.blocks()) ? 10 : 60;
+  return settings.devices <= kFew && plan::may_extrapolate(model, settings) ? 10 : 60;
 }
 
 PlannerReport find_plan(const Model& model, const PlannerSettings& given) {
@@ -278,12 +332,16 @@ PlannerReport find_plan(const Model& model, const PlannerSettings& given) {
   plan::Searched found = plan::all_left(candidates.choices().size());
   plan::Annotated annotated;
   const auto left = [&] { return settings.seconds - seconds_since(begin); };
+  const auto longer = [&] { return 2 * settings.seconds - seconds_since(begin); };  // while nothing fits
   while (true) {
     plan::search_on(found, candidates, within(kPresets));
-    if (!candidates.any_fits()) refuse(planned, settings, space, candidates, found, limit);
+    if (!candidates.any_fits()) {
+      if (clear_doubts(found, candidates, within(kPresets), longer)) continue;
+      refuse(planned, settings, space, candidates, found, limit);
+    }
     if (settings.annotations)
       plan::annotate(annotated, candidates, planned.kinds(), plans_shown(settings), within(kAnnotations));
-    if (!confirm(found, candidates, within(kPresets), left)) break;
+    if (!confirm(found, candidates, within(kPresets), left, kOvertime * settings.seconds)) break;
   }
 
   PlannerReport report;
@@ -292,7 +350,8 @@ PlannerReport find_plan(const Model& model, const PlannerSettings& given) {
   report.bound_ms = candidates.estimator().facts().ideal_seconds / static_cast<double>(settings.devices) * 1e3;
   report_counts(report, candidates, found);
   report.annotations = std::move(annotated.tried);
-  report.not_searched = not_searched(report, plans_shown(settings), annotated.ended_early);
+  report.not_searched = not_searched(report, plans_shown(settings), annotated.ended_early,
+                                     doubtful(found, candidates, within(kPresets)).size());
   report_best(report, candidates, settings, begin);
   return report;
 }

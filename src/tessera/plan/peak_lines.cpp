@@ -1,6 +1,7 @@
 #include "tessera/plan/peak_lines.h"
 
 #include <algorithm>
+#include <limits>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -33,6 +34,27 @@ Pairs paired_by_name(const std::vector<MemoryMoment>& less, const std::vector<Me
   return pairs;
 }
 
+// As many pairs as there are that come in one order in both programs. An operation that needs little may run early in
+// one program and late in the other; what a rank holds meanwhile does not tell how it grows.
+Pairs in_one_order(const Pairs& pairs) {
+  constexpr size_t kNone = std::numeric_limits<size_t>::max();
+  std::vector<size_t> last_of;  // by length: of the sequences so long, the pair at the end that comes first in `more`
+  std::vector<size_t> before(pairs.size(), kNone);
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const auto at = std::lower_bound(last_of.begin(), last_of.end(), pairs[i].second,
+                                     [&](size_t last, size_t place) { return pairs[last].second < place; });
+    if (at != last_of.begin()) before[i] = *(at - 1);
+    if (at == last_of.end())
+      last_of.push_back(i);
+    else
+      *at = i;
+  }
+  Pairs ordered;
+  for (size_t i = last_of.empty() ? kNone : last_of.back(); i != kNone; i = before[i]) ordered.push_back(pairs[i]);
+  std::reverse(ordered.begin(), ordered.end());
+  return ordered;
+}
+
 // Pairs of operations on both sides of what only `more` has, between one pair and the next.
 void pair_by_distance(Pairs& all, const std::pair<size_t, size_t>& one, const std::pair<size_t, size_t>& next,
                       const std::vector<MemoryMoment>& less, const std::vector<MemoryMoment>& more) {
@@ -55,7 +77,7 @@ double most_of(const HeldMemory& held) {
 }  // namespace
 
 double peak_with(double blocks, const HeldMemory& less, const HeldMemory& more) {
-  const Pairs named = paired_by_name(less.moments, more.moments);
+  const Pairs named = in_one_order(paired_by_name(less.moments, more.moments));
   Pairs pairs = named;
   for (size_t i = 1; i < named.size(); ++i) pair_by_distance(pairs, named[i - 1], named[i], less.moments, more.moments);
   const double beyond = (blocks - more.blocks) / (more.blocks - less.blocks);

@@ -25,6 +25,8 @@ struct HeldMemory {
 ///     less:  begin  a0            middle  b0            end
 ///     more:  begin  a0  a1        middle  b1  b0        end
 ///
+/// Pairs that are in another order in `more` than in `less` are left out.
+///
 /// a1 and b1 are only in `more`. Backwards from `middle`, a1 is paired with a0; forwards from it, b1 with b0.
 double peak_with(double blocks, const HeldMemory& less, const HeldMemory& more);
 

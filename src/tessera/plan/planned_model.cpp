@@ -33,9 +33,14 @@ std::string symbol_of_samples(const Model& model, const SymbolSizes& sizes) {
 
 }  // namespace
 
-bool has_many_blocks(const ModelBlocks& blocks) {
+bool may_extrapolate(const Model& model, const PlannerSettings& settings) {
   constexpr int64_t kMany = 12;  // the whole of fewer is compiled soon enough
-  return blocks.count >= kMany;
+  if (settings.measure) return false;
+  const ModelBlocks blocks = model.blocks();
+  if (blocks.count < kMany) return false;
+  // Programs of fewer micro-batches have smaller batches.
+  if (settings.training && symbol_of_samples(model, model.complete(settings.fixed.shapes)).empty()) return false;
+  return treats_blocks_alike(blocks, settings.fixed, settings.training ? &*settings.training : nullptr);
 }
 
 PlannedModel::PlannedModel(const Model& model, const PlannerSettings& settings)
@@ -44,11 +49,8 @@ PlannedModel::PlannedModel(const Model& model, const PlannerSettings& settings)
   inspection_ = inspect(model_, settings_.training ? sizes_ : SymbolSizes());
   batch_ = samples_and_tokens(model_, sizes_).first;
   batch_symbol_ = symbol_of_samples(model_, sizes_);
-  const ModelBlocks blocks = model_.blocks();
-  blocks_ = blocks.count;
-  extrapolates_ = settings.seconds > 0 && !settings.measure && has_many_blocks(blocks) &&
-                  (!settings.training || !batch_symbol_.empty()) &&
-                  treats_blocks_alike(blocks, settings.fixed, settings.training ? &*settings.training : nullptr);
+  blocks_ = model_.blocks().count;
+  extrapolates_ = settings.seconds > 0 && may_extrapolate(model_, settings);
   find_facts();
 }
 

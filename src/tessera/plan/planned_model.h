@@ -13,8 +13,9 @@
 
 namespace tessera::plan {
 
-/// Whether programs of few blocks stand for the whole model in a search with a limit of time.
-bool has_many_blocks(const ModelBlocks& blocks);
+/// Whether programs of few blocks can stand for the whole model in a search with a limit of time: the model has many
+/// blocks, what is fixed treats them alike, and nothing is measured. Throws user errors for an invalid model.
+bool may_extrapolate(const Model& model, const PlannerSettings& settings);
 
 /// A model, and its training steps, at the sizes of a search. Programs can have fewer alike blocks and micro-batches
 /// than the whole, to stand for it (extrapolation.h).
@@ -25,8 +26,8 @@ class PlannedModel {
 
   /// The whole model, with that many micro-batches.
   Scale whole(int micro_batches) const { return {blocks_, micro_batches}; }
-  /// Whether programs of fewer blocks and micro-batches can stand for the whole: the search has a limit of time, the
-  /// model has many blocks, and what is fixed treats them alike.
+  /// Whether programs of fewer blocks and micro-batches stand for the whole: the search has a limit of time,
+  /// may_extrapolate() holds, and programs of few blocks can be compiled.
   bool extrapolates() const { return extrapolates_; }
   /// The program of a plan over a mesh, at a scale; its micro-batches have the size that the plan's have. Throws user
   /// errors as compile() does.

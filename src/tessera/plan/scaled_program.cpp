@@ -39,8 +39,9 @@ double peak_of(const Program& program) {
   return fullest_rank(program).second;
 }
 
-ScaledProgram::ScaledProgram(const PlannedModel& model, const Plan& plan, const Mesh& mesh, const Scale& whole)
-    : whole_(whole), extrapolates_(model.extrapolates()) {
+ScaledProgram::ScaledProgram(const PlannedModel& model, const Plan& plan, const Mesh& mesh, const Scale& whole,
+                             bool extrapolates)
+    : whole_(whole), extrapolates_(extrapolates) {
   for (const Sample& sample : samples(whole))
     parts_.push_back({sample.scale, model.compiled(plan, mesh, sample.scale)});
 }
@@ -85,13 +86,10 @@ double ScaledProgram::peak_within_step(int64_t blocks, int micro_batches) const 
 
 double ScaledProgram::peak(const Scale& scale) const {
   if (!extrapolates_) return peak_of(program());
-  double peak = 0, most = 0;
-  for (const Sample& sample : samples_of({0, scale.micro_batches}, kBlocks, kMicroBatches)) {
-    const double held = peak_within_step(scale.blocks, sample.scale.micro_batches);
-    peak += sample.weight * held;
-    most = std::max(most, held);
-  }
-  return std::max(peak, most);  // more micro-batches need no less
+  double most = 0;  // a step holds no more for further micro-batches of the same size
+  for (const Sample& sample : samples_of({0, scale.micro_batches}, kBlocks, kMicroBatches))
+    most = std::max(most, peak_within_step(scale.blocks, sample.scale.micro_batches));
+  return most;
 }
 
 }  // namespace tessera::plan

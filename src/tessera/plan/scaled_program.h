@@ -16,8 +16,9 @@ double peak_of(const Program& program);
 /// programs of few blocks and micro-batches from whose figures its own follow.
 class ScaledProgram {
  public:
-  /// Compiles what the program at `whole` follows from. Throws user errors as compile() does.
-  ScaledProgram(const PlannedModel& model, const Plan& plan, const Mesh& mesh, const Scale& whole);
+  /// Compiles what the program at `whole` follows from: smaller ones, if `extrapolates`. Throws user errors as
+  /// compile() does.
+  ScaledProgram(const PlannedModel& model, const Plan& plan, const Mesh& mesh, const Scale& whole, bool extrapolates);
 
   const Scale& whole() const { return whole_; }
   /// The largest one that was compiled.
