@@ -126,7 +126,8 @@ Outcome Candidates::evaluate_whole(size_t candidate, const Outcome& before) {
   tell(candidate, ", whole");
   try {
     const Outcome outcome = evaluated(candidate, false);
-    corrections_[choices_[candidate].layout].bytes *= outcome.bytes / before.bytes;
+    // What was corrected already may not be in `before`, so the first correction stays.
+    corrections_.try_emplace(choices_[candidate].layout, Correction{1, outcome.bytes / before.bytes});
     return outcome;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::user) throw;
