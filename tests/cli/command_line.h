@@ -24,8 +24,8 @@ using testing_io::contents;
 
 /// The commands.
 inline const std::vector<std::string> kCommands = {
-    "inspect", "run",     "generate", "train",      "shard",    "annotate",  "infer",  "check", "verify",
-    "bench",   "explain", "info",     "bench comm", "simulate", "calibrate", "whatif", "plan",  "report"};
+    "inspect", "run",  "generate",   "train",    "shard",     "annotate", "infer", "check",  "verify",  "bench",
+    "explain", "info", "bench comm", "simulate", "calibrate", "whatif",   "plan",  "report", "schedule"};
 
 /// Runs the binary as a person would, on a small model.
 class CommandLine : public testing::Test {

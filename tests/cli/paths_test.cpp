@@ -68,7 +68,7 @@ class Paths : public CommandLine {
     std::string words;
     const auto has = [&](const char* name) { return a.name == name || b.name == name; };
     if (command == "bench comm") words += " --mesh dp=2";
-    if (!has("model") && !has("program") && command != "bench comm") words += " other.onnx";
+    if (!has("model") && !has("program") && !has("schedule") && command != "bench comm") words += " other.onnx";
     if (command == "explain") words += " tensor";
     if ((command == "annotate" || command == "infer") && !has("--output")) words += " -o another.onnx";
     return words;

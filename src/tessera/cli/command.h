@@ -50,6 +50,7 @@ std::unique_ptr<Command> make_simulate();   // simulate.cpp
 std::unique_ptr<Command> make_plan();       // plan.cpp
 std::unique_ptr<Command> make_calibrate();  // calibrate.cpp
 std::unique_ptr<Command> make_whatif();     // whatif.cpp
+std::unique_ptr<Command> make_schedule();   // schedule.cpp
 std::unique_ptr<Command> make_report();     // report.cpp
 std::unique_ptr<Command> make_info();       // info.cpp
 

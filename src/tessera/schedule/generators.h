@@ -1,0 +1,29 @@
+#pragma once
+
+#include "tessera/schedule/table.h"
+
+/// The schedules that make_pipeline knows, one file each.
+namespace tessera::schedule {
+
+struct Generator {
+  std::string_view name;       ///< "interleaved", as users write it
+  std::string_view parameter;  ///< "V" in "interleaved:V", or ""
+  std::string_view describes;
+  /// `stages` for each rank.
+  PipelineTable (*make)(int64_t ranks, int64_t micro_batches, int64_t stages);
+  int64_t stages;  ///< on each rank; 0: the parameter says how many
+};
+/// The one visible list.
+const std::vector<Generator>& generators();
+
+PipelineTable make_gpipe(int64_t ranks, int64_t micro_batches, int64_t stages);        // gpipe.cpp
+PipelineTable make_1f1b(int64_t ranks, int64_t micro_batches, int64_t stages);         // one_f_one_b.cpp
+PipelineTable make_interleaved(int64_t ranks, int64_t micro_batches, int64_t stages);  // interleaved.cpp
+PipelineTable make_zb_h1(int64_t ranks, int64_t micro_batches, int64_t stages);        // zb_h.cpp
+PipelineTable make_zb_h2(int64_t ranks, int64_t micro_batches, int64_t stages);        // zb_h.cpp
+PipelineTable make_zb_v(int64_t ranks, int64_t micro_batches, int64_t stages);         // zb_v.cpp
+PipelineTable make_v_half(int64_t ranks, int64_t micro_batches, int64_t stages);       // v_shaped.cpp
+PipelineTable make_v_min(int64_t ranks, int64_t micro_batches, int64_t stages);        // v_shaped.cpp
+PipelineTable make_dualpipe_v(int64_t ranks, int64_t micro_batches, int64_t stages);   // dualpipe_v.cpp
+
+}  // namespace tessera::schedule
