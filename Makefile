@@ -26,7 +26,7 @@ run: packages
 	@examples/tiny/run.sh
 
 test: test-packages
-	@cmake --preset release --log-level=WARNING
+	@cmake --preset release --log-level=WARNING -DTESSERA_BENCH=OFF
 	@cmake --build --preset release -j $(JOBS)
 	@ctest --preset release
 

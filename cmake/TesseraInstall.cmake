@@ -2,7 +2,18 @@
 include(CMakePackageConfigHelpers)
 
 # The library is made of all folder libraries' objects, because from an archive the linker takes only what is used here.
-get_property(folder_libraries GLOBAL PROPERTY TESSERA_LIBRARIES)
+get_property(all_libraries GLOBAL PROPERTY TESSERA_LIBRARIES)
+set(folder_libraries)
+set(quick)
+foreach(library IN LISTS all_libraries)
+  get_target_property(quickly ${library} TESSERA_QUICKLY)
+  if(quickly)
+    list(APPEND quick ${library})
+  else()
+    list(APPEND folder_libraries ${library})
+  endif()
+endforeach()
+list(APPEND folder_libraries ${quick})
 list(TRANSFORM folder_libraries REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE objects)
 add_library(tessera_shared SHARED ${objects})
 set_target_properties(tessera_shared PROPERTIES

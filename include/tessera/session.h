@@ -62,7 +62,8 @@ struct SessionOptions {
   /// gathered this many uses ahead, and freed after the use.
   int prefetch = 4;
   /// Ranks that wait for one another look for some microseconds without yielding, if each of their threads has a core
-  /// of its own. False: they yield at once, and sleep sooner, which leaves cores to others and makes short runs longer.
+  /// of its own. False: they yield at once, which leaves cores to others and makes short runs longer. With a
+  /// connection, ConnectOptions::spin decides.
   bool spin = true;
   bool profile = false;   ///< note the times of each operator; see profile.h
   bool keep_all = false;  ///< keep every intermediate tensor of a run, for comparisons
