@@ -32,8 +32,6 @@ class RankOfPrograms : public bind::Rank {
   int threads() const override { return rank_.threads(); }
   const device::Device& device() const override { return rank_.device(); }
   const device::MemoryLimit* memory_limit() const override { return rank_.memory().limit(); }
-  bool advances_by_tests() const override { return false; }
-  void advance() override { rank_.communicators().advance(); }
   bind::KernelCache& kernels() override { return rank_.kernels(); }
   Tensor resident(const Tensor& tensor, std::string_view name) override {
     return rank_.memory().resident(tensor, name);
