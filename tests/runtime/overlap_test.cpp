@@ -227,6 +227,25 @@ TEST_P(LongKernels, let_communication_advance_where_it_comes_by_tests) {
       tensors);
 }
 
+// It takes two milliseconds of one core. With as many threads as here, each takes half of one.
+TEST(OverlapProgress, is_not_asked_for_during_kernels_that_are_short_on_all_threads) {
+  constexpr int kRuns = 10;
+  const std::string text =
+      "m (float[8, 8] x, float[8, 8] w, float[256, 512] z, float[512, 384] v) => (float[8, 8] y, float[256, 384] q) {\n"
+      "  p = MatMul (x, w)\n  y = Relu (p)\n  q = MatMul (z, v)\n}\n";
+  auto program =
+      std::make_shared<spmd::Program>(Compiled(text, "tp=2", {{"x", "[-, tp]"}, {"w", "[tp, -]"}}).program());
+  const auto world = std::make_shared<CheckedWorld>(2, kNever, true);
+  ExecutorOptions options = options_on(world, true);
+  options.threads_per_rank = 4;
+  Executor executor(program, std::move(options));
+  const Executor::Tensors tensors = {{"x", Tensor::zeros(DType::float32, {8, 8})},
+                                     {"w", Tensor::zeros(DType::float32, {8, 8})},
+                                     {"z", Tensor::zeros(DType::float32, {256, 512})},
+                                     {"v", Tensor::zeros(DType::float32, {512, 384})}};
+  EXPECT_LE(tests_in(executor, tensors, *world, kRuns), kRuns) << "one after each kernel at most";
+}
+
 INSTANTIATE_TEST_SUITE_P(
     OfEveryKind, LongKernels,
     testing::Values(

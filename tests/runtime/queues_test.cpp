@@ -49,6 +49,30 @@ class FailingWorld : public comm::World {
   std::unique_ptr<comm::World> inner_ = comm::make_local_world(2);
 };
 
+/// The simulated device, which can be out of queues.
+class ScarceDevice : public device::Device {
+ public:
+  std::string_view name() const override { return inner_->name(); }
+  bool uses_host_memory() const override { return inner_->uses_host_memory(); }
+  bool is_asynchronous() const override { return inner_->is_asynchronous(); }
+  device::Memory allocate(size_t bytes, const char* what, const device::HostMemory& host) override {
+    return inner_->allocate(bytes, what, host);
+  }
+  std::unique_ptr<device::Queue> make_queue(int threads, std::atomic<const char*>* working_on) override {
+    if (left-- == 0) fail_running("device", "it has no more queues");
+    return inner_->make_queue(threads, working_on);
+  }
+  std::unique_ptr<comm::Communicator> communicator(std::unique_ptr<comm::Communicator> host) override {
+    return inner_->communicator(std::move(host));
+  }
+  const kernels::Library& kernels() const override { return inner_->kernels(); }
+
+  int left = -1;  ///< queues that it makes before it fails once; -1: any number
+
+ private:
+  std::shared_ptr<device::Device> inner_ = device::make_simulated();
+};
+
 /// Rank 0 of two on the simulated device; the other one never comes.
 class LoneRank {
  public:
@@ -58,6 +82,7 @@ class LoneRank {
   }
 
   Queues& queues() { return *queues_; }
+  ScarceDevice& device() { return *device_; }
   comm::World& world() { return *world_; }
   void end_queues() { queues_.reset(); }
 
@@ -72,7 +97,7 @@ class LoneRank {
 
  private:
   std::shared_ptr<comm::World> world_;
-  std::shared_ptr<device::Device> device_ = device::make_simulated();
+  std::shared_ptr<ScarceDevice> device_ = std::make_shared<ScarceDevice>();
   Communicators communicators_{Mesh::parse("x=2"), 0, device_};
   std::optional<Queues> queues_;
 };
@@ -136,6 +161,20 @@ TEST(Queues, drop_what_has_not_begun_when_they_settle) {
   EXPECT_EQ(ran, 1);
   compute.call([&](const kernels::KernelArgs&) { ++ran; }, {});
   EXPECT_NO_THROW(rank.queues().finish()) << "then they are as new";
+  EXPECT_EQ(ran, 2);
+}
+
+TEST(Queues, go_on_without_one_that_the_device_did_not_make) {
+  LoneRank rank(comm::make_local_world(2, {.timeout = 1h}));
+  rank.device().left = 1;
+  std::atomic<int> ran = 0;
+  rank.queues().compute().call([&](const kernels::KernelArgs&) { ++ran; }, {});
+  EXPECT_THAT(error_of([&] { rank.queues().of("x"); }, ErrorKind::running), HasSubstr("it has no more queues"));
+  EXPECT_NO_THROW(rank.queues().finish());
+  rank.queues().settle();
+  EXPECT_EQ(ran, 1);
+  rank.queues().of("x").call([&](const kernels::KernelArgs&) { ++ran; }, {});
+  EXPECT_NO_THROW(rank.queues().finish());
   EXPECT_EQ(ran, 2);
 }
 

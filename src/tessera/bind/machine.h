@@ -69,7 +69,6 @@ struct Step {
   std::vector<const void*> in;  ///< room for addresses while the step is enqueued
   std::vector<void*> out;
   // Decisions, which a binding for other sizes repeats:
-  bool meanwhile = false;       ///< a communication is under way when it runs
   std::vector<int> taken_over;  ///< by result: the operand in whose memory it is; -1: none
   std::vector<int> last_uses;   ///< of operands' buffers, as known before the step; -1: no buffer
 

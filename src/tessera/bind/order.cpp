@@ -78,8 +78,8 @@ int number_of(const std::string& name, std::vector<std::string>& queues) {
   return static_cast<int>(number);
 }
 
-// Groups that have their nearest links in common share a queue: at once, each would take as much longer as the other,
-// although ranks may wait for one of them only.
+// Groups that have their nearest links in common share a queue: if they used these at the same time, each would slow
+// the other, including the one that the rank waits for.
 std::string queue_of_node(const Node& node, const Mesh& mesh) {
   const std::string nearest = nearest_axis(parse_axes(spmd::read_collective(node, mesh).axes, mesh), mesh);
   return nearest.empty() ? "alone" : nearest;

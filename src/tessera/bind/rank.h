@@ -35,10 +35,6 @@ class Rank {
   virtual const device::Device& device() const = 0;
   /// Null in a dry run.
   virtual const device::MemoryLimit* memory_limit() const = 0;
-  /// Whether communications need calls of Communication::advance.
-  virtual bool advances_by_tests() const = 0;
-  /// Makes these calls for all communications under way; long kernels call this from time to time.
-  virtual void advance() = 0;
   virtual KernelCache& kernels() = 0;
 
   /// The tensor in memory that the device's kernels can read: itself, or a copy. `name`: for errors.

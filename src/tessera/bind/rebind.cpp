@@ -192,10 +192,10 @@ class Rebinding {
     for (int step : again) {
       const Step& before = *decisions_.machine.steps[step];
       const auto fresh = communications_.find(step);
-      auto made = std::make_shared<Step>(prepare_step(
-          of, step,
-          fresh != communications_.end() ? fresh->second : PreparedCommunication{before.communication, before.info, {}},
-          before.meanwhile));
+      auto made = std::make_shared<Step>(
+          prepare_step(of, step,
+                       fresh != communications_.end() ? fresh->second
+                                                      : PreparedCommunication{before.communication, before.info, {}}));
       if (!place_step_again(results, step, before, *made, arena_)) return false;
       made->cost = cost_of(of.groups[step], *made, values.sizes().number(decisions_.flops[step]));
       machine.steps[step] = std::move(made);
@@ -210,13 +210,6 @@ class Rebinding {
   std::set<int> touched_;                                // steps to be prepared again
   std::map<int, PreparedCommunication> communications_;  // that are prepared again, by step
 };
-
-// Kernels in pieces (row_pieces.h) advance the communications of their own run, so they cannot be shared.
-bool can_be_rebound(const Subject& subject, const Decisions& decisions) {
-  const bool may_have_pieces = decisions.communicates && subject.rank->advances_by_tests();
-  if (!decisions.regions.empty() || !decisions.grouping->again) return false;
-  return !may_have_pieces || subject.device().is_asynchronous();
-}
 
 // The views whose offsets or strides differ; nullopt if there are other groups or views.
 std::optional<std::map<const Value*, Alias>> moved_views(const Grouping& grouping,
@@ -237,7 +230,7 @@ std::unique_ptr<Binding> rebound(const Binding& like, const Symbols& symbols) {
   const Subject& subject = like.subject_;
   const Decisions& decisions = *like.decisions_;
   const auto differing = changed_symbols(decisions.symbols, symbols);
-  if (!differing || !can_be_rebound(subject, decisions)) return nullptr;
+  if (!differing || !decisions.regions.empty() || !decisions.grouping->again) return nullptr;
   try {
     const Change& change = decisions.dependents.on(*differing);
     const Sizes& before = like.values_.sizes();

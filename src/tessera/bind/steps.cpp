@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "tessera/base/error.h"
-#include "tessera/bind/row_pieces.h"
 #include "tessera/bind/traits.h"
 
 namespace tessera::bind {
@@ -18,10 +17,7 @@ void tell_stored_extents(kernels::PrepareContext& context) {
 }
 
 std::shared_ptr<kernels::Kernel> prepare_kernel(Rank& rank, const NodeGroup& group, const kernels::KernelEntry& entry,
-                                                const kernels::PrepareContext& context, bool meanwhile) {
-  if (meanwhile && rank.advances_by_tests() && !rank.device().is_asynchronous())
-    if (auto pieces = in_row_pieces(rank.device().kernels(), entry, context, [&rank] { rank.advance(); }))
-      return pieces;
+                                                const kernels::PrepareContext& context) {
   const auto prepared = [&] { return rank.device().kernels().prepare(entry, context); };
   // The elements of expressions live only as long as the binding, so kernels that may know them are not cached.
   const bool of_rank = std::none_of(group.inputs.begin(), group.inputs.end(), [](const Value* operand) {
@@ -58,7 +54,7 @@ void add_kernel(const StepSources& of, int step, Step& made) {
     context.known.push_back(known ? of.known.of(value, of.place_of_operand(step, i), of.values.sizes()) : nullptr);
   }
   if (!entry->blocks) tell_stored_extents(context);
-  made.kernel = prepare_kernel(rank, group, *entry, context, made.meanwhile);
+  made.kernel = prepare_kernel(rank, group, *entry, context);
   made.in_place = operands_to_take_over(*made.kernel, *entry, group);
 }
 
@@ -70,13 +66,12 @@ Location StepSources::place_of_operand(int step, size_t index) const {
   return operand ? places.locate(values, operand) : Location{};
 }
 
-Step prepare_step(const StepSources& of, int step, PreparedCommunication communication, bool meanwhile) {
+Step prepare_step(const StepSources& of, int step, PreparedCommunication communication) {
   const NodeGroup& group = of.groups[step];
   const Node& node = *group.root;
   Step made;
   made.communication = std::move(communication.communication);
   made.info = std::move(communication.info);
-  made.meanwhile = meanwhile;
   of.values.sizes().require_windows(node);
   for (size_t i = 0; i < group.inputs.size(); ++i) {
     const PackedWeight* packed = of.packed.find(step, i);
@@ -99,19 +94,12 @@ Step prepare_step(const StepSources& of, int step, PreparedCommunication communi
   return made;
 }
 
-// In running order, since steps that run during a communication may get other kernels.
+// In running order.
 std::vector<std::shared_ptr<Step>> prepare_steps(const StepSources& of, const std::vector<Action>& actions,
                                                  const std::vector<PreparedCommunication>& communications) {
   std::vector<std::shared_ptr<Step>> steps(of.groups.size());
-  int under_way = 0;  // communications
-  for (const auto& [step, phase] : actions) {
-    if (phase == Phase::wait) {
-      --under_way;
-      continue;
-    }
-    steps[step] = std::make_shared<Step>(prepare_step(of, step, communications[step], under_way > 0));
-    if (phase == Phase::start) ++under_way;
-  }
+  for (const auto& [step, phase] : actions)
+    if (phase != Phase::wait) steps[step] = std::make_shared<Step>(prepare_step(of, step, communications[step]));
   return steps;
 }
 

@@ -19,8 +19,7 @@ struct StepSources {
 };
 
 /// A step on bound extents, without the places of operands and results: a prepared kernel, or the communication.
-/// `meanwhile`: a communication is under way when it runs, which may change the choice of kernel.
-Step prepare_step(const StepSources& of, int step, PreparedCommunication communication, bool meanwhile);
+Step prepare_step(const StepSources& of, int step, PreparedCommunication communication);
 
 /// All steps.
 std::vector<std::shared_ptr<Step>> prepare_steps(const StepSources& of, const std::vector<Action>& actions,

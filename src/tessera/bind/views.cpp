@@ -15,6 +15,7 @@ namespace {
 using kernels::dense_strides;
 using kernels::Follower;
 using kernels::Library;
+using kernels::TensorDesc;
 using kernels::View;
 using kernels::ViewKind;
 
@@ -43,6 +44,7 @@ class Views::Assignment {
     const Bound noted = asked_.noted(values);
     values_ = &noted;
     whole_only_ = whole_only;
+    if (!whole_only_) join_all();
     std::vector<bool> dropped(groups_.size(), false);
     for (size_t g = 0; g < groups_.size(); ++g) {
       if (dropped[g]) continue;
@@ -71,17 +73,18 @@ class Views::Assignment {
   }
 
  private:
+  using Pieces = std::vector<std::pair<const Value*, int64_t>>;
+
   /// The decision for a group: its results as views, and the group of a permutation that its kernel performs.
   struct Outcome {
     bool decided = false;  ///< false: an earlier group decides
     bool drops = false;    ///< the group only makes views
     std::optional<size_t> permutation;
-    std::optional<int64_t> joined;  ///< the result's elements in a concatenation before it
     std::vector<std::pair<const Value*, Alias>> views;
 
     /// Compares everything except the offsets of views that read.
     bool is_like(const Outcome& other) const {
-      return drops == other.drops && permutation == other.permutation && joined == other.joined &&
+      return drops == other.drops && permutation == other.permutation &&
              std::equal(
                  views.begin(), views.end(), other.views.begin(), other.views.end(),
                  [](const auto& a, const auto& b) { return a.first == b.first && a.second.base == b.second.base; });
@@ -90,7 +93,7 @@ class Views::Assignment {
 
   Outcome decide(const NodeGroup& group) const {
     Outcome outcome;
-    if (!whole_only_ && !pieces_of(group).empty()) {
+    if (joined_.contains(&group)) {
       outcome.drops = true;
       return outcome;
     }
@@ -104,7 +107,12 @@ class Views::Assignment {
   template <typename Numbers>
   bool decide_again(const Numbers& asked) {
     std::vector<bool> wanted(groups_.size(), false);
-    for (size_t g : asked) wanted[g] = true;
+    for (size_t decision : asked) {
+      if (decision < groups_.size())
+        wanted[decision] = true;
+      else if (joins_otherwise(groups_[decision - groups_.size()]))
+        return false;
+    }
     for (size_t g = 0; g < groups_.size(); ++g) {
       const Outcome& before = outcomes_[g];
       if (!before.decided || (!wanted[g] && (moved_.empty() || !reads_moved(groups_[g])))) continue;
@@ -147,23 +155,26 @@ class Views::Assignment {
     outcome.permutation = reader->second;
   }
 
+  // Decides which concatenations are computed in place. Their decisions are numbered after those of the groups.
+  void join_all() {
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      asked_.decision = groups_.size() + g;
+      Pieces pieces = pieces_of(groups_[g]);
+      for (const auto& [piece, offset] : pieces) place_of_piece_[piece] = {groups_[g].root->outputs[0], offset, {}};
+      if (!pieces.empty()) joined_[&groups_[g]] = std::move(pieces);
+    }
+  }
+
+  bool joins_otherwise(const NodeGroup& group) const {
+    const auto before = joined_.find(&group);
+    return pieces_of(group) != (before == joined_.end() ? Pieces() : before->second);
+  }
+
   // A result of which a concatenation makes a contiguous part is computed there.
   void join_result(const NodeGroup& group, Outcome& outcome) const {
-    if (!is_computed(group)) return;
-    const Value* result = group.outputs[0];
-    for (const Use& use : result->uses) {
-      const Node* reader = use.node;
-      if (makes_view(*reader) && reader->outputs.size() == 1 && reader->outputs[0]->uses.size() == 1)
-        reader = reader->outputs[0]->uses[0].node;
-      const auto at = group_of_.find(reader);
-      if (at == group_of_.end()) continue;
-      for (const auto& [piece, offset] : pieces_of(groups_[at->second]))
-        if (piece == result) {
-          outcome.joined = offset;
-          outcome.views.emplace_back(result, Alias{reader->outputs[0], offset, {}});
-          return;
-        }
-    }
+    const Value* result = group.outputs.empty() ? nullptr : group.outputs[0];
+    if (const auto piece = place_of_piece_.find(result); piece != place_of_piece_.end())
+      outcome.views.emplace_back(result, piece->second);
   }
 
   // Whether a kernel computes one result, in memory that it is given.
@@ -176,37 +187,48 @@ class Views::Assignment {
 
   // The results of kernels of which a concatenation consists, each once, and how many elements are before each. None if
   // it has other operands, or if they are not contiguous in it.
-  std::vector<std::pair<const Value*, int64_t>> pieces_of(const NodeGroup& group) const {
+  Pieces pieces_of(const NodeGroup& group) const {
     const Node& node = *group.root;
     if (has_flow_ || !node.is("Concat") || !group.followers.empty() || blocked_.contains(node.outputs[0])) return {};
     const Dims dims = values_->type(node.outputs[0]).dims;
     const auto axis = static_cast<size_t>(ops::normalize_axis(node, node.get_int("axis", 0), dims.size()));
     if (std::any_of(dims.begin(), dims.begin() + static_cast<long>(axis), [](int64_t extent) { return extent != 1; }))
       return {};
-    std::vector<std::pair<const Value*, int64_t>> pieces;
+    Pieces pieces;
+    std::set<const Value*> known;
     int64_t offset = 0;
     for (const Value* operand : node.inputs) {
       const int64_t count = values_->type(operand).count();
       if (count == 0) continue;
-      const Value* piece = operand;
-      if (piece->producer && makes_view(*piece->producer) && piece->producer->inputs[0] &&
-          values_->type(piece->producer->inputs[0]).dims == values_->type(operand).dims && piece->producer->is("Slice"))
-        piece = piece->producer->inputs[0];
+      const Value* piece = is_whole_slice(operand) ? operand->producer->inputs[0] : operand;
       const auto maker = piece->producer ? group_of_.find(piece->producer) : group_of_.end();
-      // Whoever reads one piece for long would keep those after it from being written.
-      const bool only_here = std::all_of(piece->uses.begin(), piece->uses.end(), [&](const Use& use) {
-        const std::vector<Value*>& made = use.node->outputs;
-        return use.node == &node || (makes_view(*use.node) && made.size() == 1 && made[0]->uses.size() == 1 &&
-                                     made[0]->uses[0].node == &node);
-      });
-      const auto is_it = [&](const auto& other) { return other.first == piece; };
-      if (!only_here || maker == group_of_.end() || !is_computed(groups_[maker->second]) ||
-          groups_[maker->second].outputs[0] != piece || std::any_of(pieces.begin(), pieces.end(), is_it))
+      if (maker == group_of_.end() || !is_computed(groups_[maker->second]) ||
+          groups_[maker->second].outputs[0] != piece || !is_read_only_by(node, piece) || !known.insert(piece).second)
         return {};
       pieces.emplace_back(piece, offset);
       offset += count;
     }
     return pieces;
+  }
+
+  // Whether a slice makes the value, and takes all elements of its operand in their order.
+  bool is_whole_slice(const Value* value) const {
+    const Node* slice = value->producer;
+    if (!slice || !slice->is("Slice") || !makes_view(*slice) || !slice->inputs[0]) return false;
+    const TensorDesc whole = values_->type(slice->inputs[0]);
+    if (whole.dims != values_->type(value).dims) return false;
+    const std::optional<View> view = library_.view_by(*slice, 0, kernels::view_of(whole), *values_);
+    return view && view->offset == 0 && view->is_dense();
+  }
+
+  // Whether only `node` reads the value, directly or through one view. A piece is in one buffer with the others: if
+  // another node read it, the kernels of the later pieces would have to wait until that node has ended.
+  bool is_read_only_by(const Node& node, const Value* value) const {
+    return std::all_of(value->uses.begin(), value->uses.end(), [&](const Use& use) {
+      const std::vector<Value*>& made = use.node->outputs;
+      return use.node == &node ||
+             (makes_view(*use.node) && made.size() == 1 && made[0]->uses.size() == 1 && made[0]->uses[0].node == &node);
+    });
   }
 
   // Whether all results of the group can be views for their readers.
@@ -283,9 +305,11 @@ class Views::Assignment {
   bool has_flow_ = false;  // an iteration would write over the pieces of the one before
   std::map<const Node*, size_t> group_of_;
   std::vector<Outcome> outcomes_;
-  Asked asked_;                          // by groups
-  std::map<const Value*, Alias> views_;  // of the first decisions
-  std::map<const Value*, Alias> moved_;  // while decisions are made again
+  Asked asked_;                                   // by groups, first as they are, then as concatenations
+  std::map<const NodeGroup*, Pieces> joined_;     // concatenations that are computed in place
+  std::map<const Value*, Alias> place_of_piece_;  // of their pieces
+  std::map<const Value*, Alias> views_;           // of the first decisions
+  std::map<const Value*, Alias> moved_;           // while decisions are made again
 };
 
 Views::Views(std::vector<NodeGroup> groups, std::set<const Value*> kept, std::map<const Value*, int64_t> blocked,

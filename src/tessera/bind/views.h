@@ -8,9 +8,9 @@ namespace tessera::bind {
 
 /// Decides which values are views of others, and which groups only make views:
 ///
-/// - The result of a reshape, transpose, split, slice or repetition is a view if all its readers can read its strides
-/// (or
-///   read views of it whose strides they can read) and read it soon, so that the rest of the memory is not kept long.
+/// - The result of a reshape, transpose, split, slice or repetition is a view if all its readers can read its strides,
+///   or read views of it whose strides they can read, and read it soon, so that the rest of the memory is not kept
+///   long.
 /// - If a concatenation consists of results of kernels that are contiguous in it, the kernels write them there.
 /// - If a kernel can write its result with strides, and only a permutation reads it, the kernel writes it permuted.
 class Views {

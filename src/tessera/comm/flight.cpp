@@ -26,10 +26,10 @@ void put(std::array<char, N>& to, std::string_view text) {
 class Writing {
  public:
   Writing(Flight& flight, bool threads) : flight_(threads ? &flight : nullptr) {
-    while (flight_ && flight_->is_written.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
+    while (flight_ && flight_->writing.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
   }
   ~Writing() {
-    if (flight_) flight_->is_written.clear(std::memory_order_release);
+    if (flight_) flight_->writing.clear(std::memory_order_release);
   }
   Writing(const Writing&) = delete;
   Writing& operator=(const Writing&) = delete;

@@ -24,12 +24,12 @@ struct FlightEntry {
   std::array<char, 48> group{};                   ///< "{0,2}"
 };
 
-/// A rank's own notes, which only that rank writes. It is plain memory without pointers of its
-/// own, so that other processes can read it in shared memory after the rank has died.
+/// A rank's own notes, which only that rank writes. It is plain memory without pointers of its own, so that other
+/// processes can read it in shared memory after the rank has died.
 struct Flight {
   static constexpr size_t kEntries = 64;
 
-  std::atomic_flag is_written;     ///< by one of several threads of the rank
+  std::atomic_flag writing;        ///< one of several threads of the rank writes
   std::atomic<uint64_t> begun{0};  ///< communications so far; number n, from 0, is in entry n modulo kEntries
   std::array<FlightEntry, kEntries> entries;
   /// The operator that the rank is in, in memory of World::allocate, ended by 0; null: none.

@@ -115,9 +115,6 @@ struct KernelEntry {
   bool strides_result = false;
   /// Each element of the one result comes from the operands' elements that numpy's broadcasting pairs with it.
   bool elementwise = false;
-  /// A product: the rows of the one result, [rows, columns], are made of the same rows of operand 0, of all of operand
-  /// 1 as a matrix, and of what else is added to them.
-  bool row_product = false;
   /// The form in which the operator wants operand 1, of type `weight`, if that is a weight (packing.h); nullopt: as it
   /// is. Null: always as it is.
   std::optional<PackedLayout> (*pack)(const Node& node, const TensorDesc& weight) = nullptr;

@@ -19,8 +19,9 @@
 
 namespace tessera::runtime {
 
-/// One rank's communicators in a world, and its communications that are under way. Used only from the rank's own
-/// thread, to which advance_beside() adds another for a while.
+/// One rank's communicators in a world, and its communications that are under way. Only the rank's own thread calls
+/// it, and the thread of advance_beside() for a while. The communicators that it has made are also used by the threads
+/// of a device's queues, each by one of them at a time.
 class Communicators {
  public:
   Communicators(const Mesh& mesh, int rank, std::shared_ptr<device::Device> device);
@@ -55,13 +56,13 @@ class Communicators {
 
   /// See World::advances_by_tests(); false without a world.
   bool advance_by_tests() const { return world_ && world_->advances_by_tests(); }
-  /// The communications of a run that have started and not ended. advance() lets them make progress if the world leaves
-  /// that to its callers.
+  /// The communications of a run that have started and not ended. advance() lets these make progress if the world
+  /// leaves that to its callers.
   void note_start(bind::Communication* communication) { under_way_.push_back(communication); }
   void note_end(bind::Communication* communication) { std::erase(under_way_, communication); }
   void forget_under_way() { under_way_.clear(); }
   void advance();
-  /// Does `work`, which takes long, while a thread of its own lets them make progress.
+  /// Does `work`, which takes long, while another thread calls advance(), if that has an effect.
   void advance_beside(FunctionRef<void()> work);
 
  private:

@@ -22,7 +22,7 @@ struct ExecutorOptions {
   bool keep_all = false;           ///< keep every intermediate value readable after a run (for comparisons)
   bool overlap = true;             ///< compute while communications are under way (bind/schedule.h)
   int prefetch = bind::kUnderWay;  ///< so many of them at most
-  bool spin = true;                ///< ranks with cores of their own do not yield at once while they wait
+  bool spin = true;                ///< ranks with cores of their own spin before they yield, while they wait
   size_t memory_limit = 0;         ///< bytes that this process may hold for its ranks; 0: what the machine has
   /// For so many sets of sizes plans are kept, which take about so many bytes together (`connected`: any). Those that
   /// were not used for the longest time make room; the latest stays.

@@ -1,6 +1,7 @@
 #include "tessera/runtime/progress_thread.h"
 
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 namespace tessera::runtime {
@@ -22,13 +23,25 @@ ProgressThread::~ProgressThread() {
   thread_.join();
 }
 
+// One that is in its pause looks by itself.
 void ProgressThread::lend() {
+  if (!thread_.joinable() && !begins()) return;
+  bool idles = false;
   {
     const std::lock_guard lock(mutex_);
     is_lent_ = true;
-    if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+    idles = idles_;
   }
-  changed_.notify_one();
+  if (idles) changed_.notify_one();
+}
+
+bool ProgressThread::begins() {
+  try {
+    thread_ = std::thread([this] { work(); });
+    return true;
+  } catch (const std::system_error&) {
+    return false;
+  }
 }
 
 std::exception_ptr ProgressThread::take_back() noexcept {
@@ -40,7 +53,9 @@ std::exception_ptr ProgressThread::take_back() noexcept {
 void ProgressThread::work() {
   std::unique_lock lock(mutex_);
   while (!ends_) {
+    idles_ = true;
     changed_.wait(lock, [this] { return is_lent_ || ends_; });
+    idles_ = false;
     changed_.wait_for(lock, kPause, [this] { return ends_; });
     if (!is_lent_ || failure_) continue;
     try {

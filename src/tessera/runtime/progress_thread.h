@@ -23,17 +23,21 @@ class ProgressThread {
   ~ProgressThread();
   ProgressThread(const ProgressThread&) = delete;
 
+  /// Does nothing if the system gives no thread: then communications wait for the end of the kernel.
   void lend();
-  /// Waits for a call of `advance` that has begun. Returns what one has thrown; null: nothing.
+  /// Waits for a call of `advance` that has begun: one test of each communication under way, which takes microseconds,
+  /// or as long as a communicator's sum of what has arrived. Returns what a call has thrown; null: nothing.
   std::exception_ptr take_back() noexcept;
 
  private:
+  bool begins();
   void work();
 
   const std::function<void()> advance_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool is_lent_ = false, ends_ = false;
+  bool idles_ = false;  // the thread waits until it is lent the communicators
   std::exception_ptr failure_;
   std::thread thread_;
 };

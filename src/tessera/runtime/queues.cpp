@@ -3,10 +3,10 @@
 namespace tessera::runtime {
 
 device::Queue& Queues::of(const std::string& name) {
-  auto& queue = queues_[name];
+  if (const auto known = queues_.find(name); known != queues_.end()) return *known->second;
   const bool computes = name.empty();  // the flight record follows one queue
-  if (!queue) queue = device_.make_queue(threads_, computes ? &communicators_.flight().step : nullptr);
-  return *queue;
+  auto queue = device_.make_queue(threads_, computes ? &communicators_.flight().step : nullptr);
+  return *queues_.emplace(name, std::move(queue)).first->second;
 }
 
 // A queue that waits for a failed queue fails, too, so that the computing queue has the first failure. Callers free

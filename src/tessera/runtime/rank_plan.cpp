@@ -15,10 +15,10 @@ using bind::Location;
 using bind::Phase;
 using kernels::KernelArgs;
 
-/// Whether a kernel probably takes a millisecond or more on a core.
-bool takes_long(const bind::Cost& cost) {
-  constexpr double kFlops = 5e7, kBytes = 5e6;
-  return cost.flops / kFlops + static_cast<double>(cost.read + cost.written) / kBytes >= 1;
+/// Whether a kernel is expected to take a millisecond or more on so many threads.
+bool takes_long(const bind::Cost& cost, int threads) {
+  constexpr double kFlops = 5e7, kBytes = 5e6;  // of one, in a millisecond
+  return cost.flops / kFlops + static_cast<double>(cost.read + cost.written) / kBytes >= threads;
 }
 
 /// The rank for binding, with the states of certain programs.
@@ -32,8 +32,6 @@ class RankOfPrograms : public bind::Rank {
   int threads() const override { return rank_.threads(); }
   const device::Device& device() const override { return rank_.device(); }
   const device::MemoryLimit* memory_limit() const override { return rank_.memory().limit(); }
-  bool advances_by_tests() const override { return false; }
-  void advance() override { rank_.communicators().advance(); }
   bind::KernelCache& kernels() override { return rank_.kernels(); }
   Tensor resident(const Tensor& tensor, std::string_view name) override {
     return rank_.memory().resident(tensor, name);
@@ -316,7 +314,7 @@ void RankPlan::enqueue(const bind::Enqueued& enqueued, device::Queue& queue) {
   if (phase == Phase::run) {
     const auto noted = [this](const KernelArgs&) { rank_.states().is_writing = true; };
     if (step.writes_state) queue.call(noted, {});
-    if (takes_long(step.cost) && !rank_.device().is_asynchronous())
+    if (takes_long(step.cost, rank_.threads()) && !rank_.device().is_asynchronous())
       rank_.communicators().advance_beside([&] { queue.run(*step.kernel, args); });
     else
       queue.run(*step.kernel, args);

@@ -37,7 +37,7 @@ class RankTeam {
     std::chrono::milliseconds grace{0};
     /// See ExecutorOptions.
     std::function<void(const std::string& message, const std::vector<comm::FlightLog>& flights)> abandoned;
-    bool spin = true;  ///< ranks do not yield at once while they wait, if each thread has a core of its own
+    bool spin = true;  ///< while they wait, ranks spin before they yield, if each thread has a core of its own
     /// Whether so many ranks spin on so many cores.
     bool spins(size_t ranks, size_t cores) const;
   };

@@ -208,7 +208,6 @@ std::vector<KernelEntry> matmul_kernels() {
                             .strided = {0, 1},
                             .takes_strided = takes_product_operand,
                             .strides_result = true,
-                            .row_product = true,
                             .pack = pack_product};
   KernelEntry wide_product = product, gemm = product;
   wide_product.domain = "tessera";
@@ -222,8 +221,8 @@ std::vector<KernelEntry> matmul_kernels() {
       wide_product,
       gemm,
       wide_gemm,
-      {.op_type = "PackedMatMul", .domain = "tessera.cpu", .prepare = prepare_matmul, .row_product = true},
-      {.op_type = "PackedGemm", .domain = "tessera.cpu", .prepare = prepare_gemm, .row_product = true},
+      {.op_type = "PackedMatMul", .domain = "tessera.cpu", .prepare = prepare_matmul},
+      {.op_type = "PackedGemm", .domain = "tessera.cpu", .prepare = prepare_gemm},
   };
 }
 

@@ -16,7 +16,7 @@ namespace tessera::kernels {
 namespace {
 
 constexpr int64_t kPanel = 4096;
-// Products of fewer rows are bound by memory (bind/row_pieces.cpp cuts off no fewer); so are those of thin matrices.
+// Products of fewer rows are bound by memory; so are those of thin matrices.
 constexpr int64_t kLeastRows = 16, kLeastExtent = 128;
 
 /// A matrix of 16-bit floats with consecutive elements along its rows or columns, that is widened by parts.
