@@ -6,6 +6,7 @@
 #include "tessera/whatif/answer.h"
 #include "tessera/whatif/changes.h"
 #include "tessera/whatif/programs.h"
+#include "tessera/whatif/sharing.h"
 #include "tessera/whatif/workloads.h"
 #include "whatif/hand_made.h"
 #include "whatif/recorded.h"
@@ -91,6 +92,63 @@ TEST(SeveralQueues, StayInChangedPrograms) {
   EXPECT_EQ(inserted.machine->steps.size(), 5U);
   EXPECT_EQ(queues_of_starts(*inserted.machine), kQueues);
   EXPECT_EQ(queues_of_starts(*without_overlap(program).machine), kQueues);
+}
+
+// A kernel after the one of 5 ms; both queues go on beside it.
+TEST(SeveralQueues, MoveBesideAnInsertedKernel) {
+  WhatIfChanges changes;
+  changes.insert = {{"MatMul", 10}};
+  EXPECT_NEAR(answer(TwoQueues().trace(), changes).step_ms, 40, 0.01);
+  changes.insert = {{"MatMul", 30}};
+  EXPECT_NEAR(answer(TwoQueues().trace(), changes).step_ms, 20 + 5 + 30, 0.01);
+}
+
+// Recorded times contain what queues took from each other, and the simulation of them takes it again.
+TEST(SeveralQueues, TakeTheirOwnTimeOnSharedLinks) {
+  const RecordedTrace trace = TwoQueues().trace();
+  ASSERT_NEAR(trace.runs[0].seconds / kMilli, 40, 1e-6);
+  for (const Moved& moved : transfers_of(trace.recording, trace.runs[0]))
+    EXPECT_NEAR(moved.seconds / kMilli, moved.step == 0 ? 30 : 10, 1e-6);
+  WhatIfChanges changes;
+  EXPECT_NEAR(answer(trace, changes).replay_error, 0, 1e-6);
+  EXPECT_NEAR(answer(trace, changes).step_ms, 40, 1e-6);
+  changes.overlap = WhatIfChanges::Overlap::off;
+  EXPECT_NEAR(answer(trace, changes).step_ms, 30 + 10 + 5, 1e-6);
+  changes = {};
+  changes.drop = {"b"};
+  EXPECT_NEAR(answer(trace, changes).step_ms, 30, 1e-6);
+}
+
+// The first one over dp ends while the rank computes for 50 ms, after 40. By the second one, it takes 30 alone.
+TEST(SeveralQueues, LoseTimeToTransfersThatEndUnseen) {
+  TwoQueues queues{{{{3'000'000, "dp"}, {1'000'000, "tp"}, 0, {3'000'000, "dp"}},
+                    {{0, Phase::start},
+                     {1, Phase::start},
+                     {1, Phase::wait},
+                     {2, Phase::run},
+                     {0, Phase::wait},
+                     {3, Phase::start},
+                     {3, Phase::wait}}},
+                   {30, 10, 50, 30}};
+  const RecordedTrace trace = queues.trace();
+  ASSERT_NEAR(trace.runs[0].seconds / kMilli, 20 + 50 + 30, 1e-6);
+  for (const Moved& moved : transfers_of(trace.recording, trace.runs[0])) {
+    EXPECT_EQ(moved.hidden, moved.step == 0);
+    EXPECT_NEAR(moved.seconds / kMilli, moved.step == 1 ? 10 : 30, 0.1);
+  }
+}
+
+TEST(Sharing, TakesAsMuchAsOthersOfTheSameLinksAndDirection) {
+  const auto lost = [](const Occupation& a, const Occupation& b) { return lost_to_sharing({a, b}); };
+  using Seconds = std::vector<double>;
+  EXPECT_EQ(lost({0, 40, {"near"}}, {10, 30, {"near"}}), (Seconds{10, 10}));
+  EXPECT_EQ(lost({0, 40, {"near"}}, {40, 60, {"near"}}), (Seconds{0, 0}));
+  EXPECT_EQ(lost({0, 40, {"near"}}, {10, 30, {"far"}}), (Seconds{0, 0}));
+  EXPECT_EQ(lost({0, 40, {"near"}}, {10, 30, {"near", "far"}}), (Seconds{10, 10}));
+  EXPECT_EQ(lost({0, 40, {"near"}, true, false}, {10, 30, {"near"}, false, true}), (Seconds{0, 0}));
+  EXPECT_EQ(lost({0, 40, {"near"}, true, false}, {10, 30, {"near"}}), (Seconds{10, 10}));
+  EXPECT_EQ(lost_to_sharing({{0, 40, {"near"}}, {0, 40, {"near"}}, {0, 40, {"near"}}, {0, 40, {"near"}}}),
+            (Seconds{30, 30, 30, 30}));
 }
 
 TEST(SeveralQueues, InAnotherPlaceThanWritersPutThemAreDamage) {
