@@ -4,11 +4,13 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <future>
 #include <map>
 #include <thread>
 
 #include "run_on_processes.h"
 #include "run_on_threads.h"
+#include "tessera/comm/local/fabric.h"
 
 namespace tessera::comm {
 namespace {
@@ -100,6 +102,53 @@ TEST(Blame, falls_on_the_rank_that_waits_for_nobody) {
                                HasSubstr("rank 1 waits for rank 2 at barrier 'late', #1 of group {1,2}"),
                                HasSubstr("rank 2 waits for nobody and is in MatMul 'h.3'")));
   EXPECT_THAT(errors[1], HasSubstr("rank 0 ended the run")) << "all have the same reason";
+}
+
+// As above, but rank 1 has two threads that wait, as queues of a device do. One of them ends its wait; what it waited
+// for hides nothing of the other's.
+TEST(Blame, knows_the_waits_of_several_threads) {
+  auto world = make_local_world(3, {.timeout = milliseconds(600)});
+  const auto errors = errors_of_threads(*world, [](World& world, int rank) {
+    const std::vector<int> left = {0, 1}, right = {1, 2};
+    std::unique_ptr<Communicator> first, second, late;
+    if (rank < 2) first = world.join(rank, left), second = world.join(rank, left);
+    if (rank > 0) late = world.join(rank, right);
+    world.join(rank, everyone(3))->run({.kind = Kind::barrier});
+    std::future<void> other;
+    if (rank == 0) {
+      other = std::async(std::launch::async, [&] { first->run({.kind = Kind::barrier}); });
+      std::this_thread::sleep_for(milliseconds(300));
+      second->run({.kind = Kind::barrier});
+    }
+    if (rank == 1) {
+      std::this_thread::sleep_for(milliseconds(100));  // so that rank 0 gives up first
+      other = std::async(std::launch::async, [&] { late->run({.kind = Kind::barrier, .label = "late"}); });
+      std::this_thread::sleep_for(milliseconds(100));
+      second->run({.kind = Kind::barrier});
+    }
+    if (rank < 2) return other.get();
+    world.flight(rank)->step = "MatMul 'h.3'";
+    std::this_thread::sleep_for(milliseconds(900));
+  });
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("missing: rank 1"),
+                               HasSubstr("rank 1 waits for rank 2 at barrier 'late', #1 of group {1,2}"),
+                               HasSubstr("rank 2 waits for nobody and is in MatMul 'h.3'")));
+}
+
+TEST(Blame, does_not_look_for_a_peer_outside_of_the_group) {
+  Fabric fabric(2, {});
+  Group& group = fabric.group_of(0, everyone(2));
+  WaitNote own;
+  own.group = &group;
+  own.number = 1;
+  own.peer = 1;
+  own.looked = steady_nanoseconds();
+  WaitNote& mixed = fabric.station(1).waits[0];  // read while one wait of the rank follows another
+  mixed.group = &group;
+  mixed.number = 1;
+  mixed.peer = 7;
+  mixed.looked = steady_nanoseconds();
+  EXPECT_THAT(fabric.blame(0, own), HasSubstr("rank 1 waits for nobody"));
 }
 
 TEST(Blame, sees_a_circle) {

@@ -66,33 +66,36 @@ inline sim::Predicted predicted(const runtime::DryRun& run, const MachineModel& 
   return sim::predict(run, options);
 }
 
-/// The run that a simulation made up, as profiles have it.
+/// The run that a simulation made up, as profiles have it. These note when the computing queue was done with each
+/// action: what starts in another queue takes it no time, and a wait begins with the end of the action before it.
 inline RecordedRun run_of(const sim::Predicted& predicted) {
   using bind::Phase;
   RecordedRun run;
   run.seconds = predicted.timeline.seconds;
   std::map<int, double> complete;  // by step, which all ranks have
-  const auto is_asynchronous = [](const bind::Enqueued& it) { return it.queue != bind::kComputing; };
-  for (size_t c = 0; c < predicted.classes.size(); ++c)
-    for (const sim::Event& event : predicted.timeline.classes[c].events) {
-      const bind::Enqueued& it = predicted.classes[c].actions[static_cast<size_t>(event.action)];
-      if (it.action.phase != Phase::start) continue;
-      double& last = complete[it.action.task];
-      last = std::max(last, is_asynchronous(it) ? event.begin : event.end);
-    }
   for (size_t c = 0; c < predicted.classes.size(); ++c) {
     RecordedRun::Rank& rank = run.ranks.emplace_back();
-    for (const sim::Event& event : predicted.timeline.classes[c].events) {
+    std::vector<sim::Event> events = predicted.timeline.classes[c].events;
+    std::sort(events.begin(), events.end(), [](const auto& a, const auto& b) { return a.action < b.action; });
+    double done = std::numeric_limits<double>::infinity();
+    for (const sim::Event& event : events) done = std::min(done, event.begin);
+    for (const sim::Event& event : events) {
       const bind::Enqueued& it = predicted.classes[c].actions[static_cast<size_t>(event.action)];
-      RecordedEvent made{event.action, event.begin, event.end, 0};
-      if (it.action.phase == Phase::start && is_asynchronous(it)) made.end = made.begin;
-      if (it.action.phase == Phase::wait) made.complete = complete.at(it.action.task);
-      rank.events.push_back(made);
+      const bool elsewhere = it.queue != bind::kComputing, waits = it.action.phase == Phase::wait;
+      RecordedEvent& made = rank.events.emplace_back(
+          RecordedEvent{event.action, waits || elsewhere ? done : event.begin, elsewhere ? done : event.end, 0});
+      done = made.end;
+      if (it.action.phase != Phase::start) continue;
+      double& last = complete[it.action.task];
+      last = std::max(last, made.end);
     }
-    std::stable_sort(rank.events.begin(), rank.events.end(),
-                     [](const auto& a, const auto& b) { return a.begin < b.begin; });
     rank.end = rank.events.empty() ? 0 : std::max(rank.events.back().end, run.seconds);
   }
+  for (size_t c = 0; c < run.ranks.size(); ++c)
+    for (RecordedEvent& event : run.ranks[c].events)
+      if (const bind::Action& action = predicted.classes[c].actions[static_cast<size_t>(event.action)].action;
+          action.phase == Phase::wait)
+        event.complete = complete.at(action.task);
   return run;
 }
 

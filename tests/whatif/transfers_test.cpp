@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "tessera/bind/order.h"
 #include "tessera/whatif/answer.h"
 #include "tessera/whatif/workloads.h"
+#include "whatif/hand_made.h"
 #include "whatif/recorded.h"
 
 namespace tessera::whatif {
@@ -13,71 +13,6 @@ namespace {
 
 using bind::Action;
 using bind::Phase;
-
-constexpr double kMilli = 1e-3;
-
-// A rank's program over Gloo: steps, each a kernel or, with bytes, an all-reduce of tp=2, in the order of its actions.
-struct HandMade {
-  Recording recording;
-
-  HandMade(const std::vector<size_t>& bytes, const std::vector<Action>& actions) {
-    auto machine = std::make_shared<bind::MachineProgram>();
-    auto works = std::make_shared<std::vector<bind::StepWork>>();
-    auto needs = std::make_shared<std::vector<std::vector<int>>>(bytes.size());
-    for (size_t s = 0; s < bytes.size(); ++s) {
-      auto step = std::make_shared<bind::Step>();
-      step->info.op = bytes[s] > 0 ? "AllReduce" : "MatMul";
-      step->info.name = std::string(1, static_cast<char>('a' + s));
-      if (bytes[s] > 0) {
-        step->info.communication = true;
-        step->info.axes = {"tp"};
-        step->info.members = 2;
-        (*needs)[s] = {static_cast<int>(s) - 1};
-      }
-      step->cost.read = step->cost.written = bytes[s];
-      machine->steps.push_back(std::move(step));
-      works->emplace_back();
-    }
-    machine->needs = needs;
-    const std::vector<bind::Span> spans = bind::spans_of(actions, bytes.size());
-    auto infos = std::make_shared<std::vector<bind::StepInfo>>();
-    for (const Action& action : actions) {
-      infos->push_back(machine->steps[static_cast<size_t>(action.task)]->info);
-      if (action.phase == Phase::wait) infos->back().started = spans[static_cast<size_t>(action.task)].begin;
-    }
-    machine->infos = infos;
-    machine->actions = std::make_shared<const std::vector<bind::Enqueued>>(
-        bind::on_queues(actions, spans, std::vector<int>(machine->steps.size())));
-    recording.mesh = Mesh::parse("tp=2");
-    recording.engine = "gloo";
-    recording.ranks.assign(2, {machine, works});
-  }
-};
-
-// When all ranks had started it, and its wait, in milliseconds.
-struct Wait {
-  int action;
-  double complete, begin, end;
-};
-
-RecordedRun run_of_waits(const std::vector<std::vector<Wait>>& ranks) {
-  RecordedRun run;
-  for (const std::vector<Wait>& waits : ranks) {
-    RecordedRun::Rank& rank = run.ranks.emplace_back();
-    for (const Wait& each : waits)
-      rank.events.push_back({each.action, each.begin * kMilli, each.end * kMilli, each.complete * kMilli});
-    rank.end = rank.events.back().end;
-    run.seconds = std::max(run.seconds, rank.end);
-  }
-  return run;
-}
-
-std::vector<double> milliseconds(const std::vector<Moved>& all, size_t rank) {
-  std::vector<double> found;
-  for (const Moved& moved : all)
-    if (moved.rank == rank) found.push_back(moved.seconds / kMilli);
-  return found;
-}
 
 // Three all-reduces that start one after the other and are waited for in their order.
 const std::vector<Action> kThree = {{0, Phase::start}, {1, Phase::start}, {2, Phase::start},

@@ -75,9 +75,6 @@ struct Step {
   size_t scratch_bytes() const { return kernel ? kernel->scratch_bytes() : communication->scratch_bytes(); }
 };
 
-/// The queue that computes, of those of a device. Synchronous devices have no other.
-inline constexpr int kComputing = 0;
-
 /// An action, with its queue and the action that it waits for.
 struct Enqueued {
   Action action;
@@ -147,8 +144,7 @@ struct MachineProgram {
   /// For each step, the steps that must have ended before it: those that make what it reads, or read what it
   /// overwrites. Buffers that reuse memory of the arena also rely on the order of the actions.
   std::shared_ptr<const std::vector<std::vector<int>>> needs;
-  /// By number, the nearest axis (mesh/nearest_axis.h) of the groups that communicate in the queue; the first, which
-  /// computes, has none.
+  /// By number, the name (mesh/queues.h) of the queue; the first, which computes, has none.
   std::vector<std::string> queues = {""};
   std::shared_ptr<const std::vector<Enqueued>> actions;  ///< in running order
   std::shared_ptr<const std::vector<StepInfo>> infos;    ///< of the actions

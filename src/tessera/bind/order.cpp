@@ -6,7 +6,7 @@
 #include "tessera/bind/sources.h"
 #include "tessera/bind/traits.h"
 #include "tessera/mesh/group.h"
-#include "tessera/mesh/nearest_axis.h"
+#include "tessera/mesh/queues.h"
 #include "tessera/spmd/collective_attributes.h"
 
 namespace tessera::bind {
@@ -71,18 +71,15 @@ std::vector<Action> order_by_sections(const Tasks& of, const std::vector<int>& s
   return actions;
 }
 
+std::string queue_of_node(const Node& node, const Mesh& mesh) {
+  return queue_of(parse_axes(spmd::read_collective(node, mesh).axes, mesh), mesh);
+}
+
 // The number of the queue of that name.
 int number_of(const std::string& name, std::vector<std::string>& queues) {
   const auto number = static_cast<size_t>(std::find(queues.begin() + 1, queues.end(), name) - queues.begin());
   if (number == queues.size()) queues.push_back(name);
   return static_cast<int>(number);
-}
-
-// Groups that have their nearest links in common share a queue: if they used these at the same time, each would slow
-// the other, including the one that the rank waits for.
-std::string queue_of_node(const Node& node, const Mesh& mesh) {
-  const std::string nearest = nearest_axis(parse_axes(spmd::read_collective(node, mesh).axes, mesh), mesh);
-  return nearest.empty() ? "alone" : nearest;
 }
 
 }  // namespace

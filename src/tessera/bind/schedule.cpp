@@ -395,7 +395,8 @@ std::vector<Action> schedule(const std::vector<Task>& tasks, const std::vector<M
   std::vector<Action> given = as_given(tasks);
   if (std::none_of(tasks.begin(), tasks.end(), [](const Task& task) { return task.communicates; })) return given;
   const size_t peak = peak_bytes(given, tasks, memories), most = peak + std::max(peak / 20, kSlack);
-  const bool by_queues = std::any_of(tasks.begin(), tasks.end(), [](const Task& task) { return task.queue > 0; });
+  const bool by_queues =
+      std::any_of(tasks.begin(), tasks.end(), [](const Task& task) { return task.queue != kComputing; });
   std::vector<Action> actions = overlapped(tasks, memories, {under_way, most});
   if (peak_bytes(actions, tasks, memories) <= most) return actions;
   return by_queues ? waiting_late(tasks, memories, {under_way, most}) : given;

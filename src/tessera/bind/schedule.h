@@ -7,15 +7,18 @@
 
 namespace tessera::bind {
 
+/// The queue that computes, of those of a device. Synchronous devices have no other.
+inline constexpr int kComputing = 0;
+
 /// The properties of a step that matter for the order. Memories are numbered from 0.
 struct Task {
   bool communicates = false;  ///< it has a start and a wait; else it runs
   bool at_once =
       false;  ///< of a communication: its wait follows its start directly, after those of all others under way
-  bool message = false;   ///< of a communication: it is between two ranks
-  int queue = 0;          ///< of a communication: the device's queue that runs it; 0: the rank's own thread does
-  bool in_place = false;  ///< its first result takes over the memory of its first operand if that is not read later
-  size_t scratch = 0;     ///< bytes that it needs while it runs; of a communication, from start to wait
+  bool message = false;    ///< of a communication: it is between two ranks
+  int queue = kComputing;  ///< of a communication: the device's queue that runs it, or else the rank's own thread does
+  bool in_place = false;   ///< its first result takes over the memory of its first operand if that is not read later
+  size_t scratch = 0;      ///< bytes that it needs while it runs; of a communication, from start to wait
   std::vector<int> reads, writes;
 };
 

@@ -34,8 +34,6 @@ class Prices {
   /// The units of the group that its farthest links join; 0 if its links are all of one kind.
   int64_t far_units(const std::vector<AxisRef>& axes) const;
   double kernel(const KernelWork& work) const { return times_.of(work).seconds; }
-  /// Whether ranks have devices, on which communications have queues (bind/machine.h).
-  bool has_queues() const { return machine_.device != "cpu"; }
   /// Whether kernels run while a collective is under way.
   bool overlaps() const { return machine_.progress == MachineModel::Progress::background; }
 

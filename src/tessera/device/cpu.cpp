@@ -43,7 +43,6 @@ class Cpu : public Device {
  public:
   std::string_view name() const override { return "cpu"; }
   bool uses_host_memory() const override { return true; }
-  bool is_asynchronous() const override { return false; }
   Memory allocate(size_t bytes, const char* what, const HostMemory& host) override { return host(bytes, what); }
   std::unique_ptr<Queue> make_queue(int, std::atomic<const char*>* working_on) override {
     return std::make_unique<CpuQueue>(working_on);

@@ -13,6 +13,7 @@
 #include "tessera/device/memory_limit.h"
 #include "tessera/kernels/library.h"
 #include "tessera/mesh/box.h"
+#include "tessera/mesh/queues.h"
 
 /// The seam between the runtime and what computes: memory, queues, events, copies and the lookup of kernels.
 /// docs/devices.md describes what a new device has to do.
@@ -99,9 +100,9 @@ class Device {
   int index() const { return index_; }
   /// Whether its memory is the host's: then inputs, outputs and weights are used where they are.
   virtual bool uses_host_memory() const = 0;
-  /// Whether queues work asynchronously: then communications have a queue beside the one that
-  /// computes. If not, a queue does its work as it is enqueued.
-  virtual bool is_asynchronous() const = 0;
+  /// Whether queues work asynchronously: then communications have queues beside the one that computes. If not, a queue
+  /// does its work as it is enqueued.
+  virtual bool is_asynchronous() const { return has_queues(name()); }
 
   /// Bytes of its memory; nullopt: unknown, or the host's.
   std::optional<size_t> capacity() const { return limit_ ? std::optional(limit_->bytes()) : std::nullopt; }

@@ -311,7 +311,6 @@ class Simulated : public Device {
 
   std::string_view name() const override { return "simulated"; }
   bool uses_host_memory() const override { return false; }
-  bool is_asynchronous() const override { return true; }
 
   Memory allocate(size_t bytes, const char* what, const HostMemory& host) override {
     std::shared_ptr<std::byte[]> real = host(bytes, what);

@@ -9,7 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ir/flow.h"
 #include "tessera/mesh/group.h"
-#include "tessera/mesh/nearest_axis.h"
+#include "tessera/mesh/queues.h"
 #include "tessera/passes/dependences.h"
 #include "tessera/passes/live_bytes.h"
 #include "tessera/passes/node_work.h"
@@ -53,7 +53,7 @@ struct Unit {
   std::vector<int> nodes;  // neighbours
   bool communicates = false;
   bool in_order = false;  // a Send or Recv: these stay in order
-  int queue = 0;          // of a communication; a device has one for each nearest axis
+  int queue = 0;          // of a communication
   double seconds = 0;
   double bytes = 0;         // of its results
   double begin = 0;         // if communication took no time, in the order given
@@ -107,10 +107,10 @@ class EarlyStarts {
     unit.nodes.push_back(node);
     unit.communicates = it.domain == spmd::kCommDomain;
     unit.in_order = it.is("Send", spmd::kCommDomain) || it.is("Recv", spmd::kCommDomain);
-    if (unit.communicates && prices_.has_queues()) {
+    if (unit.communicates && has_queues(prices_.machine().device)) {
       const std::vector<AxisRef> axes = parse_axes(spmd::read_collective(it, program_.mesh).axes, program_.mesh);
       const auto number = static_cast<int>(queues_.size());
-      unit.queue = queues_.try_emplace(nearest_axis(axes, program_.mesh), number).first->second;
+      unit.queue = queues_.try_emplace(queue_of(axes, program_.mesh), number).first->second;
     }
     unit.seconds += seconds_of(it, program_, prices_);
     for (const Value* home : live_.made_by(it)) unit.bytes += live_.of(home);
@@ -255,7 +255,7 @@ class EarlyStarts {
   std::optional<int64_t> bucket_;                 // of the last node added
   std::vector<double> bytes_at_;                  // by unit
   double most_ = 0;
-  std::map<std::string, int> queues_;  // by nearest axis
+  std::map<std::string, int> queues_;  // by name (mesh/queues.h)
   std::map<int, Busy> busy_;           // by queue
 };
 

@@ -97,6 +97,7 @@ sim::ClassWork read_program(const Json& json) {
     for (const Json& need : each.at("needs")) needed.push_back(place_in(needs->size() - 1, need));
   }
   json.at("queues").get_to(machine->queues);
+  if (machine->queues.empty()) throw std::out_of_range("a program without queues");
   auto enqueued = std::make_shared<std::vector<bind::Enqueued>>();
   auto infos = std::make_shared<std::vector<bind::StepInfo>>();
   std::vector<int> started(steps.size(), -1);
@@ -105,7 +106,8 @@ sim::ClassWork read_program(const Json& json) {
     bind::Enqueued it;
     it.action.task = place_in(steps.size(), each.at(0));
     it.action.phase = static_cast<bind::Phase>(place_in(3, each.at(1)));
-    it.queue = place_in(machine->queues.size(), each.at(2));
+    const bool only_computes = it.action.phase != bind::Phase::start;  // as do all runs and waits
+    it.queue = place_in(only_computes ? 1 : machine->queues.size(), each.at(2));
     it.after = place_in(enqueued->size(), each.at(3), -1);
     const auto task = static_cast<size_t>(it.action.task);
     if (it.action.phase == bind::Phase::start) started[task] = at;
@@ -202,8 +204,11 @@ Json to_json(const Recording& recording) {
 }
 
 Recording from_json(const Json& json, const std::string& source) {
-  if (json.value("version", 0) != kVersion)
-    fail("whatif", "{} was recorded by another version of tessera; record it again with `profile`", source);
+  if (const int version = json.value("version", 0); version != kVersion)
+    fail("whatif",
+         "{} was recorded by another version of tessera: its program is in format {}, and only format {} can be read; "
+         "record it again with `profile`",
+         source, version, kVersion);
   try {
     Recording recording;
     recording.mesh = Mesh::parse(json.at("mesh").get<std::string>());

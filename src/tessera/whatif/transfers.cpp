@@ -10,6 +10,7 @@
 #include "tessera/ir/collective.h"
 #include "tessera/mesh/group.h"
 #include "tessera/sim/transfer.h"
+#include "tessera/whatif/sharing.h"
 #include "tessera/whatif/statistics.h"
 
 namespace tessera::whatif {
@@ -29,7 +30,8 @@ using Kind = std::pair<std::string, std::vector<std::string>>;  // operator and 
 struct Seen {
   Moved moved;
   const bind::Step* step = nullptr;
-  std::string queue;  // of a device
+  std::string queue;                // of a device
+  std::vector<std::string> levels;  // of links
   double bytes = 0;
   int64_t number = 0;                                     // of its start, among those of the rank over the same axes
   double complete = 0;                                    // all ranks had started it
@@ -38,6 +40,8 @@ struct Seen {
   std::optional<double> end;                              // if a rank waited for it
   double limit = 0;                                       // otherwise it had ended by then
   double most = std::numeric_limits<double>::infinity();  // seconds that it can take by the links' description
+  double moving = 0, moved_at = 0;                        // when it was under way
+  double lost = 0;                                        // seconds of these, to transfers on other links of its rank
 
   Kind kind() const { return {step->info.op, step->info.axes}; }
 };
@@ -78,6 +82,7 @@ std::vector<std::vector<Seen>> seen_by_ranks(const Recording& recording, const R
       seen.moved = {r, static_cast<size_t>(action.task)};
       seen.step = machine.steps[seen.moved.step].get();
       seen.queue = machine.queues[static_cast<size_t>(queues.at(action.task))];
+      seen.levels = recording.links_of(*seen.step);
       seen.bytes = sim::moved_bytes(*seen.step);
       seen.complete = event.complete;
       seen.wait = std::max(event.begin, event.complete);
@@ -167,7 +172,7 @@ void see_ends(const std::vector<std::vector<Seen*>>& meetings, const Lines& line
   }
 }
 
-// The times of what one link of a rank moves, in its order. Without lines: as if what ended unseen took no time.
+// When a rank's link moves what, in its order. Without lines: as if what ended unseen took no time.
 void divide(const std::vector<Seen*>& link, const Lines* lines) {
   double free = 0;   // the link has moved all before
   double since = 0;  // of the time that is not divided yet
@@ -179,16 +184,23 @@ void divide(const std::vector<Seen*>& link, const Lines* lines) {
       expected = 0;
       since = free = seen->complete;
     }
-    double takes = lines ? lines->at(*seen) : seen->end ? 1 : 0;
-    if (!seen->end) takes = std::clamp(takes, 0.0, std::max(0.0, seen->limit - free));
-    seen->moved.seconds = takes;
+    double takes = lines ? lines->at(*seen) + seen->lost : seen->end ? 1 : 0;
+    if (!seen->end)
+      takes = std::clamp(takes, 0.0, std::max(0.0, seen->limit - free));
+    else if (!std::isfinite(takes))
+      takes = std::max(0.0, *seen->end - since);
+    seen->moving = free;
+    seen->moved_at = free += takes;
     pending.push_back(seen);
     expected += takes;
-    free += takes;
     if (!seen->end) continue;
     const double measured = std::max(0.0, *seen->end - since);
-    for (Seen* each : pending)
-      if (expected > 0) each->moved.seconds *= measured / expected;
+    double next = since;
+    for (Seen* each : pending) {
+      const double share = expected > 0 ? (each->moved_at - each->moving) * measured / expected : 0;
+      each->moving = next;
+      each->moved_at = next += share;
+    }
     pending.clear();
     expected = 0;
     since = free = std::max(since, *seen->end);
@@ -200,8 +212,8 @@ std::vector<std::vector<Seen*>> links_of(const Recording& recording, std::vector
   std::map<std::pair<size_t, std::vector<std::string>>, std::vector<Seen*>> links;
   for (std::vector<Seen>& rank : ranks)
     for (Seen& seen : rank) {
-      // A device's queue moves one after the other, over any links; other queues are taken to have others.
-      const auto names = recording.is_asynchronous() ? std::vector{seen.queue} : recording.links_of(*seen.step);
+      // A device's queue moves one after the other, over any links.
+      const auto names = recording.is_asynchronous() ? std::vector{seen.queue} : seen.levels;
       links[{seen.moved.rank, names}].push_back(&seen);
     }
   std::vector<std::vector<Seen*>> ordered;
@@ -212,17 +224,40 @@ std::vector<std::vector<Seen*>> links_of(const Recording& recording, std::vector
   return ordered;
 }
 
+// What the rank's other links take from each transfer. Its ranks move at the pace of the one that loses most.
+void share(std::vector<std::vector<Seen>>& ranks, const std::vector<std::vector<Seen*>>& meetings) {
+  for (std::vector<Seen>& rank : ranks) {
+    std::vector<Occupation> occupations;
+    for (const Seen& seen : rank) {
+      const Collective kind = *collective_of_op(seen.step->info.op);
+      occupations.push_back(
+          {seen.moving, seen.moved_at, seen.levels, kind != Collective::recv, kind != Collective::send});
+    }
+    const std::vector<double> lost = lost_to_sharing(occupations);
+    for (size_t s = 0; s < rank.size(); ++s) rank[s].lost = lost[s];
+  }
+  for (const std::vector<Seen*>& members : meetings) {
+    double most = 0;  // of the seconds that it takes
+    for (const Seen* seen : members)
+      if (seen->lost > 0) most = std::max(most, seen->lost / (seen->moved_at - seen->moving));
+    for (Seen* seen : members) {
+      seen->lost = most * (seen->moved_at - seen->moving);
+      seen->moved.seconds = seen->moved_at - seen->moving - seen->lost;
+    }
+  }
+}
+
 void divide_links(const Recording& recording, std::vector<std::vector<Seen>>& ranks) {
   const std::vector<std::vector<Seen*>> meetings = meetings_of(recording, ranks), links = links_of(recording, ranks);
   Lines lines;
   for (int round = 0; round < kRounds; ++round) {
     see_ends(meetings, lines);
     Lines found;
-    for (const std::vector<Seen*>& link : links) {
-      divide(link, round > 0 ? &lines : nullptr);
-      for (const Seen* seen : link)
-        if (seen->end) found.add(*seen, seen->moved.seconds);
-    }
+    for (const std::vector<Seen*>& link : links) divide(link, round > 0 ? &lines : nullptr);
+    share(ranks, meetings);
+    for (const std::vector<Seen>& rank : ranks)
+      for (const Seen& seen : rank)
+        if (seen.end) found.add(seen, seen.moved.seconds);
     found.fit();
     lines = std::move(found);
   }

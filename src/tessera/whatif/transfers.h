@@ -25,7 +25,9 @@ struct Moved {
 ///
 /// a takes 10 ms, b and c together 30. Such a time is divided in proportion to what each takes by the line through what
 /// communications of its kind take by their bytes. Where by these lines the link had nothing to move for a while, the
-/// time starts again with the next communication. Lines and times depend on each other, and are found in a few rounds.
+/// time starts again with the next communication. Where queues of a device, or communications over more levels than
+/// others, use the same links at the same time, each takes longer (whatif/sharing.h); lines and times are of what it
+/// takes without that. Lines, times and what is lost depend on each other, and are found in a few rounds.
 std::vector<Moved> transfers_of(const Recording& recording, const RecordedRun& run);
 
 }  // namespace tessera::whatif

@@ -19,14 +19,15 @@ struct Wait {
   std::vector<int> awaited;  // ranks; none: it waits for nobody
 };
 
-Wait wait_of(int rank, Station& station, std::chrono::milliseconds timeout) {
+Wait wait_of(int rank, const WaitNote& note, std::chrono::milliseconds timeout) {
   Wait wait;
-  const int64_t looked = station.looked.load(std::memory_order_acquire);
-  Group* group = station.group.load(std::memory_order_relaxed);
+  const int64_t looked = note.looked.load(std::memory_order_acquire);
+  Group* group = note.group.load(std::memory_order_relaxed);
   const std::chrono::nanoseconds still(steady_nanoseconds() - looked);
   if (looked == 0 || group == nullptr || still > std::max(kStill, timeout / 2)) return wait;
-  const uint64_t number = station.number.load(std::memory_order_relaxed);
-  if (const int peer = station.peer.load(std::memory_order_relaxed); peer >= 0) {
+  const uint64_t number = note.number.load(std::memory_order_relaxed);
+  if (const int peer = note.peer.load(std::memory_order_relaxed); peer >= 0) {
+    if (peer >= group->size()) return wait;  // of another wait, which had the note before or has it now
     wait.awaited.push_back(group->rank_of(peer));
     wait.what = fmt::format("message #{} with rank {} in group {}", number, wait.awaited[0], group->str());
     return wait;
@@ -52,19 +53,27 @@ Wait wait_of(int rank, Station& station, std::chrono::milliseconds timeout) {
 
 }  // namespace
 
-std::string Fabric::blame(int rank) {
+std::string Fabric::blame(int rank, const WaitNote& wait) {
   std::set<int> seen = {rank}, idle;
-  std::vector<int> next = {rank};
+  std::vector<int> next;
   std::string chain;
+  const auto follow = [&](const Wait& found) {
+    for (int other : found.awaited)
+      if (seen.insert(other).second) next.push_back(other);
+    return !found.awaited.empty();
+  };
+  follow(wait_of(rank, wait, options_.timeout));
   while (!next.empty()) {
     const int at = next.back();
     next.pop_back();
-    const Wait wait = wait_of(at, station(at), options_.timeout);
-    if (wait.awaited.empty() && at != rank) idle.insert(at);
-    if (!wait.awaited.empty() && at != rank)
-      chain += fmt::format("rank {} waits for {} at {}; ", at, rank_text(wait.awaited), wait.what);
-    for (int other : wait.awaited)
-      if (seen.insert(other).second) next.push_back(other);
+    bool waits = false;
+    for (const WaitNote& note : station(at).waits) {
+      const Wait found = wait_of(at, note, options_.timeout);
+      if (!follow(found)) continue;
+      waits = true;
+      chain += fmt::format("rank {} waits for {} at {}; ", at, rank_text(found.awaited), found.what);
+    }
+    if (!waits) idle.insert(at);
   }
   if (idle.empty()) return chain.empty() ? "" : chain + "they wait for one another in a cycle";
   for (int at : idle) {

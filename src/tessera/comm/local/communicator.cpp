@@ -57,20 +57,32 @@ namespace {
 /// Shows the others what a wait is for, once it lasts longer than a moment.
 class LastingWait {
  public:
-  LastingWait(Station& station, Group& group, const Awaited& awaited) : station_(station) {
-    station_.group.store(&group, std::memory_order_relaxed);
-    station_.number.store(awaited.number, std::memory_order_relaxed);
-    station_.peer.store(awaited.peer, std::memory_order_relaxed);
+  LastingWait(Station& station, Group& group, const Awaited& awaited) : note_(take_note(station, group)) {
+    note_.number.store(awaited.number, std::memory_order_relaxed);
+    note_.peer.store(awaited.peer, std::memory_order_relaxed);
     has_looked();
   }
-  ~LastingWait() { station_.looked.store(0, std::memory_order_release); }
+  ~LastingWait() {
+    note_.looked.store(0, std::memory_order_release);
+    note_.group.store(nullptr, std::memory_order_release);
+  }
   LastingWait(const LastingWait&) = delete;
   LastingWait& operator=(const LastingWait&) = delete;
 
-  void has_looked() const { station_.looked.store(steady_nanoseconds(), std::memory_order_release); }
+  void has_looked() { note_.looked.store(steady_nanoseconds(), std::memory_order_release); }
+  const WaitNote& note() const { return note_; }
 
  private:
-  Station& station_;
+  // A free one of the station; else its own, which nobody else sees.
+  WaitNote& take_note(Station& station, Group& group) {
+    for (WaitNote& note : station.waits)
+      if (Group* nobody = nullptr; note.group.compare_exchange_strong(nobody, &group)) return note;
+    own_.group.store(&group, std::memory_order_relaxed);
+    return own_;
+  }
+
+  WaitNote own_;
+  WaitNote& note_;
 };
 
 }  // namespace
@@ -97,7 +109,7 @@ void LocalCommunicator::block_until(const Awaited& awaited, std::chrono::millise
       break;
   }
   Clock::time_point now = Clock::now(), deadline = now + most;
-  const LastingWait lasting(station_, group_, awaited);
+  LastingWait lasting(station_, group_, awaited);
   // The look that may take long is not that of an announced sleeper, whom others would try to wake.
   while (!look() && !station_.bell.look_or_sleep(look, std::min<std::chrono::nanoseconds>(kSlice, deadline - now))) {
     now = Clock::now();
@@ -109,7 +121,7 @@ void LocalCommunicator::block_until(const Awaited& awaited, std::chrono::millise
       std::lock_guard lock(desk_.mutex);
       reason = late();
     }
-    const std::string blame = fabric_->blame(rank_);
+    const std::string blame = fabric_->blame(rank_, lasting.note());
     raise(blame.empty() ? reason : reason + "; " + blame);
   }
 }

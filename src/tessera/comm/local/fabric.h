@@ -78,16 +78,22 @@ class Group {
   std::span<Mailbox> mailboxes_;  // [from, to]
 };
 
+/// What a long wait of one thread is for: the others' arrival at a collective of a group, their end of it, or a message
+/// sent or taken. The thread that sets `group` owns the note; others read it while it may change.
+struct WaitNote {
+  std::atomic<Group*> group{nullptr};  ///< null: nobody owns the note
+  std::atomic<uint64_t> number{0};
+  std::atomic<int> peer{-1};       ///< of a message, member index; -1: a collective
+  std::atomic<int64_t> looked{0};  ///< when the thread last polled, in nanoseconds of the steady clock; 0: no wait yet
+};
+
 /// One rank's state that all other ranks see.
 struct alignas(64) Station {
-  Doorbell bell;  ///< where its threads sleep
+  static constexpr size_t kNotes = 8;
 
-  /// For a long wait: when its thread last polled, in nanoseconds of the steady clock (0: there is no such wait), and
-  /// what it waits for: the others' arrival at a collective of a group, their end of it, or a message sent or taken.
-  alignas(64) std::atomic<int64_t> looked{0};
-  std::atomic<Group*> group{nullptr};
-  std::atomic<uint64_t> number{0};
-  std::atomic<int> peer{-1};  ///< of a message, member index; -1: a collective
+  Doorbell bell;  ///< where its threads sleep
+  /// Of its threads, as of queues of its device; of more than kNotes, some are not seen to wait.
+  alignas(64) std::array<WaitNote, kNotes> waits;
 
   explicit Station(bool between_processes) : bell(between_processes) {}
 };
@@ -135,9 +141,9 @@ class Fabric {
   /// The group of `rank`'s next membership: its k-th request for a list of members matches the others' k-th.
   Group& group_of(int rank, std::span<const int> members);
 
-  /// The ranks at fault for `rank`'s wait: follows who waits for whom to the ranks that wait for nobody, and says what
-  /// those do. "rank 1 waits at …; rank 2 waits for nobody and is in MatMul 'h.3'".
-  std::string blame(int rank);
+  /// The ranks at fault for this wait of `rank`: follows who waits for whom to the ranks that wait for nobody, and says
+  /// what those do. "rank 1 waits at …; rank 2 waits for nobody and is in MatMul 'h.3'".
+  std::string blame(int rank, const WaitNote& wait);
 
   /// `rank`: -1 for a process that watches the ranks and is not one of them.
   void abort(int rank, std::string_view message, ErrorKind kind);
