@@ -95,12 +95,8 @@ struct MachineInfo {
 
 MachineInfo machine();
 
-/// A number in a tensor's name: the characters from `begin` to before `end`.
-struct NameNumber {
-  size_t begin = 0, end = 0;
-};
-/// The numbers that are words of their own, as those of layers: 12 and 3 of "h.12.attn_3", none of "fc1".
-std::vector<NameNumber> numbers_in(std::string_view name);
+/// "h.*.attn_*" of "h.12.attn_3": with * for numbers that are words of their own, as those of layers. "fc1" stays.
+std::string without_numbers(std::string_view text);
 
 }  // namespace v1
 }  // namespace tessera

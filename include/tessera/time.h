@@ -80,8 +80,8 @@ struct PredictedCollective {
 /// Why a rank waits for communications, in milliseconds. Each reason takes what those before it leave.
 struct WaitCauses {
   double late_peer_ms = 0;  ///< until the last member of the group starts
-  /// Nothing to hide behind: the transfer takes longer than all operators together that neither make its operands nor
-  /// need its result. All of it if transfers move only while ranks wait for them.
+  /// The transfer takes longer than all operators together that neither make its operands nor need its result. All of
+  /// it if transfers move only while ranks wait for them.
   double no_work_ms = 0;
   double busy_link_ms = 0;  ///< other transfers come before it, or share its links
   /// It could have started earlier, but for memory: what it makes would have exceeded the most that the rank holds.
@@ -98,6 +98,22 @@ struct WaitCauses {
     order_ms += other.order_ms;
     return *this;
   }
+};
+
+/// One of WaitCauses, as all reports name it.
+struct WaitCause {
+  const char* name;  ///< "late peer"
+  const char* key;   ///< in JSON: "late_peer_ms"
+  double WaitCauses::*ms;
+};
+
+/// All of them, in the order in which they take their parts of a wait.
+inline constexpr WaitCause kWaitCauses[] = {
+    {"late peer", "late_peer_ms", &WaitCauses::late_peer_ms},
+    {"no work", "no_work_ms", &WaitCauses::no_work_ms},
+    {"busy link", "busy_link_ms", &WaitCauses::busy_link_ms},
+    {"memory", "memory_ms", &WaitCauses::memory_ms},
+    {"order", "order_ms", &WaitCauses::order_ms},
 };
 
 /// An operator that runs while a communication is under way.

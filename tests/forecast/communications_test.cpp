@@ -22,7 +22,7 @@ class WaitsFor : public testing::Test {
 
   // In running order.
   void act(int task, Phase phase, double begin, double end, double moving = 0, double moved = 0,
-           int queue = bind::kComputing) {
+           int queue = bind::kComputing, double shared = 0) {
     const int action = static_cast<int>(rank().actions.size());
     rank().actions.push_back({{task, phase}, queue});
     bind::StepInfo info;
@@ -34,7 +34,7 @@ class WaitsFor : public testing::Test {
     if (phase == Phase::start) start_ = action;
     if (phase == Phase::wait) info.started = start_;
     infos_.push_back(info);
-    predicted_.timeline.classes[0].events.push_back({action, begin, end, moving, moved});
+    predicted_.timeline.classes[0].events.push_back({action, begin, end, moving, moved, shared});
   }
 
   PredictedCommunication told() {
@@ -88,7 +88,8 @@ TEST_F(WaitsFor, a_late_peer_and_other_transfers) {
   act(0, Phase::run, 0, 1);
   act(1, Phase::start, 1, 1);
   act(3, Phase::run, 1, 4);
-  act(1, Phase::wait, 4, 11, 6, 11);  // the other member starts at 6; others share the link for a second
+  act(1, Phase::wait, 4, 11, 6, 11, bind::kComputing,
+      1);  // the other member starts at 6; others share the link for a second
   act(2, Phase::run, 11, 12);
   const PredictedCommunication told = this->told();
   EXPECT_EQ(told.waits.late_peer_ms, 2e3);
@@ -124,6 +125,54 @@ TEST_F(WaitsFor, memory_where_an_earlier_start_would_exceed_it) {
   rank().buffers[1].bytes = 60;  // now there is room
   EXPECT_EQ(told().waits.order_ms, 3e3);
   EXPECT_EQ(told().waits.memory_ms, 0);
+}
+
+// Memory keeps it behind the first 2 s of kernels (step 3). A start before the last second (step 4) would fit.
+TEST_F(WaitsFor, memory_no_longer_than_an_earlier_start_would_gain) {
+  rank().steps.push_back({1, true});
+  rank().costs.resize(5);
+  rank().needs = std::make_shared<std::vector<std::vector<int>>>(std::vector<std::vector<int>>{{}, {0}, {1}, {}, {}});
+  rank().steps[3].seconds = 2;
+  rank().buffers = {{100, 1, 1}, {40, 3, 4}};
+  act(0, Phase::run, 0, 1);
+  act(3, Phase::run, 1, 3);
+  act(4, Phase::run, 3, 4);
+  act(1, Phase::start, 4, 4);
+  act(1, Phase::wait, 4, 8, 4, 8);
+  act(2, Phase::run, 8, 9);
+  EXPECT_EQ(told().waits.no_work_ms, 1e3);
+  EXPECT_EQ(told().waits.order_ms, 1e3);
+  EXPECT_EQ(told().waits.memory_ms, 2e3);
+}
+
+// A second of kernels is between the operand and the start, and as memory is full, no start could come before it. But
+// the other 2 s of kernels come after the wait, and could come before it.
+TEST_F(WaitsFor, the_order_of_kernels_behind_it_though_memory_is_full) {
+  rank().steps.push_back({1, true});
+  rank().costs.resize(5);
+  rank().needs = std::make_shared<std::vector<std::vector<int>>>(std::vector<std::vector<int>>{{}, {0}, {1}, {}, {}});
+  rank().steps[3].seconds = 2;
+  rank().buffers = {{100, 1, 1}, {40, 2, 3}};
+  act(0, Phase::run, 0, 1);
+  act(4, Phase::run, 1, 2);
+  act(1, Phase::start, 2, 2);
+  act(1, Phase::wait, 2, 6, 2, 6);
+  act(2, Phase::run, 6, 7);
+  act(3, Phase::run, 7, 9);
+  EXPECT_EQ(told().waits.no_work_ms, 1e3);
+  EXPECT_EQ(told().waits.memory_ms, 1e3);
+  EXPECT_EQ(told().waits.order_ms, 2e3);
+}
+
+// A kernel beside it makes the transfer slower, with nothing else on the link.
+TEST_F(WaitsFor, nothing_on_the_link_where_a_kernel_slows_its_transfer) {
+  act(0, Phase::run, 0, 1);
+  act(1, Phase::start, 1, 1);
+  act(3, Phase::run, 1, 4);
+  act(1, Phase::wait, 4, 6, 1, 6);
+  act(2, Phase::run, 6, 7);
+  EXPECT_EQ(told().waits.busy_link_ms, 0);
+  EXPECT_EQ(told().waits.no_work_ms, 2e3) << "3 s of kernels beside 5 s of transfer";
 }
 
 TEST_F(WaitsFor, all_of_it_where_ranks_transfer_while_they_wait) {

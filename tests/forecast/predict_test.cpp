@@ -276,6 +276,28 @@ TEST(Predict, TransfersAreSlowerBesideKernels) {
   EXPECT_NEAR(predicted(run, machine).timeline.classes[0].overlapped, 1.5 * alone, 1e-9);
 }
 
+// The gathers of all weights start at the beginning, over one link; some move beside kernels.
+TEST(Predict, TellsWhatTransfersLoseToOthers) {
+  const runtime::DryRun run = dry_run(layers(3), "dp=4", "fsdp");
+  MachineModel machine = round_machine();
+  for (const double slowed : {1.0, 1.5}) {
+    machine.overlap.slowed_by_computation = slowed;
+    const Predicted made = predicted(run, machine);
+    double shared = 0;
+    for (const Event& event : made.timeline.classes[0].events) {
+      const PredictedClass& each = made.classes[0];
+      const bind::Action& action = each.actions[static_cast<size_t>(event.action)].action;
+      if (action.phase != bind::Phase::wait) continue;
+      const double alone = each.steps[static_cast<size_t>(action.task)].seconds;
+      const double own = event.moved - event.moving - event.shared;
+      EXPECT_GE(own, alone - 1e-12);
+      EXPECT_LE(own, slowed * alone + 1e-12);
+      shared += event.shared;
+    }
+    EXPECT_GT(shared, 0);
+  }
+}
+
 // One core: both ranks compute, and then move data, at half the speed. A collective was measured in that way.
 TEST(Predict, RanksThatMoveDataWhileTheyWaitShareCores) {
   MachineModel machine = round_machine();

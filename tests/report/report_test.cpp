@@ -88,16 +88,16 @@ TEST_F(ReportPage, SaysWhatHidesCommunicationAndWhyRanksWait) {
   Json answer = simulated();
   answer["overlap"] = {{"communications",
                         {{{"kind", "all_gather"},
-                          {"axes", "dp"},
+                          {"axes", {"dp"}},
                           {"tensor", "h.*.<w>"},
                           {"count", 12},
                           {"bytes", 2048},
                           {"hidden", 0.75},
                           {"ms", 4},
-                          {"waits", {{"ms", 1.5}, {"late_peer_ms", 0.5}, {"memory_limit_ms", 1}}},
+                          {"waits", {{"ms", 1.5}, {"late_peer_ms", 0.5}, {"memory_ms", 1}}},
                           {"measured", {{"exposed_ms", 1.25}, {"late_peer_ms", 0.5}, {"moving_ms", 4.5}}},
                           {"behind", {"MatMul h.*.q", "Gelu h.*.g"}}}}},
-                       {"waits", {{"ms", 1.5}, {"late_peer_ms", 0.5}, {"memory_limit_ms", 1}}},
+                       {"waits", {{"ms", 1.5}, {"late_peer_ms", 0.5}, {"memory_ms", 1}}},
                        {"rings",
                         {{{"collective", "AllGather over tp of 'x'"},
                           {"count", 1},
@@ -110,9 +110,11 @@ TEST_F(ReportPage, SaysWhatHidesCommunicationAndWhyRanksWait) {
                     HasSubstr("<td>memory</td><td class=n>1.000</td><td class=n>66.7 %</td>"),
                     HasSubstr("<td>all_gather over dp</td>"), HasSubstr("h.<wbr>*.<wbr>&lt;w&gt;"),
                     HasSubstr("<td class=n>75.0 %</td><td class=n>1.500</td><td>memory</td>"),
-                    HasSubstr("<td class=n>1.250</td>"), HasSubstr("MatMul h.<wbr>*.<wbr>q, Gelu h.<wbr>*.<wbr>g"),
+                    HasSubstr("<td class=n>1.750</td>"), HasSubstr("MatMul h.<wbr>*.<wbr>q, Gelu h.<wbr>*.<wbr>g"),
                     HasSubstr("<td>whole</td><td>it would take longer</td>")));
-  EXPECT_THAT(page({simulated()}), Not(HasSubstr("Collectives beside products")));
+  EXPECT_THAT(html, Not(HasSubstr("Measured times need")));
+  EXPECT_THAT(page({simulated()}), AllOf(Not(HasSubstr("Collectives beside products")),
+                                         HasSubstr("Measured times need tessera bench, or train with")));
 }
 
 TEST_F(ReportPage, SaysOfEachMissingSectionWhatGivesIt) {

@@ -9,17 +9,6 @@
 namespace tessera::cli {
 namespace {
 
-// "h.*.fc" of "h.12.fc", "addmm_*" of "addmm_3": numbers that stand alone in a name.
-std::string without_numbers(const std::string& text) {
-  std::string pattern;
-  size_t at = 0;
-  for (const NameNumber& number : numbers_in(text)) {
-    pattern += text.substr(at, number.begin - at) + '*';
-    at = number.end;
-  }
-  return pattern + text.substr(at);
-}
-
 /// Blocks of the model, by the parameters in them.
 class Blocks {
  public:

@@ -1,11 +1,11 @@
 #include "tessera/cli/overlap_report.h"
 
 #include <algorithm>
-#include <cctype>
 #include <utility>
 
 #include "tessera/cli/program_tables.h"
 #include "tessera/cli/time_options.h"
+#include "tessera/inspect.h"
 
 namespace tessera::cli {
 namespace {
@@ -13,52 +13,37 @@ namespace {
 constexpr size_t kTensorWidth = 18, kBehindWidth = 14;
 constexpr size_t kColumns = 120;  // where there is no terminal
 
-// Numbers as *: "h.12.attn" is "h.*.attn".
-std::string pattern_of(const std::string& name) {
-  std::string pattern;
-  for (const char c : name)
-    if (std::isdigit(static_cast<unsigned char>(c)) == 0)
-      pattern += c;
-    else if (pattern.empty() || pattern.back() != '*')
-      pattern += '*';
-  return pattern;
+// The byte after that many UTF-8 characters.
+size_t byte_after(const std::string& text, size_t characters) {
+  size_t byte = 0;
+  for (; byte < text.size(); ++byte)
+    if ((text[byte] & 0xc0) != 0x80 && characters-- == 0) break;
+  return byte;
 }
 
-// The middle of a long name is left out.
-std::string shortened(const std::string& name, size_t most) {
-  if (name.size() <= most) return name;
+// A long name in at most that many characters: "h.*.at…q.bias".
+std::string middle_left_out(const std::string& name, size_t most) {
+  const size_t width = width_of(name);
+  if (width <= most) return name;
   const size_t end = (most - 1) / 2, begin = most - 1 - end;
-  return name.substr(0, begin) + "…" + name.substr(name.size() - end);
+  return name.substr(0, byte_after(name, begin)) + "…" + name.substr(byte_after(name, width - end));
 }
 
 void add(std::optional<double>& sum, double by) {
   sum = sum.value_or(0) + by;
 }
 
-struct Cause {
-  const char* name;      // in a table
-  const char* sentence;  // before "3 ms"
-  const char* key;       // in JSON
-  double WaitCauses::*ms;
-};
-constexpr Cause kCauses[] = {
-    {"late peer", "late peer", "late_peer_ms", &WaitCauses::late_peer_ms},
-    {"no work", "nothing to hide behind", "nothing_to_hide_behind_ms", &WaitCauses::no_work_ms},
-    {"busy link", "busy link", "busy_link_ms", &WaitCauses::busy_link_ms},
-    {"memory", "memory limit", "memory_limit_ms", &WaitCauses::memory_ms},
-    {"order", "order", "order_ms", &WaitCauses::order_ms},
-};
-
 Json waits_json(const WaitCauses& waits) {
   Json object = {{"ms", waits.total_ms()}, {"exposed_ms", waits.exposed_ms()}};
-  for (const Cause& cause : kCauses) object[cause.key] = waits.*cause.ms;
+  for (const WaitCause& cause : kWaitCauses) object[cause.key] = waits.*cause.ms;
   return object;
 }
 
 // The one that takes most; empty: there is none.
 std::string main_cause(const WaitCauses& waits) {
-  const Cause* most = std::max_element(std::begin(kCauses), std::end(kCauses),
-                                       [&](const Cause& a, const Cause& b) { return waits.*a.ms < waits.*b.ms; });
+  const WaitCause* most =
+      std::max_element(std::begin(kWaitCauses), std::end(kWaitCauses),
+                       [&](const WaitCause& a, const WaitCause& b) { return waits.*a.ms < waits.*b.ms; });
   return waits.*most->ms > 0 ? most->name : "";
 }
 
@@ -71,10 +56,10 @@ std::vector<std::string> longest_first(const std::map<std::string, double>& behi
   return names;
 }
 
-std::string behind_text(const AlikeCommunications& row) {
+std::string behind_text(const AlikeCommunications& row, bool all) {
   const std::vector<std::string> names = longest_first(row.behind);
   if (names.empty()) return "nothing";
-  return shortened(names.front(), kBehindWidth) + (names.size() > 1 ? " …" : "");
+  return (all ? names.front() : middle_left_out(names.front(), kBehindWidth)) + (names.size() > 1 ? " …" : "");
 }
 
 std::vector<std::string> header_of(bool is_predicted, bool is_measured) {
@@ -94,13 +79,14 @@ void print_rows(const Console& console, const OverlapRows& rows, bool is_predict
   for (size_t i = 0; i < sorted.size() && i < most; ++i) {
     const AlikeCommunications& row = sorted[i];
     const std::string count = row.count == 1 ? "" : count_text(row.count) + " × ";
-    std::vector<std::string> cells = {count + row.kind + " " + row.axes, shortened(row.tensor, kTensorWidth),
+    std::vector<std::string> cells = {count + row.kind + " " + joined(row.axes, ","),
+                                      all ? row.tensor : middle_left_out(row.tensor, kTensorWidth),
                                       bytes_text(row.bytes)};
     if (is_predicted)
       cells.insert(cells.end(), {ms_text(row.predicted_ms.value_or(0)), percent(row.hidden()), ms_text(row.wait_ms())});
     if (rows.are_measured()) cells.push_back(row.exposed_ms ? ms_text(*row.late_peer_ms + *row.exposed_ms) : "");
     cells.push_back(is_predicted ? main_cause(row.waits) : percent(row.hidden()));
-    cells.push_back(behind_text(row));
+    cells.push_back(behind_text(row, all));
     table.add(std::move(cells));
   }
   table.print(console, kColumns);
@@ -113,12 +99,12 @@ void print_rows(const Console& console, const OverlapRows& rows, bool is_predict
 
 std::string waits_text(const Prediction& prediction) {
   const WaitCauses& waits = prediction.waits;
-  if (waits.total_ms() <= 0) return "rank 0 waits for no communication";
+  if (waits.total_ms() <= 0) return prediction.communications.empty() ? "" : "rank 0 waits for no communication";
   constexpr double kNothing = 5e-4;
   std::string text;
-  for (const Cause& cause : kCauses)
+  for (const WaitCause& cause : kWaitCauses)
     if (const double ms = waits.*cause.ms; ms > kNothing * waits.total_ms())
-      text += std::string(text.empty() ? "" : ", ") + cause.sentence + " " + ms_text(ms);
+      text += std::string(text.empty() ? "" : ", ") + cause.name + " " + ms_text(ms);
   return "rank 0 waits " + ms_text(waits.total_ms()) + " of " + ms_text(prediction.step_ms) +
          " for communication: " + text;
 }
@@ -135,11 +121,11 @@ double AlikeCommunications::hidden() const {
 
 AlikeCommunications& OverlapRows::Rows::row(const std::string& kind, const std::vector<std::string>& axes,
                                             const std::string& tensor) {
-  const std::string over = joined(axes, ","), pattern = pattern_of(tensor);
-  AlikeCommunications& found = of[{kind, over, pattern}];
+  const std::string pattern = without_numbers(tensor);
+  AlikeCommunications& found = of[{kind, axes, pattern}];
   found.tensor = found.count == 0 || found.tensor == tensor ? tensor : pattern;
   found.kind = kind;
-  found.axes = over;
+  found.axes = axes;
   found.count += 1;
   return found;
 }
@@ -150,7 +136,8 @@ void OverlapRows::predict(const Prediction& prediction) {
     row.bytes += each.bytes;
     add(row.predicted_ms, each.ms);
     row.waits += each.waits;
-    for (const OperatorBeside& beside : each.behind) row.behind[beside.op + " " + pattern_of(beside.name)] += beside.ms;
+    for (const OperatorBeside& beside : each.behind)
+      row.behind[beside.op + " " + without_numbers(beside.name)] += beside.ms;
   }
 }
 
@@ -169,7 +156,7 @@ void OverlapRows::measure(const Profile& profile) {
     const auto ends_before = [](const ProfileEvent& other, double time) { return other.begin + other.duration < time; };
     for (auto at = std::lower_bound(events.begin(), events.end(), event.moving_begin, ends_before);
          at != events.end() && at->begin < event.begin; ++at)
-      if (!at->communication) row.behind[at->op + " " + pattern_of(at->name)] += at->duration * 1e-3;
+      if (!at->communication) row.behind[at->op + " " + without_numbers(at->name)] += at->duration * 1e-3;
   }
 }
 

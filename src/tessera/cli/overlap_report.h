@@ -17,19 +17,20 @@ namespace tessera::cli {
 /// Communications of rank 0 that are alike: of one kind over the same axes, of tensors whose names differ in numbers
 /// only. All figures are sums over them, for one step.
 struct AlikeCommunications {
-  std::string kind, axes;
+  std::string kind;
+  std::vector<std::string> axes;
   std::string tensor;  ///< with * in place of the numbers that differ: "h.*.attn.q"
   double count = 0, bytes = 0;
   std::optional<double> predicted_ms;  ///< of the transfers, if nothing disturbs them
   WaitCauses waits;                    ///< predicted
-  /// As measured: until the last member had started; from then on; and at most, since who does not wait does not see
-  /// the end, while transfers were under way.
+  /// As measured: the wait until the last member had started; the wait from then on; and an upper bound of the time in
+  /// which transfers were under way, since a rank that does not wait does not see when a transfer ends.
   std::optional<double> late_peer_ms, exposed_ms, moving_ms;
   std::map<std::string, double> behind;  ///< milliseconds of the operators beside them: "MatMul h.*.mlp.fc"
 
   /// Predicted, else measured.
   double wait_ms() const;
-  /// The part that computation hides: predicted, else measured at least.
+  /// The part that computation hides: predicted, else an upper bound from what was measured.
   double hidden() const;
 };
 
@@ -45,7 +46,8 @@ class OverlapRows {
 
  private:
   struct Rows {
-    using Key = std::tuple<std::string, std::string, std::string>;  // kind, axes, and tensor with * for numbers
+    // Kind, axes, and tensor with * for numbers.
+    using Key = std::tuple<std::string, std::vector<std::string>, std::string>;
     std::map<Key, AlikeCommunications> of;
     AlikeCommunications& row(const std::string& kind, const std::vector<std::string>& axes, const std::string& tensor);
   };
@@ -55,7 +57,7 @@ class OverlapRows {
 
 struct Forecast;
 
-/// "rank 0 waits 3.2 ms of 12.3 ms for communication: nothing to hide behind 1.1 ms, order 2.1 ms"
+/// Empty if there is no communication: "rank 0 waits 3.2 ms of 12.3 ms for communication: no work 1.1 ms, order 2.1 ms"
 std::string waits_text(const Prediction& prediction);
 /// With `all` (--overlap report) a row for each kind of communication, those that rank 0 waits for longest first, and
 /// what became of each collective beside products; else the first rows, if there is a forecast. `forecast`: none if no

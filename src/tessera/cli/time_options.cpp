@@ -166,9 +166,11 @@ void print_forecast(const Console& console, const Forecast& forecast) {
   if (prediction.classes.size() > kClassesPrinted)
     console.say(std::to_string(prediction.classes.size() - kClassesPrinted) + " more classes of ranks");
   console.say(bound_text(prediction));
-  if (prediction.bound_ms > 0)
-    console.say("the step takes " + percent(prediction.step_ms / prediction.bound_ms - 1) + " more than this bound");
-  console.say(waits_text(prediction));
+  constexpr double kNothing = 5e-5;  // is printed as 0.00 %
+  if (const double above = prediction.bound_ms > 0 ? prediction.step_ms / prediction.bound_ms - 1 : 0;
+      above >= kNothing)
+    console.say("the step takes " + percent(above) + " more than this bound");
+  if (const std::string text = waits_text(prediction); !text.empty()) console.say(text);
   console.say("what the step waited for, by operator:");
   Table chain({"operator", "count", "time", "share"});
   for (size_t i = 0; i < prediction.chain.size() && i < kChainPrinted; ++i) {

@@ -1,22 +1,18 @@
-#include <cctype>
-
+#include "tessera/base/lone_numbers.h"
 #include "tessera/inspect.h"
 
 namespace tessera {
 inline namespace v1 {
 
-std::vector<NameNumber> numbers_in(std::string_view name) {
-  const auto is_digit = [&](size_t at) { return std::isdigit(static_cast<unsigned char>(name[at])) != 0; };
-  const auto is_letter = [&](size_t at) { return std::isalpha(static_cast<unsigned char>(name[at])) != 0; };
-  std::vector<NameNumber> all;
-  for (size_t begin = 0; begin < name.size(); ++begin) {
-    if (!is_digit(begin)) continue;
-    size_t end = begin;
-    while (end < name.size() && is_digit(end)) ++end;
-    if ((begin == 0 || !is_letter(begin - 1)) && (end == name.size() || !is_letter(end))) all.push_back({begin, end});
-    begin = end;
+std::string without_numbers(std::string_view text) {
+  std::string pattern;
+  size_t at = 0;
+  for (const LoneNumber& number : lone_numbers(text)) {
+    pattern += text.substr(at, number.begin - at);
+    pattern += '*';
+    at = number.end;
   }
-  return all;
+  return pattern += text.substr(at);
 }
 
 }  // namespace v1

@@ -7,7 +7,7 @@
 #include <tuple>
 #include <utility>
 
-#include "tessera/base/time_text.h"
+#include "tessera/base/rounded_time.h"
 #include "tessera/ir/text.h"
 #include "tessera/passes/product_pieces.h"
 #include "tessera/passes/shortened.h"
@@ -200,8 +200,8 @@ class Choice {
     for (size_t i = 1; !stands_for_more_ && i < prices.size() && group.others.size() < kMostOthers; ++i)
       if (prices[i].first.ring < kNearlyAsCheap * group.price.ring) group.others.push_back(prices[i].second);
     if (group.price.ring < (stands_for_more_ ? 1 : kNearlyAsCheap) * group.price.apart()) return true;
-    why = fmt::format("by itself, a ring would take {} instead of {}: {}", time_text(group.price.ring),
-                      time_text(group.price.apart()), group.price.pieces_text());
+    why = fmt::format("by itself, a ring would take {} instead of {}: {}", rounded_time(group.price.ring),
+                      rounded_time(group.price.apart()), group.price.pieces_text());
     return false;
   }
 
@@ -231,7 +231,7 @@ class Choice {
     if (gain >= kWorthwhile * without) return false;
     for (Group* group : taken_)
       group->outcome.why = fmt::format("rings would shorten the step of {} by {} at most, less than {:.0f} %",
-                                       time_text(without), time_text(gain), kWorthwhile * 100);
+                                       rounded_time(without), rounded_time(gain), kWorthwhile * 100);
     taken_.clear();
     return true;
   }
@@ -252,12 +252,12 @@ class Choice {
       const double time = rest.empty() ? without : seconds_with(rest);
       if (time <= best) {
         group->outcome.why =
-            fmt::format("in a ring, the step would take {} instead of {}", time_text(best), time_text(time));
+            fmt::format("in a ring, the step would take {} instead of {}", rounded_time(best), rounded_time(time));
         taken_ = rest;
         best = time;
       } else {
         group->outcome.why =
-            fmt::format("without it, the step would take {} instead of {}", time_text(time), time_text(best));
+            fmt::format("without it, the step would take {} instead of {}", rounded_time(time), rounded_time(best));
       }
     }
     for (Group* group : taken_) best = try_others(*group, best);
@@ -267,7 +267,7 @@ class Choice {
       group->outcome.why = str(group->form) + ", " + group->price.pieces_text() + "; " + group->outcome.why;
       if (!group->outcome.taken)
         group->outcome.why = fmt::format("rings would shorten the step only from {} to {}, less than {:.0f} %",
-                                         time_text(without), time_text(best), kWorthwhile * 100);
+                                         rounded_time(without), rounded_time(best), kWorthwhile * 100);
     }
     if (!taken_.empty() && !taken_.front()->outcome.taken) taken_.clear();
   }

@@ -6,17 +6,15 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 #include <map>
-#include <optional>
+
+#include "tessera/forecast/events.h"
 
 namespace tessera::forecast {
 namespace {
 
 using sim::Event;
 using sim::PredictedClass;
-
-constexpr double kMillisOfSecond = 1e3;
 
 // A communication as it was simulated, in seconds.
 struct Simulated {
@@ -26,19 +24,16 @@ struct Simulated {
   double free = 0;     // from here on the rank has nothing else to do than wait
   double arrived = 0;  // the rank takes part in the transfer
   double moving = 0, moved = 0;
+  double shared = 0;  // of the transfer's seconds: lost to other transfers
 };
-
-const bind::Enqueued& queued(const PredictedClass& each, const Event& event) {
-  return each.actions[static_cast<size_t>(event.action)];
-}
 
 std::vector<Simulated> simulated_of(const PredictedClass& each, const std::vector<Event>& events) {
   std::vector<Simulated> all;
   std::map<int, const Event*> starts;  // by action
   double free = events.empty() ? 0 : events.front().begin;
   for (const Event& event : events) {
-    const bind::Enqueued& it = queued(each, event);
-    const bind::StepInfo& info = (*each.infos)[static_cast<size_t>(event.action)];
+    const bind::Enqueued& it = enqueued(each, event);
+    const bind::StepInfo& info = info_of(each, event);
     if (it.action.phase == bind::Phase::start) {
       starts[event.action] = &event;
       continue;
@@ -49,7 +44,7 @@ std::vector<Simulated> simulated_of(const PredictedClass& each, const std::vecto
         const bool has_queue = each.actions[static_cast<size_t>(info.started)].queue != it.queue;
         const Event& moves = has_queue ? start : event;
         all.push_back({it.action.task, info.started, &event, start.begin, std::min(event.begin, free), start.begin,
-                       moves.moving, moves.moved});
+                       moves.moving, moves.moved, moves.shared});
       }
     free = event.end;
   }
@@ -112,7 +107,7 @@ class Causes {
         last_(each.steps.size(), -1),
         holdings_(each) {
     for (const Event& event : events)
-      if (const bind::Action& action = queued(each, event).action; action.phase == bind::Phase::run)
+      if (const bind::Action& action = enqueued(each, event).action; action.phase == bind::Phase::run)
         kernels_[static_cast<size_t>(action.task)] += each.steps[static_cast<size_t>(action.task)].seconds;
     for (size_t a = 0; a < each.actions.size(); ++a)
       last_[static_cast<size_t>(each.actions[a].action.task)] = static_cast<int>(a);
@@ -123,43 +118,53 @@ class Causes {
 
   WaitCauses of(size_t c) const {
     const Simulated& it = communications_[c];
-    const double alone = each_.steps[static_cast<size_t>(it.task)].seconds, end = it.wait->end;
+    const double end = it.wait->end;
+    // A transfer may be slower beside kernels, or on other members, than it is alone on this rank.
+    const double own = std::max(each_.steps[static_cast<size_t>(it.task)].seconds, it.moved - it.moving - it.shared);
     const double alone_until = std::clamp(it.arrived, it.free, end), met = std::clamp(it.moving, alone_until, end);
     double rest = end - met;
     const auto take = [&](double most) {
       const double taken = std::clamp(most, 0.0, rest);
       rest -= taken;
-      return taken * kMillisOfSecond;
+      return taken * kMillis;
     };
     WaitCauses causes;
-    causes.late_peer_ms = (met - alone_until) * kMillisOfSecond;
+    causes.late_peer_ms = (met - alone_until) * kMillis;
     if (at_wait_) {
       causes.no_work_ms = take(rest);
       return causes;
     }
-    if (!independent_.empty()) causes.no_work_ms = take(alone - independent_[c]);
-    causes.busy_link_ms = (alone_until - it.free) * kMillisOfSecond + take(it.moved - it.moving - alone);
-    const std::optional<double> possible = possible_before(it, rest);
-    causes.order_ms = possible ? take(*possible) : 0;
-    (possible ? causes.memory_ms : causes.order_ms) += take(rest);
+    if (!independent_.empty()) causes.no_work_ms = take(own - independent_[c]);
+    causes.busy_link_ms = (alone_until - it.free) * kMillis + take(it.shared);
+    const Earlier earlier = earlier_start(it, rest);
+    causes.order_ms = take(earlier.in_memory);
+    causes.memory_ms = take(earlier.all - earlier.in_memory);
+    causes.order_ms += take(rest);
     return causes;
   }
 
  private:
-  // By how many seconds of kernels it could start earlier, up to `most`, before memory would be exceeded. Nullopt: it
-  // would not be.
-  std::optional<double> possible_before(const Simulated& it, double most) const {
+  // By how many seconds of kernels a communication could start earlier.
+  struct Earlier {
+    double all = 0;        // once its operands are made
+    double in_memory = 0;  // the part after the last action beside which there is no room for what it makes
+  };
+  // Up to `most` seconds.
+  Earlier earlier_start(const Simulated& it, double most) const {
     int ready = 0;  // the action from which on it could start
     if (each_.needs)
       for (const int need : (*each_.needs)[static_cast<size_t>(it.task)])
         ready = std::max(ready, last_[static_cast<size_t>(need)] + 1);
-    double seconds = 0;
-    for (int action = it.start - 1; action >= ready && seconds < most; --action) {
-      if (!holdings_.fits(it.start, action)) return seconds;
+    Earlier earlier;
+    bool fits = true;
+    for (int action = it.start - 1; action >= ready && earlier.all < most; --action) {
       const bind::Action& before = each_.actions[static_cast<size_t>(action)].action;
-      if (before.phase == bind::Phase::run) seconds += kernels_[static_cast<size_t>(before.task)];
+      fits = fits && holdings_.fits(it.start, action);
+      if (before.phase != bind::Phase::run) continue;
+      earlier.all += kernels_[static_cast<size_t>(before.task)];
+      if (fits) earlier.in_memory = earlier.all;
     }
-    return std::nullopt;
+    return earlier;
   }
 
   const PredictedClass& each_;
@@ -178,11 +183,11 @@ std::vector<OperatorBeside> behind(const PredictedClass& each, const std::vector
   auto at = std::lower_bound(events.begin(), events.end(), it.started, ends_before);  // in the order of their ends
   for (; at != events.end() && at->begin < it.wait->end; ++at) {
     const double beside = std::min(it.wait->end, at->end) - std::max(it.started, at->begin);
-    const bind::StepInfo& info = (*each.infos)[static_cast<size_t>(at->action)];
-    if (beside > 0 && queued(each, *at).action.phase == bind::Phase::run) seconds[{info.op, info.name}] += beside;
+    const bind::StepInfo& info = info_of(each, *at);
+    if (beside > 0 && enqueued(each, *at).action.phase == bind::Phase::run) seconds[{info.op, info.name}] += beside;
   }
   std::vector<OperatorBeside> all;
-  for (const auto& [key, time] : seconds) all.push_back({key.first, key.second, time * kMillisOfSecond});
+  for (const auto& [key, time] : seconds) all.push_back({key.first, key.second, time * kMillis});
   std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.ms > b.ms; });
   constexpr size_t kMost = 3;
   all.resize(std::min(all.size(), kMost));
@@ -199,14 +204,14 @@ std::vector<PredictedCommunication> communications_of(const sim::Predicted& pred
   std::vector<PredictedCommunication> all;
   for (size_t c = 0; c < causes.communications().size(); ++c) {
     const Simulated& it = causes.communications()[c];
-    const bind::StepInfo& info = (*each.infos)[static_cast<size_t>(it.wait->action)];
+    const bind::StepInfo& info = info_of(each, *it.wait);
     const bind::Cost& cost = each.costs[static_cast<size_t>(it.task)];
     PredictedCommunication& made = all.emplace_back();
     made.tensor = info.name;
     made.kind = traits_of(*collective_of_op(info.op)).name;
     made.axes = info.axes;
     made.bytes = static_cast<double>(std::max(cost.received, cost.sent));
-    made.ms = each.steps[static_cast<size_t>(it.task)].seconds * kMillisOfSecond;
+    made.ms = each.steps[static_cast<size_t>(it.task)].seconds * kMillis;
     made.waits = causes.of(c);
     made.behind = behind(each, events, it);
   }

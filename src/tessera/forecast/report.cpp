@@ -4,6 +4,7 @@
 #include <map>
 
 #include "tessera/forecast/communications.h"
+#include "tessera/forecast/events.h"
 
 namespace tessera::forecast {
 namespace {
@@ -14,15 +15,7 @@ using sim::Predicted;
 using sim::PredictedClass;
 using sim::Timeline;
 
-constexpr double kMillis = 1e3, kMicros = 1e6;
-
-const bind::StepInfo& info_of(const PredictedClass& each, const Event& event) {
-  return (*each.infos)[static_cast<size_t>(event.action)];
-}
-
-const bind::Enqueued& enqueued(const PredictedClass& each, const Event& event) {
-  return each.actions[static_cast<size_t>(event.action)];
-}
+constexpr double kMicros = 1e6;  // of a second
 
 // As profiles have them. A wait lasts since the rank had nothing else to do: `free`, in seconds. Where a queue of its
 // own moves the data, `start` is the event of that queue; null: there is none.

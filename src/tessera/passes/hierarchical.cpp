@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tessera/base/time_text.h"
+#include "tessera/base/rounded_time.h"
 #include "tessera/mesh/group.h"
 #include "tessera/passes/levels.h"
 #include "tessera/spmd/collective_attributes.h"
@@ -47,7 +47,7 @@ struct Change {
     std::replace(name.begin(), name.end(), '_', '-');
     return fmt::format("{} over {} {} hierarchical: {}; predicted {} instead of {}",
                        count == 1 ? name : fmt::format("{} {}s", count, name), axes, count == 1 ? "is" : "are", levels,
-                       time_text(hierarchical), time_text(flat));
+                       rounded_time(hierarchical), rounded_time(flat));
   }
 };
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "tessera/base/lone_numbers.h"
 #include "tessera/ir/glob.h"
 
 namespace tessera::plan {
@@ -13,10 +14,10 @@ namespace {
 // The numbers that are components of the name, or the first one if none is, become `*`.
 std::string pattern_of(const std::string& name) {
   const auto separates = [&](size_t at) { return name[at] == '.' || name[at] == '/'; };
-  const auto is_component = [&](const NameNumber& number) {
+  const auto is_component = [&](const LoneNumber& number) {
     return (number.begin == 0 || separates(number.begin - 1)) && (number.end == name.size() || separates(number.end));
   };
-  std::vector<NameNumber> numbers = numbers_in(name), components;
+  std::vector<LoneNumber> numbers = lone_numbers(name), components;
   std::copy_if(numbers.begin(), numbers.end(), std::back_inserter(components), is_component);
   if (components.empty() && !numbers.empty()) components = {numbers.front()};
   std::string pattern = name;

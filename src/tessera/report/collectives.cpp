@@ -31,13 +31,6 @@ std::string kind_of(const std::string& op) {
   return kind;
 }
 
-std::string axes_of(const Json& each) {
-  std::string axes;
-  for (const Json& axis : list_at(each, "axes"))
-    if (axis.is_string()) axes += (axes.empty() ? "" : ",") + axis.get<std::string>();
-  return axes;
-}
-
 Row& row_of(Rows& rows, const Json& each) {
   return rows[{text_at(each, "kind"), axes_of(each)}];
 }
@@ -119,8 +112,10 @@ std::string collectives_section(const Inputs& inputs, const Words& words) {
       "have arrived; hidden is the share of the transfer that runs beside operators.";
   if (!inputs.find("predicted/collectives"))
     html += " " + escaped(words("Predicted times need `machine` or `cluster`."));
-  if (std::none_of(rows.begin(), rows.end(), [](const auto& row) { return row.second.measured_exposed.has_value(); }))
-    html += " " + escaped(words("Measured times need tessera bench, or train with `details`."));
+  const bool is_measured =
+      std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.second.measured_exposed.has_value(); });
+  if (!is_measured && !has_measured_overlap(inputs))
+    html += " " + escaped(words("Measured times need tessera bench, or train with `details` or `overlap=report`."));
   return section_html("collectives", "Communication", html + "</p>\n" + overlap_html(inputs));
 }
 

@@ -96,4 +96,17 @@ const Json& list_at(const Json& object, const char* key) {
   return found != object.end() && found->is_array() ? *found : none;
 }
 
+const Json& object_at(const Json& object, const char* key) {
+  static const Json& none = *new Json(Json::object());
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found != object.end() && found->is_object() ? *found : none;
+}
+
+std::string axes_of(const Json& object) {
+  std::string axes;
+  for (const Json& axis : list_at(object, "axes"))
+    if (axis.is_string()) axes += (axes.empty() ? "" : ",") + axis.get<std::string>();
+  return axes;
+}
+
 }  // namespace tessera::report

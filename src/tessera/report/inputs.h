@@ -76,5 +76,9 @@ double number_at(const Json& object, const char* key, double otherwise = 0);
 std::string text_at(const Json& object, const char* key);
 /// An empty array if there is none.
 const Json& list_at(const Json& object, const char* key);
+/// An empty object if there is none.
+const Json& object_at(const Json& object, const char* key);
+/// "dp,tp" of the list `axes`.
+std::string axes_of(const Json& object);
 
 }  // namespace tessera::report

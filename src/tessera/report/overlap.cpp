@@ -5,27 +5,12 @@
 #include <algorithm>
 
 #include "tessera/report/page.h"
+#include "tessera/time.h"
 
 namespace tessera::report {
 namespace {
 
 constexpr size_t kRowsShown = 16;
-
-struct Cause {
-  const char* key;
-  const char* name;
-};
-constexpr Cause kCauses[] = {{"late_peer_ms", "late rank"},
-                             {"nothing_to_hide_behind_ms", "nothing to hide behind"},
-                             {"busy_link_ms", "other transfers"},
-                             {"memory_limit_ms", "memory"},
-                             {"order_ms", "order"}};
-
-const Json& object_at(const Json& object, const char* key) {
-  static const Json none = Json::object();
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found != object.end() && found->is_object() ? *found : none;
-}
 
 std::string waits_html(const Inputs& inputs) {
   const Json* waits = inputs.find("overlap/waits");
@@ -33,7 +18,7 @@ std::string waits_html(const Inputs& inputs) {
   const double all = number_at(*waits, "ms");
   if (!(all > 0)) return "<p>Rank 0 is predicted to wait for no communication.</p>\n";
   std::vector<std::vector<Cell>> rows;
-  for (const Cause& cause : kCauses)
+  for (const WaitCause& cause : kWaitCauses)
     if (const double ms = number_at(*waits, cause.key); ms > 0)
       rows.push_back({cause.name, number_cell(ms_text(ms, all)), number_cell(percent_text(ms / all))});
   return fmt::format("<p>Rank 0 is predicted to wait {} ms for communication:</p>\n", ms_text(all, all)) +
@@ -41,9 +26,9 @@ std::string waits_html(const Inputs& inputs) {
 }
 
 std::string main_cause(const Json& waits) {
-  const Cause* most = std::max_element(std::begin(kCauses), std::end(kCauses), [&](const Cause& a, const Cause& b) {
-    return number_at(waits, a.key) < number_at(waits, b.key);
-  });
+  const WaitCause* most = std::max_element(
+      std::begin(kWaitCauses), std::end(kWaitCauses),
+      [&](const WaitCause& a, const WaitCause& b) { return number_at(waits, a.key) < number_at(waits, b.key); });
   return number_at(waits, most->key) > 0 ? most->name : "";
 }
 
@@ -67,15 +52,18 @@ std::string communications_html(const Inputs& inputs) {
   for (const Json& each : *all) {
     const Json &waits = object_at(each, "waits"), &measured = object_at(each, "measured");
     rows.push_back(
-        {text_at(each, "kind") + " over " + text_at(each, "axes"),
+        {text_at(each, "kind") + " over " + axes_of(each),
          html_cell("<div class=name>" + wrappable(text_at(each, "tensor")) + "</div>"),
          number_cell(number_text(number_at(each, "count"), 0)), number_cell(amount_text(number_at(each, "bytes"))),
          ms(each, "ms"), number_cell(percent_text(number_at(each, "hidden"))), ms(waits, "ms"), main_cause(waits),
-         ms(measured, "exposed_ms"), html_cell("<div class=name>" + wrappable(behind_text(each)) + "</div>")});
+         measured.empty()
+             ? number_cell("")
+             : number_cell(ms_text(number_at(measured, "late_peer_ms") + number_at(measured, "exposed_ms"), most)),
+         html_cell("<div class=name>" + wrappable(behind_text(each)) + "</div>")});
   }
   return "<h3>Communications of rank 0 that are alike</h3>\n" +
          folded_table_html({"communication", "of", "count", "bytes", "predicted ms", "hidden", "waits ms", "mostly for",
-                            "measured exposed ms", "behind"},
+                            "measured waits ms", "behind"},
                            rows, kRowsShown, "kinds of communication");
 }
 
@@ -96,6 +84,12 @@ std::string rings_html(const Inputs& inputs) {
 
 std::string overlap_html(const Inputs& inputs) {
   return waits_html(inputs) + communications_html(inputs) + rings_html(inputs);
+}
+
+bool has_measured_overlap(const Inputs& inputs) {
+  const Json* all = inputs.find("overlap/communications");
+  return all && all->is_array() &&
+         std::any_of(all->begin(), all->end(), [](const Json& each) { return !object_at(each, "measured").empty(); });
 }
 
 }  // namespace tessera::report

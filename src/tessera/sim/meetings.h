@@ -38,6 +38,7 @@ struct Meeting {
   Cause last;                ///< the last start
   double began = kNever, ended = kNever;
   double left = 0;              ///< seconds, without contention
+  double shared = 0;            ///< seconds lost to other transfers, before it or on its links
   int previous = -1;            ///< the meeting before it of the same group, or of the same sender and receiver
   std::map<int, double> chain;  ///< by class: the longest chain to its start
 };

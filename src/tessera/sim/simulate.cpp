@@ -21,9 +21,15 @@ struct UnderWay {
   bool measured = false;
 };
 
-// When a transfer was under way.
+// When a transfer was under way, and what it lost of this to others.
 struct Moves {
-  double begin = 0, end = 0;
+  double begin = 0, end = 0, shared = 0;
+};
+
+// Of a transfer under way.
+struct Rate {
+  double share = 1;  // of its links that it has; 0: its turn has not come
+  double speed = 1;  // with this share
 };
 
 struct QueueState {
@@ -172,7 +178,7 @@ class Simulation {
     state.event_of[static_cast<size_t>(action)] = static_cast<int>(events.size());
     queue.before = {c, static_cast<int>(events.size())};
     timeline_.classes[static_cast<size_t>(c)].ended = now_;
-    events.push_back({action, queue.begin, now_, moves.begin, moves.end, cause.of_class, cause.event});
+    events.push_back({action, queue.begin, now_, moves.begin, moves.end, moves.shared, cause.of_class, cause.event});
     queue.running = false;
     ++queue.next;
     const bind::Enqueued& it = state.enqueued(action);
@@ -190,19 +196,23 @@ class Simulation {
       arrive(c, it.action.task, cause);
       queue.posted = true;
     }
-    double moving = queue.begin;
+    double moving = queue.begin, ended = 0, shared = 0;
     Cause last = cause;
     if (it.queue != bind::kComputing)
       for (int id : state.under_way[it.action.task].meetings) {
         const Meeting& meeting = meetings_[id];
         if (meeting.ended == kNever) return false;
+        if (meeting.ended >= ended) {
+          ended = meeting.ended;
+          shared = meeting.shared;
+        }
         if (meeting.began > moving) {
           moving = meeting.began;
           last = meeting.last;
         }
       }
     queue.posted = false;
-    end(c, queue, action, last, {moving, now_});
+    end(c, queue, action, last, {moving, now_, shared});
     return true;
   }
 
@@ -238,11 +248,14 @@ class Simulation {
     ClassState& state = classes_[static_cast<size_t>(c)];
     UnderWay& own = state.under_way[it.action.task];
     Cause last;
-    double moving = 0, ended = 0, chain = 0, transfer = 0;
+    double moving = 0, ended = 0, shared = 0, chain = 0, transfer = 0;
     for (int id : own.meetings) {
       const Meeting& meeting = meetings_[id];
       if (meeting.ended == kNever) return false;
-      ended = std::max(ended, meeting.ended);
+      if (meeting.ended >= ended) {
+        ended = meeting.ended;
+        shared = meeting.shared;
+      }
       if (meeting.began >= moving) {
         moving = meeting.began;
         last = meeting.last;
@@ -260,7 +273,7 @@ class Simulation {
     const double began = at_wait_ && own.began != kNever ? std::max(own.began, moving) : moving;
     if (at_wait_ && own.began != kNever) --state.transfers;
     const bool waited = moving >= queue.begin && last.event >= 0 && now_ > queue.begin;
-    end(c, queue, action, waited ? last : cause_of_begin(state, queue, it), {began, at_wait_ ? now_ : ended});
+    end(c, queue, action, waited ? last : cause_of_begin(state, queue, it), {began, at_wait_ ? now_ : ended, shared});
     state.chain[static_cast<size_t>(it.action.task)] = chain + transfer;
     state.under_way.erase(it.action.task);
     return true;
@@ -312,7 +325,7 @@ class Simulation {
   }
 
   // Transfers that share a level of links out of a class, or into it, share its bandwidth.
-  std::vector<double> transfer_rates() const {
+  std::vector<Rate> transfer_rates() const {
     std::map<std::pair<End, std::string>, int> sharing;
     for (int id : moving_) {
       const Meeting& meeting = meetings_[id];
@@ -320,11 +333,11 @@ class Simulation {
       for (const End& end : meeting.ends)
         for (const std::string& level : meeting.transfer.levels) ++sharing[{end, level}];
     }
-    std::vector<double> rates;
+    std::vector<Rate> rates;
     for (int id : moving_) {
       const Meeting& meeting = meetings_[id];
       if (is_queued(meeting)) {
-        rates.push_back(0);
+        rates.push_back({0, 0});
         continue;
       }
       int most = 1;
@@ -332,7 +345,8 @@ class Simulation {
       for (int member : meeting.members) beside = beside || at_work(classes_[static_cast<size_t>(member)]);
       for (const End& end : meeting.ends)
         for (const std::string& level : meeting.transfer.levels) most = std::max(most, sharing[{end, level}]);
-      rates.push_back(1.0 / most / (beside ? overlap_.slowed_by_computation : 1));
+      const double share = 1.0 / most;
+      rates.push_back({share, share / (beside ? overlap_.slowed_by_computation : 1)});
     }
     return rates;
   }
@@ -351,7 +365,7 @@ class Simulation {
           if (own.began != kNever && own.left > 0) least = std::min(least, own.left / rate_at_wait(own));
     }
     for (size_t i = 0; i < moving_.size(); ++i)
-      least = std::min(least, meetings_[moving_[i]].left / transfer_rates_[i]);
+      least = std::min(least, meetings_[moving_[i]].left / transfer_rates_[i].speed);
     return least;
   }
 
@@ -377,7 +391,8 @@ class Simulation {
     std::vector<int> still;
     for (size_t i = 0; i < moving_.size(); ++i) {
       Meeting& meeting = meetings_[moving_[i]];
-      reduce(meeting.left, step * transfer_rates_[i]);
+      reduce(meeting.left, step * transfer_rates_[i].speed);
+      meeting.shared += step * (1 - transfer_rates_[i].share);
       if (meeting.left > 0) {
         still.push_back(moving_[i]);
         continue;
@@ -410,7 +425,7 @@ class Simulation {
   // Until the next event:
   double share_of_cores_ = 1;
   bool any_transfers_ = false, any_computes_ = false;
-  std::vector<double> transfer_rates_;
+  std::vector<Rate> transfer_rates_;
   Timeline timeline_;
 };
 

@@ -60,6 +60,7 @@ struct Event {
   int action = 0;
   double begin = 0, end = 0;
   double moving = 0, moved = 0;  ///< of a wait, or a start in a queue of its own: its transfer's begin and end
+  double shared = 0;             ///< the seconds that this transfer lost to others, before it or on its links
   int cause_class = -1, cause_event = -1;  ///< what it waited for last; -1: nothing
 };
 
