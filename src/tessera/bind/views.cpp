@@ -6,7 +6,7 @@
 #include "tessera/bind/asked.h"
 #include "tessera/ir/flow.h"
 #include "tessera/kernels/view.h"
-#include "tessera/ops/library/infer.h"
+#include "tessera/ops/parts.h"
 #include "tessera/spmd/program.h"
 
 namespace tessera::bind {
@@ -182,17 +182,17 @@ class Views::Assignment {
     return group.root->domain != spmd::kCommDomain && group.root->domain != flow::kDomain && group.bucket.empty() &&
            group.outputs.size() == 1 && group.outputs[0] && !kept_.contains(group.outputs[0]) &&
            !blocked_.contains(group.outputs[0]) && bits_of(group.outputs[0]->dtype()) % 8 == 0 &&
-           !makes_view(*group.root) && !group.root->is("Concat");
+           !makes_view(*group.root) && !ops::joins(*group.root);
   }
 
   // The results of kernels of which a concatenation consists, each once, and how many elements are before each. None if
   // it has other operands, or if they are not contiguous in it.
   Pieces pieces_of(const NodeGroup& group) const {
     const Node& node = *group.root;
-    if (has_flow_ || !node.is("Concat") || !group.followers.empty() || blocked_.contains(node.outputs[0])) return {};
+    if (has_flow_ || !ops::joins(node) || !group.followers.empty() || blocked_.contains(node.outputs[0])) return {};
     const Dims dims = values_->type(node.outputs[0]).dims;
-    const auto axis = static_cast<size_t>(ops::normalize_axis(node, node.get_int("axis", 0), dims.size()));
-    if (std::any_of(dims.begin(), dims.begin() + static_cast<long>(axis), [](int64_t extent) { return extent != 1; }))
+    const size_t dim = ops::joined_dim(node, dims.size());
+    if (std::any_of(dims.begin(), dims.begin() + static_cast<long>(dim), [](int64_t extent) { return extent != 1; }))
       return {};
     Pieces pieces;
     std::set<const Value*> known;
@@ -214,7 +214,7 @@ class Views::Assignment {
   // Whether a slice makes the value, and takes all elements of its operand in their order.
   bool is_whole_slice(const Value* value) const {
     const Node* slice = value->producer;
-    if (!slice || !slice->is("Slice") || !makes_view(*slice) || !slice->inputs[0]) return false;
+    if (!slice || !ops::takes_part(*slice) || !makes_view(*slice) || !slice->inputs[0]) return false;
     const TensorDesc whole = values_->type(slice->inputs[0]);
     if (whole.dims != values_->type(value).dims) return false;
     const std::optional<View> view = library_.view_by(*slice, 0, kernels::view_of(whole), *values_);
