@@ -176,14 +176,14 @@ TEST(RingChoice, LeavesWhatLatencyOrSmallPiecesMakeSlower) {
   EXPECT_THAT(small.front().why, testing::HasSubstr("by itself, a ring would take"));
 }
 
-// In a ring, blocks of a wide result are made before they are joined. Time is not worth a program that does not fit.
+// In a ring, blocks of columns are made apart before they are joined. Time is not worth a program that does not fit.
 TEST(RingChoice, SaysThatMemoryForbidsRings) {
   compiler::ProgramOptions options;
   options.mesh = Mesh::parse("t=4");
   options.presets = "none";
-  for (const char* each : {"x=[t, -]", "v=[-, t]", "y=[-, t]"})
+  for (const char* each : {"x=[t, -]", "v=[-, t]", "y=[t, -]"})
     options.annotations.push_back(compiler::AnnotationRequest::parse(each, "annotation"));
-  const MachineModel machine = linked(1e-6, 1.8e8, 5e11);
+  const MachineModel machine = linked(1e-6, 2.9e9, 5e11);
   options.topology = machine.topology(options.mesh);
   options.machine = std::make_shared<const MachineModel>(machine);
   const auto source = std::make_shared<const compiler::Source>(
