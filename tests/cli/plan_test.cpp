@@ -41,7 +41,7 @@ TEST_F(PlanCommand, PrintsWhatDecidedAndWhatWasNotSearched) {
                     HasSubstr("no order of the best plan's operators beats"),
                     HasSubstr("annotations of parameters tried"), HasSubstr("not searched: "), HasSubstr("pipelines")));
   EXPECT_THAT(ran.out, testing::Not(HasSubstr("times as long")))
-      << "two samples have no products that memory does not limit";
+      << "products of two samples say nothing of a step of kernels' fixed costs";
 }
 
 TEST_F(PlanCommand, SmallProgramsStandForModelsOfManyLayers) {

@@ -19,6 +19,7 @@ m (float[4, 2] a0, float[4, 2] b0, float[4, 2] a1, float[4, 2] b1) => (float[4, 
   y = Neg (table)
 })");
   Graph& graph = *model.graph;
+  ops::infer_types(graph);
   Value* table = graph.find("table");
   table->kind = ValueKind::state;
   table->changing = true;
