@@ -8,6 +8,26 @@
 #include "tessera/base/error.h"
 
 namespace tessera::kernels {
+
+std::vector<int> gathered(const std::vector<int>& at, const std::vector<int>& allowed, int cores) {
+  check(cores >= 1, "a team has a core");
+  const size_t members = at.size(), groups = std::min(static_cast<size_t>(cores), std::max<size_t>(members, 1));
+  std::vector<int> to(members), taken;
+  const auto is_taken = [&](int core) { return std::find(taken.begin(), taken.end(), core) != taken.end(); };
+  for (size_t member = 0; member < members; ++member) {
+    const size_t group = member * groups / members;  // balanced
+    if (group == taken.size()) {
+      const auto free = std::find_if_not(allowed.begin(), allowed.end(), is_taken);
+      taken.push_back(is_taken(at[member]) && free != allowed.end() ? *free : at[member]);
+    }
+    to[member] = taken.back();
+  }
+  return to;
+}
+
+#ifdef TESSERA_THREAD_SANITIZER
+void gather_team(int, int) {}  // teams of one, since libgomp's barriers are not instrumented
+#else
 namespace {
 
 std::vector<int> cores_of(const cpu_set_t& set) {
@@ -29,25 +49,6 @@ void move_to(int core, const cpu_set_t& allowed) {
 
 }  // namespace
 
-std::vector<int> gathered(const std::vector<int>& at, const std::vector<int>& allowed, int cores) {
-  check(cores >= 1, "a team has a core");
-  const size_t members = at.size(), groups = std::min(static_cast<size_t>(cores), std::max<size_t>(members, 1));
-  std::vector<int> to(members), taken;
-  const auto is_taken = [&](int core) { return std::find(taken.begin(), taken.end(), core) != taken.end(); };
-  for (size_t member = 0; member < members; ++member) {
-    const size_t group = member * groups / members;  // balanced
-    if (group == taken.size()) {
-      const auto free = std::find_if_not(allowed.begin(), allowed.end(), is_taken);
-      taken.push_back(is_taken(at[member]) && free != allowed.end() ? *free : at[member]);
-    }
-    to[member] = taken.back();
-  }
-  return to;
-}
-
-#ifdef TESSERA_THREAD_SANITIZER
-void gather_team(int, int) {}  // teams of one, since libgomp's barriers are not instrumented
-#else
 void gather_team(int threads, int cores) {
   cpu_set_t allowed;
   if (omp_in_parallel() || omp_get_proc_bind() != omp_proc_bind_false) return;
