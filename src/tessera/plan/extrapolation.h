@@ -31,7 +31,7 @@ struct Counts {
 /// Programs whose weighted sum has the figures of the whole one, if these are linear in the number of blocks, and in
 /// that of micro-batches. Counts up to `more` are not extrapolated. The last sample is the largest.
 ///
-/// Example: f(80 blocks) = f(4) + (80 - 4) / (4 - 2) · (f(4) - f(2)), so the weights are -38 of two blocks and 39 of
+/// Example: f(80 blocks) = f(4) + (80 - 4) / (4 - 3) · (f(4) - f(3)), so the weights are -76 of three blocks and 77 of
 /// four. With micro-batches there are four programs, whose weights are the products of both pairs.
 std::vector<Sample> samples_of(const Scale& whole, const Counts& blocks, const Counts& micro_batches);
 

@@ -64,8 +64,9 @@ class PlannedModel {
   mutable std::map<std::tuple<int64_t, int, int64_t>, TrainingStep> steps_;  ///< by scale and batch
 };
 
-/// From how many blocks, and micro-batches, candidates are extrapolated: the fewest with which steps settle. A single
-/// block has no neighbours, so communication finds less to hide behind; a step with one micro-batch adds no gradients.
-inline constexpr Counts kBlocks{2, 4}, kMicroBatches{2, 3};
+/// From how many blocks, and micro-batches, candidates are extrapolated: the fewest with which steps settle. One block
+/// or two have few neighbours, so communication finds less to hide behind; a step with one micro-batch adds no
+/// gradients.
+inline constexpr Counts kBlocks{3, 4}, kMicroBatches{2, 3};
 
 }  // namespace tessera::plan
