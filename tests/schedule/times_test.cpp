@@ -71,6 +71,16 @@ TEST(FindPipeline, keeps_the_limit) {
   EXPECT_EQ(find_pipeline({4, 16, 8}, costs).table.stages, 8);
 }
 
+TEST(FindPipeline, goes_by_the_sizes_that_it_is_given) {
+  const auto error = [](const PipelineSizes& sizes) { return test::error_of([&] { find_pipeline(sizes, {}); }); };
+  EXPECT_EQ(find_pipeline({4, 4, 20}, {}).name, "interleaved:5");
+  EXPECT_THAT(error({4, 4, 21}), HasSubstr("no schedule puts 21 stages on 4 ranks"));
+  EXPECT_THAT(error({0, 4}), HasSubstr("0 ranks"));
+  EXPECT_THAT(error({4, 0}), HasSubstr("0 micro-batches"));
+  // As fast as gpipe, and it holds less.
+  EXPECT_NE(find_pipeline({1, 4, 1}, {}).name, "gpipe");
+}
+
 TEST(PipelinePictures, show_slots) {
   EXPECT_EQ(pipeline_text(make_pipeline("1f1b", {2, 2}), 120),
             "rank 0 F0 F1 .  .  B0    .  B1\n"

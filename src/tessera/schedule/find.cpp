@@ -1,8 +1,9 @@
 // The search for the fastest schedule: all that make_pipeline knows, and schedules on a line and on a V that fill idle
 // time by the given times, with several limits of what they hold. The fastest is the one with the least bubble, since a
-// rank begins its next step when it has ended this one.
+// rank begins its next step when it has ended this one; of several, the one that holds least.
 #include <algorithm>
 
+#include "tessera/schedule/generators.h"
 #include "tessera/schedule/list_scheduler.h"
 #include "tessera/schedule/v_shaped.h"
 
@@ -22,15 +23,20 @@ class Search {
     for (const PipelineRankTime& each : times.ranks) held = std::max(held, each.activations);
     least_held_ = least_held_ == 0 ? held : std::min(least_held_, held);
     if (costs_.most_held > 0 && held > costs_.most_held * (1 + 1e-9)) return;
-    if (best_ && times.bubble >= best_->times.bubble - 1e-9) return;
+    const double later = best_ ? times.bubble - best_->times.bubble : -1;
+    if (later > 1e-9 || (later > -1e-9 && held >= held_by_best_)) return;
+    held_by_best_ = held;
     best_ = FoundPipeline{std::move(name), std::move(table), std::move(times)};
   }
 
   void add_named() {
-    for (const char* name : {"1f1b", "gpipe", "zb-h1", "zb-h2", "interleaved:2", "interleaved:3", "interleaved:4",
-                             "zb-v", "v-half", "v-min"})
-      add_made(name);
-    if (sizes_.micro_batches >= 2 * sizes_.ranks) add_made("dualpipe-v");
+    for (const Generator& each : generators()) {
+      if (sizes_.micro_batches < each.least_rounds * sizes_.ranks) continue;
+      if (!each.parameter.empty() && sizes_.stages == 0)
+        for (const int64_t stages : {2, 3, 4}) add_made(each, stages);
+      else
+        add_made(each, each.stages > 0 ? each.stages : std::max<int64_t>(sizes_.stages / sizes_.ranks, 1));
+    }
   }
 
   // Schedules of zero-bubble's form, by the given times (arXiv 2401.10241, section 4).
@@ -60,6 +66,9 @@ class Search {
   }
 
   FoundPipeline take() {
+    if (!best_ && least_held_ == 0)
+      fail("pipeline", "no schedule puts {} stages on {} ranks; give a multiple of the ranks", sizes_.stages,
+           sizes_.ranks);
     if (!best_)
       fail("pipeline",
            "no schedule of {} micro-batches on {} ranks holds at most {} activations; the least is {:.3g}: "
@@ -69,11 +78,13 @@ class Search {
   }
 
  private:
-  void add_made(const char* name) {
-    if (sizes_.stages == 0) return add(name, make_pipeline(name, sizes_));
-    const PipelineSizes free{sizes_.ranks, sizes_.micro_batches, 0};
-    PipelineTable table = make_pipeline(name, free);
-    if (table.stages == sizes_.stages) add(name, std::move(table));
+  // `stages` for each rank.
+  void add_made(const Generator& generator, int64_t stages) {
+    if (sizes_.stages != 0 && sizes_.stages != stages * sizes_.ranks) return;
+    std::string name(generator.name);
+    if (!generator.parameter.empty()) name += ":" + std::to_string(stages);
+    PipelineTable table = make_pipeline(name, {sizes_.ranks, sizes_.micro_batches, 0});
+    add(std::move(name), std::move(table));
   }
 
   void add_listed(const char* name, Placement placement, int64_t stages, const ListRules& rules) {
@@ -86,7 +97,7 @@ class Search {
   PipelineSizes sizes_;
   PipelineRankCosts costs_;
   std::optional<FoundPipeline> best_;
-  double least_held_ = 0;
+  double least_held_ = 0, held_by_best_ = 0;
 };
 
 }  // namespace
@@ -96,6 +107,7 @@ namespace tessera {
 inline namespace v1 {
 
 FoundPipeline find_pipeline(const PipelineSizes& sizes, const PipelineRankCosts& costs) {
+  schedule::require_possible("auto", sizes);
   schedule::Search search(sizes, costs);
   search.add_named();
   search.add_limited();

@@ -16,7 +16,8 @@ const std::vector<Generator>& generators() {
       {"zb-v", "", "two stages a rank, placed as a V: nearly no bubble in 1f1b's memory", make_zb_v, 2},
       {"v-half", "", "the same in half of 1f1b's memory", make_v_half, 2},
       {"v-min", "", "the same in about a third of 1f1b's memory", make_v_min, 2},
-      {"dualpipe-v", "", "placed as a V; forward and backward passes of two micro-batches overlap", make_dualpipe_v, 2},
+      {"dualpipe-v", "", "placed as a V; forward and backward passes of two micro-batches overlap", make_dualpipe_v, 2,
+       2},
   };
   return all;
 }
@@ -42,6 +43,18 @@ int64_t parameter_of(const Generator& generator, std::string_view name, std::str
          generator.name);
   return number;
 }
+
+}  // namespace
+
+void require_possible(std::string_view name, const PipelineSizes& sizes) {
+  constexpr int64_t most = int64_t{1} << 20;
+  for (const auto& [number, what] : {std::pair(sizes.ranks, "ranks"), {sizes.micro_batches, "micro-batches"}})
+    if (number < 1 || number > most) fail("pipeline", "'{}': {} {}; give between 1 and {}", name, number, what, most);
+  if (sizes.stages < 0 || sizes.stages > most)
+    fail("pipeline", "'{}': {} stages; give between 1 and {}", name, sizes.stages, most);
+}
+
+namespace {
 
 int64_t stages_per_rank(const Generator& generator, std::string_view name, int64_t parameter,
                         const PipelineSizes& sizes) {
@@ -73,11 +86,8 @@ std::vector<PipelineScheduleInfo> pipeline_schedules() {
 
 PipelineTable make_pipeline(std::string_view name, const PipelineSizes& sizes) {
   using namespace schedule;
-  constexpr int64_t most = int64_t{1} << 20, most_cells = int64_t{1} << 26;
-  for (const auto& [number, what] : {std::pair(sizes.ranks, "ranks"), {sizes.micro_batches, "micro-batches"}})
-    if (number < 1 || number > most) fail("pipeline", "'{}': {} {}; give between 1 and {}", name, number, what, most);
-  if (sizes.stages < 0 || sizes.stages > most)
-    fail("pipeline", "'{}': {} stages; give between 1 and {}", name, sizes.stages, most);
+  constexpr int64_t most_cells = int64_t{1} << 26;
+  require_possible(name, sizes);
   const size_t colon = name.find(':');
   const std::string_view base = name.substr(0, colon);
   const std::string_view given = colon == std::string_view::npos ? "" : name.substr(colon + 1);

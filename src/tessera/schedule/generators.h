@@ -11,10 +11,14 @@ struct Generator {
   std::string_view describes;
   /// `stages` for each rank.
   PipelineTable (*make)(int64_t ranks, int64_t micro_batches, int64_t stages);
-  int64_t stages;  ///< on each rank; 0: the parameter says how many
+  int64_t stages;            ///< on each rank; 0: the parameter says how many
+  int64_t least_rounds = 0;  ///< the micro-batches for each rank that it takes at least
 };
 /// The one visible list.
 const std::vector<Generator>& generators();
+
+/// Throws a user error for numbers of ranks, micro-batches or stages that no schedule can have.
+void require_possible(std::string_view name, const PipelineSizes& sizes);
 
 PipelineTable make_gpipe(int64_t ranks, int64_t micro_batches, int64_t stages);        // gpipe.cpp
 PipelineTable make_1f1b(int64_t ranks, int64_t micro_batches, int64_t stages);         // one_f_one_b.cpp

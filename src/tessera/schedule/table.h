@@ -43,7 +43,7 @@ inline Cell cell(Work work, int64_t stage, int64_t micro_batch) {
 }
 
 /// Where stages lie. The ranks that consecutive stages are on are neighbours or equal.
-/// linear 0 1 2 3; loop (interleaved) 0 1 2 3 0 1 2 3; V 0 1 2 3 3 2 1 0.
+/// loop 0 1 2 3, or 0 1 2 3 0 1 2 3 (interleaved); V 0 1 2 3 3 2 1 0.
 enum class Placement { loop, v };
 std::vector<int64_t> placed(Placement placement, int64_t ranks, int64_t stages);
 
