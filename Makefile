@@ -13,7 +13,7 @@ FUZZERS ?= run model text values
 .PHONY: build run test test-all bench fuzz conformance sanitize sanitize-short format install clean packages test-packages
 .NOTPARALLEL:
 
-# The targets for users: the command with its engines, and the examples. Tests are the larger half; `make test` builds them.
+# The targets for users: the command with its engines, and the examples that pages and scripts run. Tests are the larger half; `make test` builds them.
 build: packages
 	@cmake --preset release --log-level=WARNING
 	@cmake --build --preset release -j $(JOBS) --target tessera_cli continue_text hello padded_batches \
@@ -55,6 +55,7 @@ fuzz:
 # Checks written programs with other tools: onnx.checker, and ONNX's reference evaluator (from PyPI).
 conformance: build
 	@scripts/install_packages.sh python3-venv
+	@cmake --build --preset release -j $(JOBS) --target node_test_sweep
 	@scripts/conformance.sh
 
 # The quick tests that use several threads, under ThreadSanitizer; leaves out tests that measure time or start processes.
