@@ -24,6 +24,7 @@ bool is_port(const Program& program, const Value* value) {
 
 // A product that reads what depends on the gather by two of its operands needs all blocks for each piece.
 void leave_out_those_that_read_twice(std::vector<Node*>& products, const Graph& graph, const Value* whole) {
+  if (products.empty()) return;
   ValueSet dependent;
   dependent.insert(whole);
   const auto depends = [&](const Value* operand) { return dependent.contains(operand); };

@@ -41,7 +41,9 @@ uint64_t likeness(const Node& node) {
 // The one that drops the most nodes; of several, the one with the shortest period.
 Run longest_run(const std::vector<uint64_t>& nodes) {
   Run best;
-  for (size_t period = 1; period * (kKept + 1) <= nodes.size(); ++period) {
+  for (size_t period = 1;
+       period * (kKept + 1) <= nodes.size() && nodes.size() - period * kKept > static_cast<size_t>(best.dropped());
+       ++period) {
     size_t equal = 0;  // nodes up to here, each like the one a period before it
     for (size_t i = period; i <= nodes.size(); ++i) {
       if (i < nodes.size() && nodes[i] == nodes[i - period]) {

@@ -179,9 +179,11 @@ const Measured* Estimator::nearest(const Choice& choice, bool timed) const {
   const Measured* best = nullptr;
   const auto alike = known_.find(family_of(choice));
   if (alike == known_.end()) return nullptr;
-  for (const Measured& each : alike->second)
-    if (!timed || each.seconds > 0)
-      if (!best || distance(each.choice, choice) < distance(best->choice, choice)) best = &each;
+  double least = 0;
+  for (const Measured& each : alike->second) {
+    if (timed && each.seconds <= 0) continue;
+    if (const double far = distance(each.choice, choice); !best || far < least) best = &each, least = far;
+  }
   return best;
 }
 

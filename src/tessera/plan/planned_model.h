@@ -32,7 +32,6 @@ class PlannedModel {
   /// The program of a plan over a mesh, at a scale; its micro-batches have the size that the plan's have. Throws user
   /// errors as compile() does.
   Program compiled(const Plan& plan, const Mesh& mesh, const Scale& scale) const;
-  const PredictSettings& predict_settings() const { return settings_.predict; }
 
   /// What is known before any candidate is compiled.
   const Facts& facts() const { return facts_; }

@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/dialect/schema.h"
+#include "tessera/mesh/axis_use.h"
 #include "tessera/mesh/group.h"
 #include "tessera/spmd/collective_attributes.h"
 #include "tessera/spmd/partition/held_part.h"
@@ -81,12 +82,14 @@ class Refinement {
       for (const std::vector<int>& group : groups_.at(axes))
         for (size_t m = 0; m < group.size(); ++m)
           values[static_cast<size_t>(group[m])].push_back(m == static_cast<size_t>(root));
-    for (const auto& [axes, targets] : meetings_.permutations)
+    for (const auto& [axes, targets] : meetings_.permutations) {
+      std::vector<bool> receives(targets.size());
+      for (const int64_t target : targets)
+        if (target >= 0) receives[static_cast<size_t>(target)] = true;
       for (const std::vector<int>& group : groups_.at(axes))
-        for (size_t m = 0; m < group.size(); ++m) {
-          const bool receives = std::find(targets.begin(), targets.end(), static_cast<int64_t>(m)) != targets.end();
-          values[static_cast<size_t>(group[m])].push_back((targets[m] < 0 ? 0 : 2) + (receives ? 1 : 0));
-        }
+        for (size_t m = 0; m < group.size(); ++m)
+          values[static_cast<size_t>(group[m])].push_back((targets[m] < 0 ? 0 : 2) + (receives[m] ? 1 : 0));
+    }
     Numbers<std::vector<double>> numbers;
     Colors colors;
     for (const std::vector<double>& each : values) colors.push_back(numbers.of(each));
@@ -177,11 +180,7 @@ class Refinement {
   // The values of an expression, by rank. It is evaluated once for all ranks whose indices along the axes that it
   // mentions are equal.
   std::vector<double> on_ranks(const Expr& expr) const {
-    std::set<std::string> symbols;
-    expr.collect_symbols(symbols);
-    std::vector<size_t> axes;
-    for (size_t a = 0; a < mesh_.axes().size(); ++a)
-      if (symbols.contains("@" + mesh_.axes()[a].name)) axes.push_back(a);
+    const std::vector<size_t> axes = mentioned_axes({expr}, mesh_);
     std::map<std::vector<int64_t>, double> known;  // by the indices along these axes
     std::vector<double> values;
     for (const std::vector<int64_t>& coordinates : coordinates_) {

@@ -209,11 +209,12 @@ void divide(const std::vector<Seen*>& link, const Lines* lines) {
 
 // By rank and link, in the order in which they move.
 std::vector<std::vector<Seen*>> links_of(const Recording& recording, std::vector<std::vector<Seen>>& ranks) {
+  const bool by_queue = recording.is_asynchronous();
   std::map<std::pair<size_t, std::vector<std::string>>, std::vector<Seen*>> links;
   for (std::vector<Seen>& rank : ranks)
     for (Seen& seen : rank) {
       // A device's queue moves one after the other, over any links.
-      const auto names = recording.is_asynchronous() ? std::vector{seen.queue} : seen.levels;
+      const auto names = by_queue ? std::vector{seen.queue} : seen.levels;
       links[{seen.moved.rank, names}].push_back(&seen);
     }
   std::vector<std::vector<Seen*>> ordered;
