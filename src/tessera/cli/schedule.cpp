@@ -113,14 +113,13 @@ class Schedule : public Command {
     costs.kept = kept_;
     costs.most_held = memory_;
     const Timed timed = made(costs);
-    const PipelineProof proof = check_pipeline(timed.table);
     if (!output_.empty())
       write_file(output_,
                  output_.ends_with(".csv") ? pipeline_csv(timed.table) : pipeline_svg(timed.table, timed.times));
     if (console.json) {
-      emit(console, timed, proof);
+      emit(console, timed, timed.proof);
     } else {
-      print(console, timed, proof);
+      print(console, timed, timed.proof);
     }
     return kGood;
   }
@@ -130,6 +129,7 @@ class Schedule : public Command {
     std::string name;
     PipelineTable table;
     PipelineTimes times;
+    PipelineProof proof;
   };
 
   bool given(const char* option) const { return app_->get_option(option)->count() > 0; }
@@ -138,19 +138,20 @@ class Schedule : public Command {
     if (schedule_ == "auto") {
       require_sizes();
       FoundPipeline found = find_pipeline(sizes_, costs);
-      return {"auto: " + found.name, std::move(found.table), std::move(found.times)};
+      PipelineProof proof = check_pipeline(found.table);
+      return {"auto: " + found.name, std::move(found.table), std::move(found.times), std::move(proof)};
     }
     if (given("--memory")) wrong_schedule("--memory is a limit for the search; use the schedule auto with it");
     const bool named = is_name(schedule_);
     if (named) require_sizes();
     PipelineTable table = named ? make_pipeline(schedule_, sizes_) : parse_pipeline(table_text(schedule_), schedule_);
     if (!named) require_same(table);
-    check_pipeline(table);
+    PipelineProof proof = check_pipeline(table);
     PipelineCosts all =
         even_pipeline_costs(table, costs.forward, costs.input_gradient, costs.weight_gradient, costs.send);
     all.kept = costs.kept;
     PipelineTimes times = time_pipeline(table, all);
-    return {schedule_, std::move(table), std::move(times)};
+    return {schedule_, std::move(table), std::move(times), std::move(proof)};
   }
 
   void require_sizes() const {

@@ -117,8 +117,9 @@ std::vector<std::vector<int>> ranks_of_processes(const runtime::RankPrograms& pr
   return processes;
 }
 
-// Buckets need memory, and the time that they save is small compared with what a lack of memory costs.
-ProgramOptions without_buckets(const ProgramOptions& options) {
+// Early gathers and buckets need memory, and the time that they save is small compared with what a lack of it costs.
+// Buckets of a size that somebody asked for stay.
+ProgramOptions without_extra_memory(const ProgramOptions& options) {
   ProgramOptions alone = options;
   alone.early_starts = false;
   if (!alone.bucket_bytes) alone.bucket_bytes = 0;
@@ -148,7 +149,7 @@ CompiledProgram compile_without_rings(const std::shared_ptr<const Source>& sourc
 // since buffers share memory. So each attempt frees as much more as the last one lacked; later ones reduce the excess.
 ProgramOptions with_recomputation(const std::shared_ptr<const Source>& source, const ProgramOptions& options) {
   if (options.memory_limit == 0) fail("recompute", "'auto' recomputes what does not fit into a memory limit; give one");
-  ProgramOptions trial = without_buckets(options);
+  ProgramOptions trial = without_extra_memory(options);
   trial.recompute_to_fit = false;
   trial.memory_limit = 0;
   trial.max_reshard_bytes.reset();
@@ -272,7 +273,7 @@ CompiledProgram compile_program(const std::shared_ptr<const Source>& source, con
   if (needed > options.memory_limit) {
     if (options.product_rings == ProductRings::by_cost && has_rings(*found))
       return compile_without_rings(source, options, made.rings, needed);
-    if (!options.bucket_bytes) return compile_program(source, without_buckets(options));
+    if (!options.bucket_bytes || options.early_starts) return compile_program(source, without_extra_memory(options));
     process_bytes_of({&made}, options.memory_limit);
   }
   return made;

@@ -139,8 +139,7 @@ bool RankPlan::run(const std::vector<const void*>& inputs, const std::vector<voi
   // A communication before all steps needs the inputs and the arena.
   queues_.clear();
   for (const std::string& name : machine.queues) queues_.push_back(&rank_.queues().of(name));
-  for (device::Queue* queue : queues_)
-    if (queue != &compute) queue->wait(compute.record());
+  follow_compute();
   const bool ended = act_all(times);
   compute.note(nullptr);
   if (!ended) {
@@ -290,8 +289,16 @@ void RankPlan::join_queues() {
   device::Queue& compute = *queues_[bind::kComputing];
   for (device::Queue* queue : queues_)
     if (queue != &compute) compute.wait(queue->record());
+  follow_compute();
+}
+
+// Later work on other queues begins after all that is enqueued on the computing one.
+void RankPlan::follow_compute() {
+  if (queues_.size() < 2) return;
+  device::Queue& compute = *queues_[bind::kComputing];
+  const auto computed = compute.record();
   for (device::Queue* queue : queues_)
-    if (queue != &compute) queue->wait(compute.record());
+    if (queue != &compute) queue->wait(computed);
 }
 
 template <typename T>

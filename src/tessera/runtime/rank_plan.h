@@ -83,6 +83,7 @@ class RankPlan {
   void heed_limits() const;
   bool stops_before(const bind::Enqueued& enqueued);
   void join_queues();
+  void follow_compute();
   template <typename T>
   T read(const bind::Location& place);
   void enqueue(const bind::Enqueued& enqueued, device::Queue& queue);
