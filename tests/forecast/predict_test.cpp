@@ -375,6 +375,31 @@ TEST(Predict, MessagesBetweenProcessesTakeTheirMeasuredTime) {
   EXPECT_NEAR(seconds(2), near + 2 * measured, 1e-12) << "rank 1 is on the machine of rank 0";
 }
 
+// Those of a ring are as fast as a permutation among as many members.
+TEST(Predict, MessagesOfAProgramTakeTheirMeasuredTime) {
+  compiler::ProgramOptions options;
+  options.mesh = Mesh::parse("tp=2");
+  options.presets = "megatron";
+  options.product_rings = compiler::ProductRings::always;
+  const auto source = std::make_shared<const compiler::Source>("model", parse_text(kPair), std::vector<uint64_t>());
+  const runtime::DryRun run = compiler::compile_program(source, options).dry_run({{"batch", 32}});
+  MachineModel machine = round_machine();
+  PredictOptions gloo;
+  gloo.engine = "gloo";
+  const auto whether_measured = [](const Predicted& made) {
+    std::set<std::pair<std::string, bool>> kinds;
+    for (const UsedCollective& each : made.collectives)
+      if (each.kind == "send" || each.kind == "recv") kinds.emplace(each.kind, each.measured);
+    return kinds;
+  };
+  EXPECT_THAT(whether_measured(predicted(run, machine, gloo)),
+              ElementsAre(std::pair("recv", false), std::pair("send", false)));
+  machine.collectives = {{"gloo", "permute", 2, 2, {{1000, 1e-3}, {10000, 1e-2}}}};
+  const Predicted made = predicted(run, machine, gloo);
+  EXPECT_THAT(whether_measured(made), ElementsAre(std::pair("recv", true), std::pair("send", true)));
+  EXPECT_GT(made.timeline.links, 16 * 64 * 4 * 1e-6);  // half of y
+}
+
 // What other ranks and the caller would give is indices here, in memory that other values use meanwhile.
 TEST(Measure, RunsKernelsThatReadIndices) {
   constexpr std::string_view kLookup = R"(<opset_import: ["" : 21]>

@@ -27,8 +27,9 @@ Topology PredictSettings::links(const Mesh& mesh) const {
 
 void PredictSettings::choose(CompileOptions& options, const Mesh& mesh) const {
   options.topology = links(mesh);
-  if (mesh.size() > 1 && options.topology.empty()) return;
   const std::string engine = connection ? connection->launch().engine : "threads";
+  const bool knows_links = !topology.empty() || forecast::knows_links(machine, engine);
+  if (mesh.size() > 1 && (options.topology.empty() || !knows_links)) return;
   options.machine = std::make_shared<MachineModel>(forecast::machine_on(machine, engine));
 }
 

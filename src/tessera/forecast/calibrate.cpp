@@ -13,6 +13,7 @@
 #include "tessera/base/error.h"
 #include "tessera/collectives.h"
 #include "tessera/compiler/programs.h"
+#include "tessera/cost/prices.h"
 #include "tessera/forecast/measure.h"
 #include "tessera/ir/text.h"
 #include "tessera/kernels/versions.h"
@@ -306,13 +307,20 @@ bool measure_missing(const runtime::DryRun& run, const sim::PredictOptions& opti
   if (connection) connection->from_all(0);  // no rank waits in a collective while kernels are measured
   MeasureOptions measured;
   double most = 0;
+  const auto needs = [&](std::string_view kind, double bytes) {
+    if (std::find(measured.kinds.begin(), measured.kinds.end(), kind) == measured.kinds.end())
+      measured.kinds.emplace_back(kind);
+    most = std::max(most, bytes);
+  };
   for (const sim::UsedCollective& each : used) {
     const auto traits = std::find_if(collectives().begin(), collectives().end(),
                                      [&](const CollectiveTraits& known) { return known.name == each.kind; });
-    if (each.measured || (traits->message && !each.outside)) continue;
-    if (std::find(measured.kinds.begin(), measured.kinds.end(), each.kind) == measured.kinds.end())
-      measured.kinds.push_back(each.kind);
-    most = std::max(most, each.bytes);
+    const bool is_like_permute = traits->message && !each.outside;  // as sim::transfer_of() has it
+    if (!each.measured) needs(is_like_permute ? name_of(Collective::permute) : each.kind, each.bytes);
+    // The messages of rings, by which a later compilation may replace a collective.
+    if (cost::moves_in_background(options.engine) && !traits->message &&
+        !cost::measured_time(machine, options.engine, Collective::permute, each.members, mesh.size(), each.bytes))
+      needs(name_of(Collective::permute), each.bytes / 2);
   }
   const int64_t together = run.options.machine_ranks > 0 ? run.options.machine_ranks : mesh.size();
   const bool needs_overlap = !used.empty() && together <= machine.cores && !machine.overlaps.contains(options.engine);

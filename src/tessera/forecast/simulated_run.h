@@ -22,6 +22,10 @@ struct SimulatedRun {
 /// See PredictSettings::links.
 Topology links_of(const PredictSettings& settings, const Mesh& mesh);
 
+/// Whether a machine's file says how fast an engine's links are, if only roughly. Gloo and MPI may join hosts, so links
+/// that were measured between threads say nothing of theirs.
+bool knows_links(const MachineModel& machine, const std::string& engine);
+
 /// The machine as compilations see it that choose by its times: only what was measured on that engine counts.
 MachineModel machine_on(const MachineModel& machine, const std::string& engine);
 

@@ -29,8 +29,11 @@ Transfer transfer_of(const bind::Step& step, const Setting& setting) {
   if (step.info.members == 1) return transfer;
   const auto levels = cost::levels_of(parse_axes(step.info.axes, setting.mesh), setting.mesh, setting.topology);
   for (const cost::GroupLevel& level : levels) transfer.levels.push_back(level.name);
+  // Messages between neighbours go both ways at once, around rings and between stages, and so do those of a
+  // permutation.
+  const Collective like = traits.message ? Collective::permute : *kind;
   if (const auto measured =
-          cost::measured_time(setting.machine, setting.engine, *kind, step.info.members, setting.mesh.size(), bytes)) {
+          cost::measured_time(setting.machine, setting.engine, like, step.info.members, setting.mesh.size(), bytes)) {
     if (levels.empty()) transfer.levels.push_back(setting.engine);
     transfer.seconds = *measured;
     transfer.measured = true;
