@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <thread>
 
 #include "error_of.h"
 #include "tessera/compiler/programs.h"
 #include "tessera/cost/collectives.h"
+#include "tessera/forecast/flush_denormals.h"
 #include "tessera/forecast/measure.h"
 #include "tessera/forecast/report.h"
 #include "tessera/ir/text.h"
@@ -426,6 +428,48 @@ lookup (int64[batch, 8] ids) => (float[batch, 8, 64] y, int64[batch, 8] best) <f
     for (auto& [signature, kernel] : found) kernel.uncertain = false;  // else it is measured again
     EXPECT_TRUE(forecast::measure_kernels(run, 0, found).empty());
   }
+}
+
+TEST(Measure, TakesDenormalNumbersForZeros) {
+  const auto product = [] {
+    volatile float small = 1e-30F;
+    return small * 1e-10F;
+  };
+  std::vector<float> products(2);
+  std::thread([&] {  // keeps this state from other tests
+    forecast::flush_denormals(2);
+#pragma omp parallel for num_threads(2) schedule(static, 1)
+    for (int i = 0; i < 2; ++i) products[static_cast<size_t>(i)] = product();
+  })
+      .join();
+#if defined(__x86_64__) || defined(__aarch64__)
+  EXPECT_THAT(products, ElementsAre(0, 0));
+#endif
+  EXPECT_GT(product(), 0);
+}
+
+// Weights of a measurement are 0.01 or so, inputs are zeros, and the twentieth power of their sum is denormal.
+TEST(Measure, ProductsOfDenormalNumbersTakeTheirUsualTime) {
+  const runtime::DryRun run = dry_run(R"(
+powers (float[batch, 256] x) => (float[batch, 256] y, float[batch, 320] z) <float[256] b, float[256, 256] w,
+                                                                           float[256, 320] v> {
+  p = Add (x, b)
+  p2 = Mul (p, p)
+  p4 = Mul (p2, p2)
+  p8 = Mul (p4, p4)
+  p16 = Mul (p8, p8)
+  p20 = Mul (p16, p4)
+  y = MatMul (p20, w)
+  z = MatMul (p, v)
+})",
+                                      "dp=1", "none", 256);
+  std::map<std::string, double> seconds;  // of each result, by FLOPs
+  for (const auto& [signature, kernel] :
+       forecast::measure_kernels(run, 0, {}, {.seconds = 0, .least_rounds = 5, .most_rounds = 5}))
+    if (signature.starts_with("MatMul"))
+      seconds[signature.find("320") == std::string::npos ? "denormal" : "usual"] = kernel.seconds / kernel.flops;
+  ASSERT_EQ(seconds.size(), 2U);
+  EXPECT_LT(seconds["denormal"], 8 * seconds["usual"]);
 }
 
 TEST(Predict, NamesWhatAClusterLacks) {

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/forecast/flush_denormals.h"
 #include "tessera/forecast/kernel_estimates.h"
 #include "tessera/ir/collective.h"
 #include "tessera/runtime/sized_rank.h"
@@ -253,6 +254,7 @@ std::map<std::string, MachineModel::Kernel> measure_kernels(const runtime::DryRu
   };
   const auto measure = [&](int team) {
     omp_set_num_threads(threads);
+    flush_denormals(threads);
     Replay replay(run, rank, threads);
     std::vector<cost::KernelWork> works(replay.works().begin(), replay.works().end());
     for (cost::KernelWork& work : works)
