@@ -46,6 +46,20 @@ if ! { ip netns add $first && ip netns add $second; } 2>/dev/null; then
   echo "two_hosts: no network namespaces can be made here (that needs root and iproute2): skipped" >&2
   exit 77
 fi
+# What holds host $1, 1 or 2, on its half of the cores, if there are two: otherwise the system would let ranks of both
+# share one while another rests, after they have waited.
+held_host() {
+  taskset -cp $$ 2>/dev/null | awk -v host="$1" '{
+    ranges = split($NF, range, ",")
+    for (r = 1; r <= ranges; ++r) {
+      ends = split(range[r], end, "-")
+      for (core = end[1]; core <= end[ends]; ++core) cores[++count] = core
+    }
+    half = int(count / 2)
+    for (i = 1; i <= half; ++i) printf "%s%s", (i == 1 ? "taskset -c " : ","), cores[(host - 1) * half + i]
+  }'
+}
+held1=$(held_host 1) held2=$(held_host 2)
 # What passes at full speed after a pause: the bytes of a millisecond, since timers are not finer, and a packet.
 burst_of() {
   case $1 in
@@ -80,27 +94,29 @@ done
 # On a host of that number: its network, and its name, by which Open MPI tells machines apart.
 cat > "$agent" <<EOF
 #!/bin/sh
-case \$1 in 10.77.0.1) namespace=$first ;; *) namespace=$second ;; esac
+case \$1 in 10.77.0.1) namespace=$first held='$held1' ;; *) namespace=$second held='$held2' ;; esac
 name=host-\${1##*.}
 shift
-exec ip netns exec \$namespace unshare --uts sh -c "hostname \$name; \$*"
+exec \$held ip netns exec \$namespace unshare --uts sh -c "hostname \$name; \$*"
 EOF
 chmod +x "$agent"
 
 if [ "$engine" = mpi ]; then
   # The hosts share this machine's cores: bound to theirs, the ranks of both would be bound to the same ones.
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-  ip netns exec $first unshare --uts sh -c 'hostname host-1; exec "$@"' sh \
+  # shellcheck disable=SC2086
+  $held1 ip netns exec $first unshare --uts sh -c 'hostname host-1; exec "$@"' sh \
     mpirun --mca plm_rsh_agent "$agent" --mca oob_tcp_if_include 10.77.0.0/24 --mca btl_tcp_if_include 10.77.0.0/24 \
     --mca btl tcp,vader,self --bind-to none --oversubscribe -n $((2 * each)) --host "10.77.0.1:$each,10.77.0.2:$each" "$@"
   code=$?
 else
   processes= code=0 rank=0
   while [ $rank -lt $((2 * each)) ]; do
-    host=$first
-    [ $rank -lt "$each" ] || host=$second
+    host=$first held=$held1
+    [ $rank -lt "$each" ] || { host=$second held=$held2; }
+    # shellcheck disable=SC2086
     RANK=$rank WORLD_SIZE=$((2 * each)) LOCAL_RANK=$((rank % each)) LOCAL_WORLD_SIZE=$each \
-      MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 ip netns exec $host "$@" &
+      MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 $held ip netns exec $host "$@" &
     processes="$processes $!"
     rank=$((rank + 1))
   done
