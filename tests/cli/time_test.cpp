@@ -2,6 +2,7 @@
 #include <set>
 
 #include "cli/command_line.h"
+#include "cli/launchers.h"
 #include "tessera/files.h"
 
 namespace tessera {
@@ -257,6 +258,18 @@ TEST_F(Time, CalibratesThisMachineAndPredictsWhatItRuns) {
   const json after = json::parse(contents(machine));
   for (const json& each : after["collectives"]) engines.insert(each["engine"]);
   EXPECT_THAT(engines, testing::ElementsAre("processes", "threads"));
+  // Ranks that other launchers start may be on hosts, where rings need messages.
+  if (test::missing(test::kTorchrun.engine, folder_).empty()) {
+    const std::string words = " bench " + model_ + " --mesh tp=2 --iterations 1 --shapes batch=8 --engine gloo --quiet";
+    const test::Ran ran =
+        test::run_command(test::kTorchrun.start(2, TESSERA_BINARY + words + " --machine " + machine), folder_);
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    std::set<std::string> kinds;
+    const json with = json::parse(contents(machine));
+    for (const json& each : with["collectives"])
+      if (each["engine"] == test::kTorchrun.engine) kinds.insert(each["kind"]);
+    EXPECT_THAT(kinds, testing::Contains("permute"));
+  }
   // A dry run measures nothing, but what was measured counts.
   const std::string text = contents(machine);
   const json dry = parsed("shard " + model_ + " --mesh tp=2 --dry-run --shapes batch=8 --machine " + machine);
