@@ -104,6 +104,8 @@ class Simulator:
                    "--preset", "+".join(presets) or "none", "--shapes",
                    f"batch={batch},sequence={case.model.sequence}", "--dtype", case.dtype, "--recompute",
                    case.recompute, "--micro-batches", str(micro_batches), "--clip", "1", "--overlap", "off", "--json"]
+        if case.tp > 1 and case.dtype != "float32":  # all these systems reduce activations in the type of products
+            options += ["--partial-sums", "operands"]
         machine = json.dumps(self.machine(case), sort_keys=True)
         return self._answer(model, machine, options)
 

@@ -54,6 +54,10 @@ struct Plan {
   /// (docs/overlap.md): "" or "auto" (where a step is predicted to get shorter on CompileOptions::machine), "always" or
   /// "off".
   std::string overlap;
+  /// In which type ranks add up what each of them has computed of a product, a convolution or a sum of 16-bit operands:
+  /// "" or "float32" (rounded once, after the sum), or "operands": in that of the operands. Half as many bytes move
+  /// then, and each rank rounds its part. Gradients of weights are float32 in any case.
+  std::string partial_sums;
   /// Small collectives of one kind and group start as one, up to this many bytes together; 0: each starts alone. By
   /// default it follows from the latency and the bandwidth of the topology's links, or is 256 KiB without a topology.
   std::optional<int64_t> bucket_bytes;
@@ -75,9 +79,9 @@ struct Plan {
 
   /// Reads {"mesh": "tp=2", "presets": "megatron", "annotations": ["w=[-,tp]"], "places": ["h.1.*=pp:1"],
   /// "states": ["*=next.*"], "store": ["*=[dp,...]"], "keep_gathered": ["head*"], "shapes": {"batch": 8}, "recompute":
-  /// "full", "ring_attention": "always", "overlap": "off", "bucket_bytes": 65536, "micro_batches": 4,
-  /// "max_reshard_bytes": 1048576, "dtype": "bfloat16"}, each key optional. Throws a user error naming `source` for
-  /// anything else.
+  /// "full", "ring_attention": "always", "overlap": "off", "partial_sums": "operands", "bucket_bytes": 65536,
+  /// "micro_batches": 4, "max_reshard_bytes": 1048576, "dtype": "bfloat16"}, each key optional. Throws a user error
+  /// naming `source` for anything else.
   static Plan from_json(std::string_view text, std::string_view source = "plan");
   std::string to_json() const;
   /// The dtype of these names: "float32" or "fp32", "bfloat16" or "bf16", "float16" or "fp16". Throws a user error

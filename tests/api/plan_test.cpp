@@ -28,6 +28,7 @@ TEST(Plan, reads_what_it_writes) {
   plan.shapes = {{"batch", 8}};
   plan.ring_attention = "always";
   plan.overlap = "off";
+  plan.partial_sums = "operands";
   plan.dtype = DType::bfloat16;
   Plan read = Plan::from_json(plan.to_json());
   EXPECT_EQ(read.mesh, plan.mesh);
@@ -35,6 +36,7 @@ TEST(Plan, reads_what_it_writes) {
   EXPECT_EQ(read.shapes, plan.shapes);
   EXPECT_EQ(read.ring_attention, "always");
   EXPECT_EQ(read.overlap, "off");
+  EXPECT_EQ(read.partial_sums, "operands");
   EXPECT_EQ(read.dtype, DType::bfloat16);
   ASSERT_EQ(read.annotations.size(), 2u);
   EXPECT_EQ(read.annotations[0].text, "h.*.weight=[-,tp]");

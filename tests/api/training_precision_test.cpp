@@ -75,6 +75,41 @@ TEST_P(Precision, MicroBatchesGiveTheCurveOfTheBatch) {
   }
 }
 
+// The sums of both passes over tp move half the bytes; gradients of weights over dp, and norms, are float32 anyhow.
+TEST_P(Precision, RanksAddUpPartsOfTheOperandsTypeIfTheyAreTold) {
+  const Model model = classifier();
+  Training training;
+  training.learning_rate = "1e-2";
+  training.sizes = {{"b", 8}, {"s", 6}};
+  const Trained wide = train(model, training, {"dp=1", ""}, batches());
+  training.compute = GetParam();
+  const TrainingStep step = training_step(model, training);
+  const auto program = [&](const std::string& presets, const std::string& sums) {
+    Plan plan;
+    plan.presets = presets;
+    plan.partial_sums = sums;
+    return compile(step.model, Mesh::parse(presets == "dp" ? "dp=2" : "tp=2"), plan);
+  };
+  const auto moved = [](const Program& program) {
+    std::map<std::string, int64_t> bytes;
+    for (const ReshardSummary& each : program.summary().reshards) bytes[each.tensor] += each.bytes;
+    return bytes;
+  };
+  for (const std::string presets : {"megatron", "megatron+sequence"}) {
+    SCOPED_TRACE(presets);
+    const auto in_float32 = moved(program(presets, "float32")), narrow = moved(program(presets, "operands"));
+    EXPECT_EQ(moved(program(presets, "")), in_float32);
+    EXPECT_EQ(narrow.at("d"), in_float32.at("d") / 2);
+    Session session(program(presets, "operands"), one_thread());
+    const double tolerance = tolerance_of(GetParam()).relative;
+    const Trained made = run_steps(session, batches());
+    for (size_t i = 0; i < wide.losses.size(); ++i)
+      EXPECT_NEAR(made.losses[i], wide.losses[i], tolerance * wide.losses[i]) << "step " << i;
+  }
+  EXPECT_EQ(moved(program("dp", "operands")), moved(program("dp", "float32")));
+  EXPECT_THROW(program("dp", "int8"), Error);
+}
+
 INSTANTIATE_TEST_SUITE_P(Training, Precision, testing::Values(DType::bfloat16, DType::float16),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 

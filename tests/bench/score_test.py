@@ -118,6 +118,15 @@ class Steps(unittest.TestCase):
         longest, once = 0.03, 1 + 0.1 - 1 / 2
         self.assertAlmostEqual(got, 8 * longest + 3 * 0.01 + once, delta=1e-3)
 
+    def test_ranks_add_up_activations_in_the_type_of_products(self):
+        class Options(score_steps.Simulator):
+            def _answer(self, model, machine, options):
+                return options
+
+        simulator = Options("", None, pathlib.Path(self.folder.name))
+        for changes, narrow in [({"tp": "2"}, True), ({"tp": "2", "precision": "fp32"}, False), ({}, False)]:
+            self.assertEqual("operands" in simulator.run(case(**changes), 1, 1, 1), narrow, changes)
+
     def test_redistributed_layers_are_whole(self):
         stages = score_steps.redistributed(case(pp="4", gpus="4", layers="12", shard=""), 2.5)
         self.assertEqual(sum(stages), 12)

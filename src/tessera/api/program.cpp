@@ -60,6 +60,7 @@ compiler::ProgramOptions program_options(const Mesh& mesh, const Plan& plan, con
   asked.recompute.keep_gathered = plan.keep_gathered;
   asked.ring_attention = passes::parse_ring_attention(plan.ring_attention);
   asked.product_rings = compiler::parse_product_rings(plan.overlap);
+  asked.narrow_sums = compiler::parse_narrow_sums(plan.partial_sums);
   if (plan.bucket_bytes.value_or(0) < 0)
     fail("buckets", "a bucket cannot have {} bytes; give 0 or more", *plan.bucket_bytes);
   asked.bucket_bytes = plan.bucket_bytes;

@@ -138,7 +138,8 @@ void PlanOptions::declare(CLI::App& app) {
   app.add_option(
       "--plan", plan_path,
       "JSON file with mesh, presets, annotations, places, states, store, keep_gathered, recompute, "
-      "ring_attention, overlap, bucket_bytes, micro_batches, max_reshard_bytes, shapes, dtype; options override it");
+      "ring_attention, overlap, partial_sums, bucket_bytes, micro_batches, max_reshard_bytes, shapes, dtype; options "
+      "override it");
   app.add_option("--configuration", configuration,
                  "follow the model's device annotations (IR version 11) for this configuration of its file, instead of "
                  "a mesh; without a mesh, those for its only configuration are followed")
@@ -150,6 +151,10 @@ void PlanOptions::declare(CLI::App& app) {
                               "queries are split; auto: where that takes less time on the links of --topology"),
                {"auto", "always", "never"});
   overlap.declare(app);
+  takes_one_of(app.add_option("--partial-sums", partial_sums,
+                              "in which type ranks add up their parts of products of 16-bit operands: float32, or that "
+                              "of the operands, which moves half the bytes and rounds each part [default: float32]"),
+               {"float32", "operands"});
   app.add_option("--bucket-bytes", bucket_bytes,
                  "start small collectives of one kind and group as one, up to this many bytes (64K, 1M) together; 0: "
                  "each alone. By default, what the topology's links carry in four times their latency; without a "
@@ -217,6 +222,7 @@ Plan PlanOptions::plan() const {
   plan.recompute = recompute;
   plan.ring_attention = ring_attention;
   plan.overlap = overlap.plan();
+  plan.partial_sums = partial_sums;
   if (!bucket_bytes.empty()) plan.bucket_bytes = parse_bucket(bucket_bytes);
   if (!max_reshard_bytes.empty()) plan.max_reshard_bytes = parse_reshard(max_reshard_bytes);
   plan.shapes = parse_shapes(shapes);
@@ -281,8 +287,8 @@ void PlanOptions::add_sizes(Plan& plan, const std::vector<TensorInfo>& ports, co
 bool PlanOptions::any() const {
   return !mesh_text.empty() || !configuration.empty() || !topology_path.empty() || !preset.empty() ||
          !annotations.empty() || !places.empty() || !states.empty() || !storage.empty() || !keep_gathered.empty() ||
-         !recompute.empty() || !ring_attention.empty() || !bucket_bytes.empty() || !max_reshard_bytes.empty() ||
-         !plan_path.empty() || !dtype.empty() || !shapes.empty() || !own.empty();
+         !recompute.empty() || !ring_attention.empty() || !partial_sums.empty() || !bucket_bytes.empty() ||
+         !max_reshard_bytes.empty() || !plan_path.empty() || !dtype.empty() || !shapes.empty() || !own.empty();
 }
 
 void PlanOptions::refuse_for_written(const std::string& path) const {
@@ -292,7 +298,7 @@ void PlanOptions::refuse_for_written(const std::string& path) const {
                     " is a written program, whose mesh and layouts are fixed and whose sizes are its inputs'; leave "
                     "out --mesh, --configuration, --topology, --preset, --annotate, --place, --state, --store, "
                     "--keep-gathered, "
-                    "--recompute, --ring-attention, --bucket-bytes, --max-reshard-bytes, --plan, "
+                    "--recompute, --ring-attention, --partial-sums, --bucket-bytes, --max-reshard-bytes, --plan, "
                     "--shapes, --own "
                     "and --dtype, or run the "
                     "model itself");
@@ -301,12 +307,13 @@ void PlanOptions::refuse_for_written(const std::string& path) const {
 void PlanOptions::refuse_for_split(const std::string& path) const {
   if (!configuration.empty() || !topology_path.empty() || !preset.empty() || !annotations.empty() || !places.empty() ||
       !states.empty() || !storage.empty() || !keep_gathered.empty() || !recompute.empty() || !ring_attention.empty() ||
-      !bucket_bytes.empty() || !max_reshard_bytes.empty() || !plan_path.empty() || !dtype.empty())
+      !partial_sums.empty() || !bucket_bytes.empty() || !max_reshard_bytes.empty() || !plan_path.empty() ||
+      !dtype.empty())
     mistake("join",
             path +
                 " is split already, so that its layouts are fixed; leave out --configuration, --topology, --preset, "
                 "--annotate, --place, --state, --store, --keep-gathered, --recompute, --ring-attention, "
-                "--bucket-bytes, --max-reshard-bytes, --plan and --dtype");
+                "--partial-sums, --bucket-bytes, --max-reshard-bytes, --plan and --dtype");
 }
 
 void FormOptions::declare(CLI::App& app) {

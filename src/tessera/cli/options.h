@@ -53,7 +53,7 @@ struct OverlapOption {
 };
 
 /// --mesh, --configuration, --topology, --preset, --annotate, --place, --state, --store, --recompute, --ring-attention,
-/// --overlap, --bucket-bytes, --max-reshard-bytes, --plan, --shapes, --dtype
+/// --overlap, --partial-sums, --bucket-bytes, --max-reshard-bytes, --plan, --shapes, --dtype
 struct PlanOptions {
   void declare(CLI::App& app);
   /// --own, of commands that take models that arrive split.
@@ -77,7 +77,7 @@ struct PlanOptions {
 
   std::string mesh_text, configuration, topology_path, preset, plan_path, shapes, dtype;
   std::vector<std::string> annotations, places, states, storage, keep_gathered, own;
-  std::string recompute, ring_attention, bucket_bytes, max_reshard_bytes;
+  std::string recompute, ring_attention, partial_sums, bucket_bytes, max_reshard_bytes;
   OverlapOption overlap;
 };
 

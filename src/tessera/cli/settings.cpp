@@ -57,6 +57,7 @@ constexpr std::array kSettings = {
     Setting{"output"},
     Setting{"overlap"},
     Setting{"own"},
+    Setting{"partial_sums"},
     Setting{"per_host"},
     Setting{"places", "--place"},
     Setting{"presets", "--preset"},

@@ -144,6 +144,7 @@ class Compiler {
       storage_.insert(ordered.begin(), ordered.end());
       annotations_ = annotations;
       result_.layout = std::make_unique<spmd::Layout>(graph(), hints_, cuts, places, storage_, finer);
+      if (options_.narrow_sums) result_.layout->narrow_sums();
       apply_presets();
       spmd::store_as_computed(storage_, graph(), annotations_, ordered);
       result_.propagation = spmd::propagate(*result_.layout, annotations_, options_.mesh, storage_);
@@ -320,6 +321,13 @@ ProductRings parse_product_rings(std::string_view text) {
   if (text == "always") return ProductRings::always;
   if (text == "off") return ProductRings::never;
   fail("overlap", "'{}' is not a mode of overlap; write auto, always or off", text);
+}
+
+bool parse_narrow_sums(std::string_view text) {
+  if (text.empty() || text == "float32") return false;
+  if (text == "operands") return true;
+  fail("partial sums", "ranks cannot add up partial sums in '{}'; write float32, or operands for the operands' type",
+       text);
 }
 
 Compiled compile(const OnnxModel& model, const CompileOptions& options) {

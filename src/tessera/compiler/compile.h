@@ -26,6 +26,10 @@ enum class ProductRings { by_cost, always, never };
 /// "auto" or "", "always", "off". Throws a user error for anything else.
 ProductRings parse_product_rings(std::string_view text);
 
+/// Whether partial sums of 16-bit operands have these operands' type: "float32" or "", "operands". Throws a user error
+/// for anything else.
+bool parse_narrow_sums(std::string_view text);
+
 /// The predicted seconds of a step of a program, on the machine that the options name.
 using Simulate = std::function<double(const std::shared_ptr<const spmd::Program>&)>;
 
@@ -44,8 +48,9 @@ struct CompileOptions {
   bool early_starts = true;             ///< gathers of stored parameters come forward (passes/early_starts.h)
   passes::RingAttention ring_attention = passes::RingAttention::by_cost;
   ProductRings product_rings = ProductRings::by_cost;
-  Simulate simulate;                            ///< for choices by the time of a step; null: none are made
-  Topology topology;                            ///< fits the mesh; empty: its links are unknown
+  bool narrow_sums = false;  ///< partial sums of 16-bit operands have these operands' type, and not float32
+  Simulate simulate;         ///< for choices by the time of a step; null: none are made
+  Topology topology;         ///< fits the mesh; empty: its links are unknown
   std::shared_ptr<const MachineModel> machine;  ///< by whose seconds choices are made; null: by bytes and constants
   /// The first program of a set over the same states (shared_states.h), compiled before; null: this is the first.
   /// `storage` then applies only to states that it does not have.

@@ -108,6 +108,8 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
       plan.ring_attention = text_of(value, source, key, R"("always")");
     else if (key == "overlap")
       plan.overlap = text_of(value, source, key, R"("off")");
+    else if (key == "partial_sums")
+      plan.partial_sums = text_of(value, source, key, R"("operands")");
     else if (key == "bucket_bytes")
       plan.bucket_bytes = bytes_of(value, source, key);
     else if (key == "micro_batches")
@@ -121,8 +123,8 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
     else
       fail("plan",
            "{}: a plan has no key '{}'; its keys are: mesh, presets, annotations, places, states, "
-           "store, keep_gathered, recompute, ring_attention, overlap, bucket_bytes, micro_batches, max_reshard_bytes, "
-           "shapes, dtype",
+           "store, keep_gathered, recompute, ring_attention, overlap, partial_sums, bucket_bytes, micro_batches, "
+           "max_reshard_bytes, shapes, dtype",
            source, key);
   }
   return plan;
@@ -148,6 +150,7 @@ std::string Plan::to_json() const {
   if (!recompute.empty()) json["recompute"] = recompute;
   if (!ring_attention.empty()) json["ring_attention"] = ring_attention;
   if (!overlap.empty()) json["overlap"] = overlap;
+  if (!partial_sums.empty()) json["partial_sums"] = partial_sums;
   if (bucket_bytes) json["bucket_bytes"] = *bucket_bytes;
   if (micro_batches > 0) json["micro_batches"] = micro_batches;
   if (max_reshard_bytes) json["max_reshard_bytes"] = *max_reshard_bytes;
@@ -167,6 +170,7 @@ Plan Plan::over(const Plan& weaker) const {
   if (both.recompute.empty()) both.recompute = weaker.recompute;
   if (both.ring_attention.empty()) both.ring_attention = weaker.ring_attention;
   if (both.overlap.empty()) both.overlap = weaker.overlap;
+  if (both.partial_sums.empty()) both.partial_sums = weaker.partial_sums;
   if (!both.bucket_bytes) both.bucket_bytes = weaker.bucket_bytes;
   if (both.micro_batches == 0) both.micro_batches = weaker.micro_batches;
   if (!both.max_reshard_bytes) both.max_reshard_bytes = weaker.max_reshard_bytes;

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <span>
 #include <unordered_map>
 
 #include "tessera/ir/flow.h"
 #include "tessera/ops/op.h"
 #include "tessera/passes/copy_node.h"
 #include "tessera/passes/live_bytes.h"
+#include "tessera/passes/node_work.h"
 
 namespace tessera::passes {
 namespace {
@@ -18,11 +20,16 @@ using spmd::Program;
 /// A reader at most this many nodes behind another one shares what that one reads.
 constexpr size_t kNear = 32;
 
+/// The most that moving elements again may take of the time of those that read them.
+constexpr double kLittle = 1.0 / 50;
+
 /// Goes from the last node to the first, so that a copy's own reads are known when what it reads is considered: of two
 /// movements, one after the other, both may be done again.
 class Mover {
  public:
-  explicit Mover(Program& program) : program_(program), graph_(*program.graph), live_(program) {
+  /// `prices`: of a machine; null: none is named. `at_any_cost`: also where it takes long.
+  Mover(Program& program, const cost::Prices* prices, bool at_any_cost)
+      : program_(program), graph_(*program.graph), prices_(prices), at_any_cost_(at_any_cost), live_(program) {
     std::set<const Value*> of_states;
     for (const auto& value : graph_.values())
       if (value->kind == ValueKind::state) of_states.insert(value.get());
@@ -53,10 +60,7 @@ class Mover {
   };
 
   // With memory of its own for its result.
-  bool moves_only(const Node& node) const {
-    return node.outputs.size() == 1 && ops::moves_of(node) >= ops::Moves::part &&
-           live_.home(node.output()) == node.output();
-  }
+  bool moves_only(const Node& node) const { return moves_elements(node) && live_.home(node.output()) == node.output(); }
 
   // Of a result, and of views of it (Reshape), in the program's order.
   std::vector<Reader> readers_of(const Value* result) const {
@@ -101,12 +105,38 @@ class Mover {
     if (last_read_[result] == kNever) return;
     size_t last = position_.at(&node);
     std::unordered_map<const Value*, Value*> copies;  // for the readers since the last that was far from others
-    for (const Reader& reader : readers_of(result)) {
-      if (reader.at > last + kNear && held_for(node, reader.at) < live_.of(result)) copies = {{result, nullptr}};
-      last = reader.at;
+    const std::vector<Reader> readers = readers_of(result);
+    for (auto reader = readers.begin(); reader != readers.end(); ++reader) {
+      if (reader->at > last + kNear && held_for(node, reader->at) < live_.of(result) &&
+          takes_little(node, {reader, readers.end()}))
+        copies = {{result, nullptr}};
+      last = reader->at;
       if (!copies.empty())
-        graph_.set_input(reader.node, reader.operand, copy_of(reader.node->inputs[reader.operand], reader, copies));
+        graph_.set_input(reader->node, reader->operand,
+                         copy_of(reader->node->inputs[reader->operand], *reader, copies));
     }
+  }
+
+  // Whether the node takes a small part of the time of the first of these readers, and of those that are near them.
+  bool takes_little(const Node& node, std::span<const Reader> readers) const {
+    if (at_any_cost_) return true;
+    const double most = cost_of(node, program_, prices_) / kLittle;
+    double work = 0;
+    size_t last = readers.front().at;
+    for (const Reader& reader : readers) {
+      if (reader.at > last + kNear) break;
+      last = reader.at;
+      if ((work += work_of_reader(*reader.node)) >= most) return true;
+    }
+    return false;
+  }
+
+  // What only moves the elements further, or gathers them, counts as those that read them then.
+  double work_of_reader(const Node& node) const {
+    double work = cost_of(node, program_, prices_);
+    if (moves_elements(node) || node.domain == spmd::kCommDomain)
+      for (const Reader& reader : readers_of(node.output())) work += work_of_reader(*reader.node);
+    return work;
   }
 
   // The result, or a view of it, made again for a reader.
@@ -125,6 +155,8 @@ class Mover {
 
   Program& program_;
   Graph& graph_;
+  const cost::Prices* prices_;
+  const bool at_any_cost_;
   const LiveBytes live_;  // of the original program
   std::unordered_map<const Node*, size_t> position_;
   std::unordered_map<const Value*, size_t> last_read_;    // of a home
@@ -138,9 +170,14 @@ bool updates_states(const Graph& graph) {
 
 }  // namespace
 
-void move_again(Program& program, Context&) {
+bool moves_elements(const Node& node) {
+  return node.outputs.size() == 1 && ops::moves_of(node) >= ops::Moves::part;
+}
+
+void move_again(Program& program, Context& context) {
   if (!updates_states(*program.graph) || flow::has_flow(*program.graph)) return;
-  Mover(program).run();
+  const bool must_free = context.recompute.kind == Recompute::Kind::by_cost && context.recompute.bytes_to_free > 0;
+  Mover(program, context.prices, must_free).run();
   spmd::erase_dead(program);
 }
 

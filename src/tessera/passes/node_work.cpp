@@ -39,4 +39,11 @@ double seconds_of(const Node& node, const spmd::Program& program, const cost::Pr
   return prices.collective(*kind, parse_axes(spmd::read_collective(node, program.mesh).axes, program.mesh), bytes);
 }
 
+double cost_of(const Node& node, const spmd::Program& program, const cost::Prices* prices) {
+  constexpr double kFlopsPerByte = 10, kBytesPerLinkByte = 10;
+  if (prices) return seconds_of(node, program, *prices);
+  const cost::KernelWork work = work_of(node, program.hints);
+  return work.bytes * (node.domain == spmd::kCommDomain ? kBytesPerLinkByte : 1) + work.flops / kFlopsPerByte;
+}
+
 }  // namespace tessera::passes

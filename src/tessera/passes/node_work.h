@@ -15,4 +15,8 @@ cost::KernelWork work_of(const Node& node, const std::map<std::string, int64_t, 
 /// Its seconds by the prices of a machine: of the kernel, or of the communication over its axes.
 double seconds_of(const Node& node, const spmd::Program& program, const cost::Prices& prices);
 
+/// The same or, without a machine (null), in bytes of memory traffic: on today's devices, a byte takes as long as about
+/// ten FLOPs, and a tenth of a byte over a link.
+double cost_of(const Node& node, const spmd::Program& program, const cost::Prices* prices);
+
 }  // namespace tessera::passes

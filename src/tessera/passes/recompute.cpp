@@ -14,13 +14,12 @@
 #include "tessera/bounds.h"
 #include "tessera/ir/flow.h"
 #include "tessera/ir/glob.h"
-#include "tessera/mesh/group.h"
 #include "tessera/ops/op.h"
 #include "tessera/passes/copy_node.h"
 #include "tessera/passes/forward.h"
+#include "tessera/passes/move_again.h"
 #include "tessera/passes/node_work.h"
 #include "tessera/passes/pipeline.h"
-#include "tessera/spmd/collective_attributes.h"
 
 namespace tessera::passes {
 namespace {
@@ -29,10 +28,6 @@ using spmd::Program;
 using Kind = Recompute::Kind;
 
 constexpr std::string_view kStage = "recompute";
-
-/// The cost of a choice in bytes of memory traffic: on today's devices, a byte takes as long as about ten FLOPs, and a
-/// tenth of a byte over a link.
-constexpr double kFlopsPerByte = 10, kBytesPerLinkByte = 10;
 
 bool is_same(const Value* a, const Value* b);
 
@@ -188,9 +183,17 @@ class Recomputation {
     const Kind kind = kinds[segment->second];
     if (kind == Kind::none) return true;
     const bool of_input = forward_.depends_on_input(value);
+    if (!of_input && is_moved_state(*value)) return true;         // move_again.h decides
     if (of_input && !forward_.is_activation(value)) return true;  // masks, positions: small, and shared by segments
     if (of_input && forward_.is_between(live_.home(value))) return true;
     return kind == Kind::selective && is_settled(*value);
+  }
+
+  // Whether the value has the elements of a state, such as its cast.
+  static bool is_moved_state(const Value& value) {
+    if (value.kind == ValueKind::state) return true;
+    return value.producer && moves_elements(*value.producer) && value.producer->input(0) &&
+           is_moved_state(*value.producer->input(0));
   }
 
   bool is_named(const Value& value) const {
@@ -238,12 +241,7 @@ class Recomputation {
 
   // Of a node among those that run again.
   double cost_of(const Node& node, const std::unordered_set<const Node*>& again) const {
-    if (prices_) return is_fused(node, again) ? 0 : seconds_of(node, *prices_);
-    double bytes = 0;
-    for (const auto* values : {&node.inputs, &node.outputs})
-      for (const Value* value : *values)
-        if (value && value->has_shape()) bytes += bytes_of(value);
-    return bytes * (node.domain == spmd::kCommDomain ? kBytesPerLinkByte : 1) + flops_of(node) / kFlopsPerByte;
+    return prices_ && is_fused(node, again) ? 0 : passes::cost_of(node, program_, prices_);
   }
 
   // Whether an element-wise node goes on with what another one has just made for it alone: one kernel does both.
@@ -253,14 +251,6 @@ class Recomputation {
              return operand && operand->producer && operand->uses.size() == 1 && again.contains(operand->producer) &&
                     operand->producer->domain != spmd::kCommDomain;
            });
-  }
-
-  double seconds_of(const Node& node, const cost::Prices& prices) const {
-    const std::optional<Collective> kind = spmd::communication_of(node);
-    if (!kind) return prices.kernel(work_of(node, program_.hints));
-    const Value* whole = traits_of(*kind).block == BlockSide::operand ? node.outputs[0] : node.inputs[0];
-    const spmd::CollectiveAttributes over = spmd::read_collective(node, program_.mesh);
-    return prices.collective(*kind, parse_axes(over.axes, program_.mesh), bytes_of(whole));
   }
 
   // A value of the forward pass that later nodes read; each once, in the program's order of its readers.
@@ -278,7 +268,7 @@ class Recomputation {
     }
   }
 
-  // Null for what is made of states alone: it is made again from these (move_again.h), or gathered, in any case.
+  // Null for what is made of states alone: it is held, made again from these (move_again.h), or gathered, in any case.
   const Value* home_of(const Value* value) const {
     const Value* home = live_.home(value);
     return home && forward_.depends_on_input(home) ? home : nullptr;

@@ -63,7 +63,7 @@ bool Prices::is_wanted_by_others(const NodeLayout& node, size_t t, const Shardin
 // The price of bringing a result into all layouts that its uses wanted in the earlier pass; in the first pass, into the
 // one that propagation found.
 double Prices::use_cost(const Slot& slot, const Sharding& produced) const {
-  const Moved of{slot.value->dtype(), ops::has_wide_sums(*slot.value->producer)};
+  const Moved of{slot.value->dtype(), layout_.of(slot.value->producer).wide_sums};
   if (!decided_.wishes || decided_.fetched.contains(slot.value)) return moving(produced, slot.sharding(), of);
   std::vector<Sharding> made = {produced};
   double sum = 0;

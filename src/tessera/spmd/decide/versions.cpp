@@ -18,7 +18,7 @@ bool is_partial_sum(const Sharding& sharding) {
 
 bool makes_wide_sums(const NodeLayout& node, const NodeDecision& decision, size_t result, const ValueSet& wide) {
   if (!decision.results[result].is_partial()) return false;
-  if (ops::has_wide_sums(*node.node) && is_partial_sum(decision.results[result])) return true;
+  if (node.wide_sums && is_partial_sum(decision.results[result])) return true;
   for (size_t t = 0; t < node.operand_slots.size(); ++t)
     if (node.operand_slots[t] >= 0 && decision.operands[t].is_partial() && wide.contains(node.node->inputs[t]))
       return true;

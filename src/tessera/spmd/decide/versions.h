@@ -23,7 +23,7 @@ struct Moved {
 bool is_partial_sum(const Sharding& sharding);
 
 /// Whether a node's partial sums are float32 although its result is a 16-bit float: because it sums in float32
-/// (ops::has_wide_sums), or because it keeps the float32 sums of an operand in `wide`.
+/// (NodeLayout::wide_sums), or because it keeps the float32 sums of an operand in `wide`.
 bool makes_wide_sums(const NodeLayout& node, const NodeDecision& decision, size_t result, const ValueSet& wide);
 
 /// How a value gets into a layout from one that it already has.

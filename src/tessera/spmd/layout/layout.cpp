@@ -159,6 +159,10 @@ Layout::Layout(const Graph& graph, const Hints& hints, const std::multimap<const
   connect();
 }
 
+void Layout::narrow_sums() {
+  for (NodeLayout& node : nodes) node.wide_sums = false;
+}
+
 void Layout::make_slots(const Graph& graph, const Hints& hints, const Places& places, const Storage& storage,
                         const std::set<const Node*>& finer) {
   const std::set<const Node*> updates = updates_of(graph, storage);
@@ -185,6 +189,7 @@ void Layout::make_slots(const Graph& graph, const Hints& hints, const Places& pl
     layout.rule = finer.contains(node.get()) && op.finer_rule ? op.finer_rule(*node) : op.rule(*node);
     if (auto place = places.find(node.get()); place != places.end()) layout.at = place->second;
     layout.updates = updates.contains(node.get());
+    layout.wide_sums = op.wide_sums;
     for (const Value* operand : node->inputs) {
       if (!has_layout(operand)) {
         layout.operand_slots.push_back(-1);

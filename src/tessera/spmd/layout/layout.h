@@ -76,6 +76,7 @@ struct NodeLayout {
   std::vector<SubFactor> subfactors;
   std::vector<PlacedAxis> at;  ///< it runs only on the ranks there, and splits nothing over these axes
   bool updates = false;        ///< it updates stored states, and is split as they are
+  bool wide_sums = false;      ///< its partial sums of 16-bit operands are float32
 };
 
 /// The number of the subfactor that runs along a part of an operand's dimension; -1 if none does.
@@ -113,6 +114,9 @@ class Layout {
       of_value;                              ///< all slots of a value; for a result, its producer's slot is first
   std::vector<std::pair<int, int>> borders;  ///< slot of an update's result, and slot of its other readers
   std::vector<bool> blocked;                 ///< per component: some operator needs it whole, or has windows on it
+
+  /// From now on, partial sums of 16-bit operands have these operands' type, not float32.
+  void narrow_sums();
 
   int output_slot(const Value* value) const { return of_value.at(value).front(); }
   size_t index_of(const Node* node) const { return index_of_.at(node->number); }  ///< among `nodes`

@@ -233,14 +233,14 @@ class Partitioner {
     return cast->outputs[0];
   }
 
-  // A contraction that is split over ranks yields float32 partial sums of 16-bit operands; partial sums that are
-  // float32 already stay so through what keeps them.
-  static bool yields_wide(const Node& node, const NodeDecision& decision, size_t result,
+  // A contraction that is split over ranks yields float32 partial sums of 16-bit operands, unless they are to be
+  // narrow; partial sums that are float32 already stay so through what keeps them.
+  static bool yields_wide(const NodeLayout& node, const NodeDecision& decision, size_t result,
                           const std::vector<Value*>& operands) {
-    const Value* value = node.outputs[result];
+    const Value* value = node.node->outputs[result];
     if (!value || !is_float(value->dtype()) || bits_of(value->dtype()) != 16) return false;
     if (!decision.results[result].is_partial()) return false;
-    if (ops::has_wide_sums(node) && is_partial_sum(decision.results[result])) return true;
+    if (node.wide_sums && is_partial_sum(decision.results[result])) return true;
     return std::any_of(operands.begin(), operands.end(),
                        [](const Value* operand) { return operand && operand->dtype() == DType::float32; });
   }
@@ -412,7 +412,7 @@ class Partitioner {
       localizer.ranks.push_back(ranks_of(over));
     }
     for (size_t t = 0; t < node.outputs.size(); ++t)
-      if (yields_wide(node, decision, t, localizer.inputs)) localizer.outputs[t].dtype = DType::float32;
+      if (yields_wide(layout, decision, t, localizer.inputs)) localizer.outputs[t].dtype = DType::float32;
     ops::LocalizeFn localize = ops::op_of(node).localize;
     std::vector<Value*> results = localize ? localize(localizer) : localizer.same();
     check(results.size() == node.outputs.size(), fmt::format("{} has all its local results", node.label()));
