@@ -33,6 +33,7 @@ class Case:
     recompute: str
     attention: str  # "stored": with its scores in memory, as before FlashAttention; "flash1"; "": as the machine says
     overlap: bool  # of data parallelism's communication and computation
+    rings: bool  # tensor parallelism's communication goes around rings beside its products
     gradient_bytes: int  # of gradients, for each parameter
     keeps_outputs: bool  # of stages, until the backward pass
     eager: bool  # each element-wise operator of a feed-forward layer is a kernel, whose result it holds
@@ -332,5 +333,6 @@ def case_of(row: dict) -> Case:
     plain = "sequence parallel" not in row["note"] and re.search(rf"{WAITING}|2401\.10241|2411\.05288", row["src"])
     return Case(model, machine, gigabits, host, devices, replicas, sharded, preset, tp, tp > 1 and not plain, pp,
                 chunks, schedule, per_rank, micro_batches, dtype, recompute, attention_of(row),
-                not re.search(WAITING, row["src"]), gradient_bytes_of(row), bool(re.search(DEEPSPEED, row["src"])), "nanotron" in row["src"], power_of(row), capacity_of(row),
-                bandwidth_of(row), seconds, memory)
+                not re.search(WAITING, row["src"]), bool(re.search("async TP", row["note"], re.I)),
+                gradient_bytes_of(row), bool(re.search(DEEPSPEED, row["src"])), "nanotron" in row["src"],
+                power_of(row), capacity_of(row), bandwidth_of(row), seconds, memory)

@@ -103,7 +103,8 @@ class Simulator:
         options = ["--train", "--mesh", ",".join(f"{name}={size}" for name, size in axes),
                    "--preset", "+".join(presets) or "none", "--shapes",
                    f"batch={batch},sequence={case.model.sequence}", "--dtype", case.dtype, "--recompute",
-                   case.recompute, "--micro-batches", str(micro_batches), "--clip", "1", "--overlap", "off", "--json"]
+                   case.recompute, "--micro-batches", str(micro_batches), "--clip", "1",
+                   "--overlap", "auto" if case.rings else "off", "--json"]
         if case.tp > 1 and case.dtype != "float32":  # all these systems reduce activations in the type of products
             options += ["--partial-sums", "operands"]
         machine = json.dumps(self.machine(case), sort_keys=True)
@@ -222,18 +223,27 @@ def hidden_seconds(case: Case, communication: float, computing: float) -> float:
 def step_seconds(case: Case, step: Extended, simulator: Simulator) -> float:
     """Of a step without stages."""
     layers, count = case.model.layers, case.micro_batches
-    total = step.at(0, layers, count)
+    total, by_rings = step.at(0, layers, count), hidden_by_rings(case, simulator)
     if not case.overlap or case.replicas == 1:
-        return total
+        return total - by_rings
     alone = step.at(2, layers, count)
-    if case.tp > 1:  # tensor parallelism is not hidden
+    if case.tp > 1:  # what hides tensor parallelism is rings alone
         alone = without_replicas(case, simulator).at(0, layers, count)
     computing = alone if case.preset == "fsdp" else alone / count
-    return total - hidden_seconds(case, total - alone, computing)
+    return total - by_rings - hidden_seconds(case, total - alone, computing)
 
 
-def without_replicas(case: Case, simulator: Simulator) -> Extended:
-    return Extended(simulator, dataclasses.replace(case, replicas=1, sharded=1, preset="dp"))
+def without_replicas(case: Case, simulator: Simulator, rings: bool = False) -> Extended:
+    return Extended(simulator, dataclasses.replace(case, replicas=1, sharded=1, preset="dp", rings=rings))
+
+
+def hidden_by_rings(case: Case, simulator: Simulator) -> float:
+    """Seconds by which Tessera's own rings shorten the step of one replica."""
+    if not case.rings:
+        return 0.0
+    plain, ringed = (without_replicas(case, simulator, rings).at(0, case.model.layers, case.micro_batches)
+                     for rings in (False, True))
+    return max(0.0, plain - ringed)
 
 
 def pipeline_seconds(case: Case, step: Extended, simulator: Simulator) -> float:
@@ -328,7 +338,7 @@ def pipeline_memory(case: Case) -> float:
 
 def predict(case: Case, simulator: Simulator) -> Prediction:
     """Throws LeftOut."""
-    step, machine = Extended(simulator, case), simulator.machine(case)
+    step, machine = Extended(simulator, dataclasses.replace(case, rings=False)), simulator.machine(case)
     if case.pp == 1:
         layers, seconds = case.model.layers, step_seconds(case, step, simulator)
         memory = step.at(1, layers, min(case.micro_batches, step.few[-1]))

@@ -127,6 +127,18 @@ class Steps(unittest.TestCase):
         for changes, narrow in [({"tp": "2"}, True), ({"tp": "2", "precision": "fp32"}, False), ({}, False)]:
             self.assertEqual("operands" in simulator.run(case(**changes), 1, 1, 1), narrow, changes)
 
+    def test_rings_hide_what_they_hide_without_replicas(self):
+        class Shorter(Linear):
+            def run(self, case, layers, micro_batches, per_rank):
+                seconds, memory, computing = super().run(case, layers, micro_batches, per_rank)
+                return seconds * (0.75 if case.rings else 1), memory, computing
+
+        self.simulator = Shorter("", None, pathlib.Path(self.folder.name))
+        split = dict(gpus="16", gbs="64", tp="2", shard="FSDP8")
+        plain = self.seconds(**split, note="vanilla TP")
+        alone = 1 + 0.4 + 8 * 0.06
+        self.assertAlmostEqual(plain - self.seconds(**split, note="async TP"), alone / 4)
+
     def test_redistributed_layers_are_whole(self):
         stages = score_steps.redistributed(case(pp="4", gpus="4", layers="12", shard=""), 2.5)
         self.assertEqual(sum(stages), 12)
