@@ -15,11 +15,12 @@ from torch import nn
 from train_peers_step import (BATCH, CLIP, CORES, DECAY, HEADS, HIDDEN, LAYERS, RATE, SEQUENCE, VOCABULARY, load, report)
 
 
-def hugging_face():
+def hugging_face(tied=True):
     import transformers
     torch.manual_seed(0)
     model = transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0, use_cache=False))
+        transformers.GPT2Config(attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0, use_cache=False,
+                                tie_word_embeddings=tied))
     with torch.no_grad():  # else equal initial values make the exporter share one tensor among biases
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 1e-3)
@@ -37,17 +38,18 @@ class LogitsOf(nn.Module):
         return self.m(input_ids=input_ids).logits
 
 
-def prepare(folder):
-    model = hugging_face()
+def prepare(folder, batch=BATCH, sequence=SEQUENCE, parts=1, tied=True):
+    """The model has the batch of one of the parts."""
+    model = hugging_face(tied)
     numpy.savez(os.path.join(folder, "weights.npz"), **{n: p.detach().numpy() for n, p in model.named_parameters()})
     path = os.path.join(folder, "model.onnx")
     if not os.path.exists(path):
         with torch.no_grad():
-            torch.onnx.export(LogitsOf(model.eval()), (torch.ones(BATCH, SEQUENCE, dtype=torch.int64),), path,
+            torch.onnx.export(LogitsOf(model.eval()), (torch.ones(batch, sequence, dtype=torch.int64),), path,
                               input_names=["input_ids"], output_names=["logits"], dynamo=True)
     random = numpy.random.default_rng(0)
-    numpy.savez(os.path.join(folder, "data.npz"), input_ids=random.integers(0, VOCABULARY, (16, BATCH, SEQUENCE)),
-                labels=random.integers(0, VOCABULARY, (16, BATCH, SEQUENCE)))
+    numpy.savez(os.path.join(folder, "data.npz"),
+                **{name: random.integers(0, VOCABULARY, (16, parts * batch, sequence)) for name in ("input_ids", "labels")})
 
 
 class Block(nn.Module):
@@ -68,12 +70,13 @@ class Block(nn.Module):
 
 class Gpt2(nn.Module):
 
-    def __init__(self):
+    def __init__(self, tied=True):
         super().__init__()
         self.wte, self.wpe = nn.Embedding(VOCABULARY, HIDDEN), nn.Embedding(1024, HIDDEN)
         self.h = nn.ModuleList(Block() for _ in range(LAYERS))
         self.ln_f, self.head = nn.LayerNorm(HIDDEN), nn.Linear(HIDDEN, VOCABULARY, bias=False)
-        self.head.weight = self.wte.weight
+        if tied:
+            self.head.weight = self.wte.weight
 
     def forward(self, input_ids):
         x = self.wte(input_ids) + self.wpe(torch.arange(input_ids.shape[1]))
@@ -85,12 +88,13 @@ class Gpt2(nn.Module):
 THEIR_NAMES = {"qkv": "attn.c_attn", "proj": "attn.c_proj", "up": "mlp.c_fc", "down": "mlp.c_proj"}
 
 
-def gpt2(folder):
-    model, weights = Gpt2(), load(folder, "weights")
+def gpt2(folder, tied=True):
+    model, weights = Gpt2(tied), load(folder, "weights")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             module = name.split(".")[-2]
-            value = torch.from_numpy(weights["transformer." + name.replace(module, THEIR_NAMES.get(module, module))])
+            theirs = "transformer." + name.replace(module, THEIR_NAMES.get(module, module))
+            value = torch.from_numpy(weights["lm_head.weight" if module == "head" else theirs])
             if module == "qkv":
                 value = value.unflatten(-1, (3, HEADS, -1)).transpose(-3, -2).flatten(-3)
             parameter.copy_(value.t() if module in THEIR_NAMES else value)

@@ -98,6 +98,17 @@ class Model {
   /// that pairs nothing, and for a pair whose types differ.
   Model with_states(const std::vector<std::string>& patterns) const;
 
+  /// This model with its batch cut into `plan.micro_batches` equal parts that go through it one behind the other, as
+  /// stages of a pipeline compute them (docs/pipelines.md); the plan becomes one for the model that is returned, which
+  /// has its parts. The batch is the first extent of the first input that has one. Inputs whose first extent is the
+  /// same are cut, others belong to every part. Part n of p has the samples n, n + p, n + 2p, …; rows of outputs are in
+  /// the batch's order. A batch that is a number in the file is that of one part. What the model computes from several
+  /// samples, such as statistics of a batch, it computes from those of one part. Throws a user error if the batch
+  /// cannot be cut, if an output's first extent is not a multiple of it, and if states change or random numbers are
+  /// drawn. `note`, if given, receives a line about the first node that computes one result from several samples, as
+  /// far as operators' rules say; else "".
+  Model in_micro_batches(Plan& plan, std::string* note = nullptr) const;
+
   /// This model with these inputs as constants; they are inputs no longer. Throws a user error for a name that no input
   /// has, and for another dtype than the input's.
   Model with_values(const Tensors& values) const;

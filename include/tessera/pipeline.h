@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -65,6 +66,8 @@ struct PipelineScheduleInfo {
   std::string describes;  ///< one line
 };
 std::vector<PipelineScheduleInfo> pipeline_schedules();
+/// Whether a text names one of these, with any number behind a colon, or is "auto"; other texts are paths of tables.
+bool is_pipeline_schedule(std::string_view text);
 
 struct PipelineSizes {
   int64_t ranks = 1, micro_batches = 1;
@@ -77,6 +80,8 @@ PipelineTable make_pipeline(std::string_view name, const PipelineSizes& sizes);
 /// Reads the CSV of torch.distributed.pipelining: a line for each rank, a cell for each slot. Stages are on the rank
 /// that has most of their cells. Check the result before use. `source` names the file in errors.
 PipelineTable parse_pipeline(std::string_view csv, std::string_view source);
+/// Reads the file. An error lists the schedules if there is no such file.
+PipelineTable load_pipeline(const std::filesystem::path& path);
 /// Writes it.
 std::string pipeline_csv(const PipelineTable& table);
 

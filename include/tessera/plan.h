@@ -61,9 +61,15 @@ struct Plan {
   /// Small collectives of one kind and group start as one, up to this many bytes together; 0: each starts alone. By
   /// default it follows from the latency and the bandwidth of the topology's links, or is 256 KiB without a topology.
   std::optional<int64_t> bucket_bytes;
-  /// The parts of a batch of a training step, if Training does not say how many (Training::micro_batches): for
-  /// `tessera train`, and not for compile(), whose model has its parts already. 0: as Training says.
+  /// The parts of a batch: for Model::in_micro_batches() and, if Training does not say how many, for `tessera train`.
+  /// compile() and Session take a model that has its parts already. 0: one, or as Training says.
   int micro_batches = 0;
+  /// The schedule by which stages on the axis `pp` compute micro-batches (docs/pipelines.md): one of
+  /// pipeline_schedules(), "auto", or the path of a table's CSV file. Empty: by default.
+  std::string pipeline;
+  /// How the model is cut into stages: "" or "auto" (so that the slowest stage is as fast as possible), or the number
+  /// of blocks in each stage, "7,9,9,7".
+  std::string stages;
   /// A layout change in which a rank receives more bytes than this, at the sizes in `shapes`, is a user error that
   /// names the tensor, its consumer, both layouts, the steps and the bytes. By default, there is no limit.
   std::optional<int64_t> max_reshard_bytes;
@@ -80,8 +86,8 @@ struct Plan {
   /// Reads {"mesh": "tp=2", "presets": "megatron", "annotations": ["w=[-,tp]"], "places": ["h.1.*=pp:1"],
   /// "states": ["*=next.*"], "store": ["*=[dp,...]"], "keep_gathered": ["head*"], "shapes": {"batch": 8}, "recompute":
   /// "full", "ring_attention": "always", "overlap": "off", "partial_sums": "operands", "bucket_bytes": 65536,
-  /// "micro_batches": 4, "max_reshard_bytes": 1048576, "dtype": "bfloat16"}, each key optional. Throws a user error
-  /// naming `source` for anything else.
+  /// "micro_batches": 4, "pipeline": "1f1b", "stages": "7,9,9,7", "max_reshard_bytes": 1048576, "dtype": "bfloat16"},
+  /// each key optional. Throws a user error naming `source` for anything else.
   static Plan from_json(std::string_view text, std::string_view source = "plan");
   std::string to_json() const;
   /// The dtype of these names: "float32" or "fp32", "bfloat16" or "bf16", "float16" or "fp16". Throws a user error

@@ -27,6 +27,7 @@ struct ProfileEvent {
   double moving_begin = 0, moving_end = 0;
   int64_t action = -1;  ///< its number in the rank's machine program
   double bytes = 0;     ///< of a communication: those that the rank receives, or sends
+  std::string cell;     ///< of a pipeline's table, "1I2"; "": none
 };
 
 /// One rank's run. compute + exposed + idle is the run's duration.

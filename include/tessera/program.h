@@ -35,6 +35,8 @@ class Program {
   std::vector<TensorInfo> outputs() const;
   /// Parameters and other states as the model names them.
   std::vector<StateInfo> states() const;
+  /// Those that the rank holds.
+  std::vector<StateInfo> states_of(int64_t rank) const;
   const ProgramSummary& summary() const;
   /// The text form: ONNX text syntax, with each value's sharding as a comment.
   std::string text() const;

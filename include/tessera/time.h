@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tessera/cost/machine_model.h"
 #include "tessera/launch.h"
+#include "tessera/pipeline.h"
 #include "tessera/profile.h"
 
 /// Predicted times: simulates a program on a machine that was measured or described (docs/time.md).
@@ -137,6 +139,17 @@ struct PredictedCommunication {
   double hidden() const { return ms > 0 ? std::max(0.0, 1 - exposed_ms() / ms) : 1; }
 };
 
+/// The idle time of a pipeline's ranks.
+struct PipelineBubble {
+  /// 1 - the operators' time of the busiest rank / the longest time between a rank's first cell and its last one, both
+  /// without what comes before and after the cells.
+  double share = 0;
+  std::vector<PipelineIdle> ranks;  ///< milliseconds, by rank of the profile; waits for other axes' ranks count, too
+};
+
+/// Of a predicted or measured run; nullopt if no operator belongs to a pipeline's cell.
+std::optional<PipelineBubble> pipeline_bubble(const Profile& profile);
+
 struct Prediction {
   double step_ms = 0;
   /// Means over all ranks.
@@ -153,6 +166,7 @@ struct Prediction {
   std::vector<PredictedCollective> collectives;
   std::vector<PredictedCommunication> communications;  ///< in the order of their ends
   WaitCauses waits;                                    ///< for all of these
+  std::optional<PipelineBubble> bubble;                ///< of a pipeline, by class
   Profile profile;                                     ///< with one rank of each class
 };
 

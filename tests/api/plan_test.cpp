@@ -77,6 +77,20 @@ TEST(Plan, has_micro_batches_of_a_training_step) {
     EXPECT_THROW(Plan::from_json(std::string(R"({"micro_batches": )") + wrong + "}"), Error) << wrong;
 }
 
+TEST(Plan, has_a_pipeline) {
+  const Plan file = Plan::from_json(R"({"pipeline": "interleaved:2", "stages": "7,9,9,7"})");
+  EXPECT_EQ(file.pipeline, "interleaved:2");
+  EXPECT_EQ(file.stages, "7,9,9,7");
+  const Plan again = Plan::from_json(file.to_json());
+  EXPECT_EQ(again.pipeline, "interleaved:2");
+  EXPECT_EQ(again.stages, "7,9,9,7");
+  Plan user;
+  user.stages = "auto";
+  EXPECT_EQ(user.over(file).pipeline, "interleaved:2");
+  EXPECT_EQ(user.over(file).stages, "auto");
+  EXPECT_THAT(error_of(R"({"stages": [7, 9]})"), HasSubstr("7,9,9,7"));
+}
+
 TEST(Plan, overrides_a_weaker_one) {
   Plan user;
   user.presets = "dp";

@@ -54,7 +54,10 @@ const std::vector<StepCase>& step_cases(const std::string& model) {
                                                {"dp=2,tp=2", "", "dp"},
                                                {"tp=2", "megatron+sequence", "tp"},
                                                {"tp=3", "megatron+sequence", "tp"},
-                                               {"dp=2,tp=2", "dp+megatron+sequence", "dp"}})
+                                               {"dp=2,tp=2", "dp+megatron+sequence", "dp"},
+                                               {"pp=2", "", ""},
+                                               {"pp=3", "", ""},
+                                               {"pp=2,dp=2", "", "dp"}})
     for (const std::string& store : {std::string(), axis}) cases.push_back({model, mesh, presets, store});
   return cases;
 }

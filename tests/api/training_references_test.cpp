@@ -85,7 +85,13 @@ const std::vector<Layout>& layouts() {
                                           {"dp=4", "zero3"},
                                           {"tp=2", "megatron+sequence"},
                                           {"tp=3", "megatron+sequence"},
-                                          {"dp=2,tp=2", "2d"}};
+                                          {"dp=2,tp=2", "2d"},
+                                          {"pp=2", ""},
+                                          {"pp=3", ""},
+                                          {"pp=2,dp=2", ""},
+                                          {"pp=2,fsdp=2", ""},
+                                          {"pp=2,dp=2", "pipeline+dp+zero1"},
+                                          {"pp=2,tp=2", "pipeline+megatron+sequence"}};
   return all;
 }
 

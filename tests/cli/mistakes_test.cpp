@@ -37,6 +37,23 @@ TEST_F(CommandLine, mistakes_in_the_mesh) {
   EXPECT_THAT(mistake(run + " --mesh zz=2"), AllOf(HasSubstr("'zz' implies no preset"), HasSubstr("dp:zz")));
 }
 
+TEST_F(CommandLine, mistakes_in_the_pipeline) {
+  const std::string run = "run " + model_;
+  EXPECT_THAT(mistake(run + " --mesh pp=2 --pipeline 1f2b"),
+              AllOf(HasSubstr("[pipeline] '1f2b' is no schedule"), HasSubstr("1f1b, interleaved:V")));
+  for (const char* wrong : {"7,x", "7,", ",7", "-1", "7;9", "many", "7,9.5"})
+    EXPECT_THAT(mistake(run + " --mesh pp=2 --stages '" + wrong + "'"),
+                HasSubstr(std::string("--stages ") + wrong + ": write auto, or the number of blocks"));
+  EXPECT_THAT(mistake(run + " --mesh tp=2 --pipeline 1f1b"),
+              HasSubstr("--pipeline 1f1b needs an axis 'pp' in the mesh, and tp=2 has none"));
+  EXPECT_THAT(mistake(run + " --stages 1,1"), HasSubstr("--stages 1,1 needs an axis 'pp'"));
+  EXPECT_THAT(mistake(run + " --mesh pp=2 --pipeline 1f1b --place y=pp:1"),
+              HasSubstr("and so does --place 'y=pp:1' with some"));
+  testing_io::put(folder_ / "table.csv", "0F0,?\n1F0\n");
+  EXPECT_THAT(mistake(run + " --mesh pp=2 --pipeline " + (folder_ / "table.csv").string()),
+              HasSubstr("rank 0, slot 1: '?' is not an action"));
+}
+
 TEST_F(CommandLine, mistakes_of_layouts_that_change_too_much) {
   const std::string shard = "shard " + model_ + " --mesh tp=2 --shapes batch=4 --dry-run --max-reshard-bytes ";
   EXPECT_EQ(tessera(shard + "128").code, 0);  // the all-reduce of [4, 8]

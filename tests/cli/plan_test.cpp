@@ -46,18 +46,17 @@ TEST_F(PlanCommand, PrintsWhatDecidedAndWhatWasNotSearched) {
 
 TEST_F(PlanCommand, SmallProgramsStandForModelsOfManyLayers) {
   std::ofstream(path("deep.onnxtxt")) << test::deep_model(12, 1024, 4096);
-  const std::string search = "plan " + path("deep.onnxtxt") +
-                             " --train --devices 8 --cluster h100-sxm --dtype bf16 --shapes batch=32,s=512 "
-                             "--micro-batches 1 --recompute none --bucket-bytes 0";
-  const json found = parsed(search + " --search-time 100 -o " + path("plan.json"));
-  EXPECT_EQ(found["best"].front()["extrapolated"], "");
-  EXPECT_EQ(found["best"].back()["extrapolated"], "4 of 12 blocks");
-  const json same = parsed("simulate " + path("deep.onnxtxt") + " --train --cluster h100-sxm --dtype bf16 --plan " +
-                           path("plan.json"));
-  const double step = same["predicted"]["step_ms"];
-  EXPECT_NEAR(found["best"].front()["step_ms"], step, 0.01 * step);
-  EXPECT_EQ(same["peak_bytes"], found["best"].front()["peak_bytes"]);
-  EXPECT_THAT(tessera(search + " --search-time 2").out, HasSubstr("is extrapolated from 4 of 12 blocks"));
+  const std::string step = " --train --cluster h100-sxm --dtype bf16 ";
+  const Ran found = tessera("plan " + path("deep.onnxtxt") + step +
+                            "--devices 8 --shapes batch=32,s=512 --micro-batches 1 "
+                            "--recompute none --bucket-bytes 0 --search-time 100 -o " +
+                            path("plan.json"));
+  EXPECT_THAT(found.out, AllOf(HasSubstr(" is extrapolated from 4 of 12 blocks\n"),
+                               testing::Not(HasSubstr("\n1 is extrapolated"))));
+  const json same = parsed("simulate " + path("deep.onnxtxt") + step + "--plan " + path("plan.json"));
+  const std::string before = "bucket-bytes=0; ";
+  const double ms = std::stod(found.out.substr(found.out.find(before) + before.size()));
+  EXPECT_NEAR(ms, same["predicted"]["step_ms"], 0.02 * ms);
 }
 
 TEST_F(PlanCommand, TheIntensityOverSlowLinksIsPrinted) {

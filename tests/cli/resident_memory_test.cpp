@@ -35,6 +35,7 @@ void hold(int64_t bytes) {
 }
 
 TEST(ResidentPeak, LeavesOutFilesThatWereReadMeanwhile) {
+  if (access("/proc/self/clear_refs", W_OK) != 0) GTEST_SKIP() << "the kernel does not reset peaks";
   const std::string path = std::filesystem::temp_directory_path() / ("resident_" + std::to_string(getpid()));
   {
     std::FILE* file = std::fopen(path.c_str(), "w");

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <set>
 #include <thread>
 
@@ -463,13 +464,17 @@ powers (float[batch, 256] x) => (float[batch, 256] y, float[batch, 320] z) <floa
   z = MatMul (p, v)
 })",
                                       "dp=1", "none", 256);
-  std::map<std::string, double> seconds;  // of each result, by FLOPs
-  for (const auto& [signature, kernel] :
-       forecast::measure_kernels(run, 0, {}, {.seconds = 0, .least_rounds = 5, .most_rounds = 5}))
-    if (signature.starts_with("MatMul"))
-      seconds[signature.find("320") == std::string::npos ? "denormal" : "usual"] = kernel.seconds / kernel.flops;
-  ASSERT_EQ(seconds.size(), 2U);
-  EXPECT_LT(seconds["denormal"], 8 * seconds["usual"]);
+  double least = std::numeric_limits<double>::infinity();  // ratio of three tries, which other work may disturb
+  for (int i = 0; i < 3; ++i) {
+    std::map<std::string, double> seconds;  // of each result, by FLOPs
+    for (const auto& [signature, kernel] :
+         forecast::measure_kernels(run, 0, {}, {.seconds = 0, .least_rounds = 5, .most_rounds = 5}))
+      if (signature.starts_with("MatMul"))
+        seconds[signature.find("320") == std::string::npos ? "denormal" : "usual"] = kernel.seconds / kernel.flops;
+    ASSERT_EQ(seconds.size(), 2U);
+    least = std::min(least, seconds["denormal"] / seconds["usual"]);
+  }
+  EXPECT_LT(least, 8);
 }
 
 TEST(Predict, NamesWhatAClusterLacks) {

@@ -1,15 +1,19 @@
 #include <fmt/ranges.h>
 
 #include <set>
+#include <utility>
 
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
+#include "tessera/compiler/requests.h"
 #include "tessera/compiler/tensor_info.h"
 #include "tessera/compiler/with_outputs.h"
 #include "tessera/compiler/with_states.h"
+#include "tessera/ir/glob.h"
 #include "tessera/onnx/import.h"
 #include "tessera/parts/sizes.h"
 #include "tessera/program_io/written_program.h"
+#include "tessera/rewrite/in_micro_batches.h"
 
 namespace tessera {
 namespace api {
@@ -125,6 +129,21 @@ Model Model::with_blocks(int64_t count) const {
 
 Model Model::with_states(const std::vector<std::string>& patterns) const {
   return api::model_of(*this, compiler::with_states(impl().model, patterns));
+}
+
+Model Model::in_micro_batches(Plan& plan, std::string* note) const {
+  if (note) note->clear();
+  const int parts = std::exchange(plan.micro_batches, 0);
+  if (parts < 0) fail("plan", "`micro_batches` is {}; it must be at least 1", parts);
+  if (parts <= 1) return *this;
+  std::set<std::string> kept;
+  for (const auto* requests : {&plan.annotations, &plan.storage})
+    for (const Plan::Annotation& each : *requests) {
+      const std::string pattern = compiler::AnnotationRequest::parse(each.text, each.by).pattern;
+      for (const auto& value : impl().model.graph->values())
+        if (value->has_data() && glob_matches(pattern, value->name)) kept.insert(value->name);
+    }
+  return api::model_of(*this, rewrite::in_micro_batches(impl().model, parts, plan.shapes, kept, note));
 }
 
 Model Model::with_values(const Tensors& values) const {

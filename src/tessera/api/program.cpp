@@ -18,7 +18,7 @@ namespace tessera {
 inline namespace v1 {
 
 std::vector<std::string> stages() {
-  std::vector<std::string> names = {"import"};
+  std::vector<std::string> names = {"schedule", "import"};
   for (const rewrite::Pass& pass : rewrite::passes()) names.emplace_back(pass.name);
   names.emplace_back("lower_precision");
   names.emplace_back("propagate");
@@ -52,6 +52,7 @@ compiler::ProgramOptions program_options(const Mesh& mesh, const Plan& plan, con
   }
   for (const Plan::Annotation& place : plan.places)
     asked.places.push_back(compiler::PlaceRequest::parse(place.text, place.by));
+  asked.pipeline = compiler::PipelineRequest::parse(plan.pipeline, plan.stages, mesh, asked.places);
   for (const Plan::Annotation& store : plan.storage)
     asked.storage.push_back(compiler::AnnotationRequest::parse(store.text, store.by, "store"));
   asked.keep_gathered = plan.keep_gathered;
@@ -131,7 +132,14 @@ std::vector<TensorInfo> Program::outputs() const {
   return all;
 }
 std::vector<StateInfo> Program::states() const {
-  return compiler::states_of(*impl().programs);
+  return compiler::states_of(impl().programs->programs);
+}
+
+std::vector<StateInfo> Program::states_of(int64_t rank) const {
+  if (rank < 0 || rank >= mesh().size()) fail("program", "there is no rank {} on the mesh '{}'", rank, mesh().str());
+  const runtime::RankPrograms& all = *impl().programs;
+  const size_t own = all.program_of.empty() ? 0 : static_cast<size_t>(all.program_of[static_cast<size_t>(rank)]);
+  return compiler::states_of(std::span(all.programs).subspan(own, 1));
 }
 const ProgramSummary& Program::summary() const {
   return impl().summary;

@@ -26,6 +26,7 @@ struct StepInfo {
   bool is_root = false;           ///< of a communication: this rank is the root
   int from = -1, to = -1;         ///< of a message or permutation: the ranks it comes from and goes to; -1: none
   int started = -1;               ///< of a wait: the action that started it
+  Seat seat;                      ///< of its node
 };
 
 /// The cost of a step for this rank.

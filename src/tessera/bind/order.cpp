@@ -141,6 +141,9 @@ Tasks tasks_of(const Subject& subject, const std::vector<NodeGroup>& groups, con
 std::vector<Action> order_of(const Tasks& tasks, const std::vector<NodeGroup>& groups, const Regions& regions,
                              const Options& options) {
   if (!options.overlap) return as_given(tasks.tasks);
+  const bool is_pipeline =
+      std::any_of(groups.begin(), groups.end(), [](const NodeGroup& group) { return group.root->seat.is_staged(); });
+  if (is_pipeline && regions.empty()) return schedule_in_order(tasks.tasks, tasks.memories, options.prefetch);
   if (regions.empty()) return schedule(tasks.tasks, tasks.memories, options.prefetch);
   return order_by_sections(tasks, sections_of(regions, groups), options.prefetch);
 }

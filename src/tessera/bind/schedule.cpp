@@ -390,11 +390,26 @@ size_t peak_bytes(const std::vector<Action>& actions, const std::vector<Task>& t
   return peak;
 }
 
-std::vector<Action> schedule(const std::vector<Task>& tasks, const std::vector<Memory>& memories, int under_way) {
+namespace {
+
+size_t most_bytes(const std::vector<Action>& given, const std::vector<Task>& tasks,
+                  const std::vector<Memory>& memories) {
   constexpr size_t kSlack = size_t{1} << 20;
+  const size_t peak = peak_bytes(given, tasks, memories);
+  return peak + std::max(peak / 20, kSlack);
+}
+
+}  // namespace
+
+std::vector<Action> schedule_in_order(const std::vector<Task>& tasks, const std::vector<Memory>& memories,
+                                      int under_way) {
+  return waiting_late(tasks, memories, {under_way, most_bytes(as_given(tasks), tasks, memories)});
+}
+
+std::vector<Action> schedule(const std::vector<Task>& tasks, const std::vector<Memory>& memories, int under_way) {
   std::vector<Action> given = as_given(tasks);
   if (std::none_of(tasks.begin(), tasks.end(), [](const Task& task) { return task.communicates; })) return given;
-  const size_t peak = peak_bytes(given, tasks, memories), most = peak + std::max(peak / 20, kSlack);
+  const size_t most = most_bytes(given, tasks, memories);
   const bool by_queues =
       std::any_of(tasks.begin(), tasks.end(), [](const Task& task) { return task.queue != kComputing; });
   std::vector<Action> actions = overlapped(tasks, memories, {under_way, most});

@@ -102,5 +102,8 @@ inline constexpr int kUnderWay = 4;
 /// limits; else as_given(), since a rank's own thread does little of both.
 std::vector<Action> schedule(const std::vector<Task>& tasks, const std::vector<Memory>& memories,
                              int under_way = kUnderWay);
+/// waiting_late() within the limits of schedule(): for tasks whose order was chosen, such as the cells of a pipeline.
+std::vector<Action> schedule_in_order(const std::vector<Task>& tasks, const std::vector<Memory>& memories,
+                                      int under_way = kUnderWay);
 
 }  // namespace tessera::bind

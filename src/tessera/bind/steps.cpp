@@ -72,6 +72,7 @@ Step prepare_step(const StepSources& of, int step, PreparedCommunication communi
   Step made;
   made.communication = std::move(communication.communication);
   made.info = std::move(communication.info);
+  made.info.seat = node.seat;
   of.values.sizes().require_windows(node);
   for (size_t i = 0; i < group.inputs.size(); ++i) {
     const PackedWeight* packed = of.packed.find(step, i);

@@ -37,6 +37,8 @@ class Annotate : public Command {
           ErrorKind::user, "devices",
           "tessera annotate writes annotations and follows none; leave out --configuration, or complete those of "
           "the model with tessera infer");
+    if (plan_.micro_batches > 1)
+      throw Error(ErrorKind::user, "devices", "annotations lay out the model as it is; leave out --micro-batches");
     const Model model = load_model(console, model_);
     require_writable(output_);
     const Plan plan = plan_.plan().over(model.plan());

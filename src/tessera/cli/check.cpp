@@ -69,7 +69,7 @@ class Check : public Command {
     Model model = models_.front();
     Plan plan = plan_.plan(model, console);
     Tensors none;
-    model = for_program(model, plan, nullptr, none, console);
+    model = in_micro_batches(for_program(model, plan, nullptr, none, console), plan, console);
     const Progress progress(console, "compiling");
     return compile(model, plan_.mesh(plan), plan);
   }

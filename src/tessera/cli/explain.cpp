@@ -24,7 +24,7 @@ class Explain : public Command {
     Model model = load_model(console, model_);
     Plan plan = plan_.plan(model, console);
     Tensors none;
-    model = for_program(model, plan, nullptr, none, console);
+    model = in_micro_batches(for_program(model, plan, nullptr, none, console), plan, console);
     CompileOptions options;
     const Mesh mesh = plan_.mesh(plan);
     time_.choose(console, plan_.topology(), mesh, options);

@@ -101,6 +101,8 @@ class Generate : public Command {
     if (std::optional<int> ended = run_.begin(console, "generate")) return *ended;
     if (grows_) require_growing(console);
     require_outputs(console);
+    if (plan_.micro_batches > 1)
+      fail_asked("a token of each text is generated at a time, so the batch is not cut; leave out --micro-batches");
     if (!emit_.empty()) return emit_model(console);
     const std::vector<std::vector<int64_t>> prompts = given_prompts();
     if (!stop_.empty()) asked_.stop = parse_ids(stop_);

@@ -15,6 +15,13 @@ Model with_states(const Model& model, Plan& plan) {
   return states.empty() ? model : model.with_states(states);
 }
 
+Model in_micro_batches(const Model& model, Plan& plan, const Console& console) {
+  std::string note;
+  Model made = model.in_micro_batches(plan, &note);
+  if (!note.empty()) console.note("note: " + note);
+  return made;
+}
+
 Model for_program(const Model& model, Plan& plan, const InputOptions* inputs, Tensors& arrays, const Console& console) {
   std::string note;
   const Model made = model.for_program(plan.shapes, arrays, &note);
@@ -82,7 +89,7 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
   if (check) check(asked);
   const Mesh mesh = plan.mesh(wanted);
   plan.add_sizes(wanted, asked.inputs(), inputs.at_step(arrays, asked.inputs(), 0));
-  const Model model = for_program(asked, wanted, &inputs, arrays, console);
+  const Model model = in_micro_batches(for_program(asked, wanted, &inputs, arrays, console), wanted, console);
   start = Clock::now();
   Program program = [&] {
     const Progress progress(console, "compiling");

@@ -16,6 +16,9 @@ namespace tessera::cli {
 /// The model with the states that the plan names, which then does not name them any more.
 Model with_states(const Model& model, Plan& plan);
 
+/// The model in the plan's micro-batches, and a note if it computes across samples (Model::in_micro_batches).
+Model in_micro_batches(const Model& model, Plan& plan, const Console& console);
+
 /// The model for the sizes of the plan and these arrays, as far as it must know them before it is compiled
 /// (Model::for_program): the arrays that become constants leave `arrays`, the sizes leave the plan, and a note says
 /// them. `inputs`: null for a command that takes none. Throws a user error if arrays are given that do not say a size.

@@ -17,6 +17,7 @@
 #include "tessera/cli/progress.h"
 #include "tessera/files.h"
 #include "tessera/memory.h"
+#include "tessera/pipeline.h"
 
 namespace tessera::cli {
 namespace {
@@ -111,6 +112,16 @@ int64_t parse_reshard(const std::string& text) {
 
 }  // namespace
 
+std::string schedules_help() {
+  std::vector<std::string> names;
+  for (const PipelineScheduleInfo& each : pipeline_schedules()) names.push_back(each.name);
+  return joined(names) + ", auto (the fastest of these), or a table: a CSV file as torch.distributed.pipelining has";
+}
+
+std::vector<std::string> table_of_schedule(const std::string& schedule) {
+  return is_pipeline_schedule(schedule) ? std::vector<std::string>() : std::vector{schedule};
+}
+
 void MemoryOption::declare(CLI::App& app, const char* help) {
   under(app, Heading::memory);
   app.add_option("--memory-limit", text, help)->type_name("BYTES");
@@ -135,11 +146,11 @@ void PlanOptions::declare(CLI::App& app) {
                             "their weights only there, e.g. h.1.*=pp:1. NAME is that of a node, of a tensor that it "
                             "makes, or of the PyTorch module from which it comes ('*' matches anything). The first "
                             "match wins"));
-  app.add_option(
-      "--plan", plan_path,
-      "JSON file with mesh, presets, annotations, places, states, store, keep_gathered, recompute, "
-      "ring_attention, overlap, partial_sums, bucket_bytes, micro_batches, max_reshard_bytes, shapes, dtype; options "
-      "override it");
+  app.add_option("--plan", plan_path,
+                 "JSON file with mesh, presets, annotations, places, states, store, keep_gathered, recompute, "
+                 "ring_attention, overlap, partial_sums, bucket_bytes, micro_batches, pipeline, stages, "
+                 "max_reshard_bytes, shapes, "
+                 "dtype; options override it");
   app.add_option("--configuration", configuration,
                  "follow the model's device annotations (IR version 11) for this configuration of its file, instead of "
                  "a mesh; without a mesh, those for its only configuration are followed")
@@ -151,6 +162,15 @@ void PlanOptions::declare(CLI::App& app) {
                               "queries are split; auto: where that takes less time on the links of --topology"),
                {"auto", "always", "never"});
   overlap.declare(app);
+  app.add_option("--micro-batches", micro_batches,
+                 "the number of equal parts of a batch that go through the model one after the other")
+      ->check(above_zero());
+  app.add_option("--pipeline", pipeline,
+                 "the schedule by which stages on the axis pp compute micro-batches: " + schedules_help());
+  app.add_option("--stages", stages,
+                 "how the model is cut into stages: auto (the slowest is as fast as possible), or the number of blocks "
+                 "in each, e.g. 7,9,9,7")
+      ->type_name("BLOCKS");
   takes_one_of(app.add_option("--partial-sums", partial_sums,
                               "in which type ranks add up their parts of products of 16-bit operands: float32, or that "
                               "of the operands, which moves half the bytes and rounds each part [default: float32]"),
@@ -188,7 +208,9 @@ void PlanOptions::declare(CLI::App& app) {
   app.add_option("--dtype", dtype,
                  "the type in which a float32 model computes: float32 (fp32), bfloat16 (bf16) or float16 (fp16)")
       ->type_name("TYPE");
-  declare_paths(app, {{"--topology", PathUse::reads}, {"--plan", PathUse::reads}});
+  declare_paths(
+      app,
+      {{"--topology", PathUse::reads}, {"--plan", PathUse::reads}, {"--pipeline", PathUse::reads, table_of_schedule}});
 }
 
 void OverlapOption::declare(CLI::App& app) {
@@ -222,6 +244,9 @@ Plan PlanOptions::plan() const {
   plan.recompute = recompute;
   plan.ring_attention = ring_attention;
   plan.overlap = overlap.plan();
+  plan.micro_batches = micro_batches;
+  plan.pipeline = pipeline;
+  plan.stages = stages;
   plan.partial_sums = partial_sums;
   if (!bucket_bytes.empty()) plan.bucket_bytes = parse_bucket(bucket_bytes);
   if (!max_reshard_bytes.empty()) plan.max_reshard_bytes = parse_reshard(max_reshard_bytes);
@@ -287,8 +312,9 @@ void PlanOptions::add_sizes(Plan& plan, const std::vector<TensorInfo>& ports, co
 bool PlanOptions::any() const {
   return !mesh_text.empty() || !configuration.empty() || !topology_path.empty() || !preset.empty() ||
          !annotations.empty() || !places.empty() || !states.empty() || !storage.empty() || !keep_gathered.empty() ||
-         !recompute.empty() || !ring_attention.empty() || !partial_sums.empty() || !bucket_bytes.empty() ||
-         !max_reshard_bytes.empty() || !plan_path.empty() || !dtype.empty() || !shapes.empty() || !own.empty();
+         !recompute.empty() || !ring_attention.empty() || !partial_sums.empty() || micro_batches > 0 ||
+         !pipeline.empty() || !stages.empty() || !bucket_bytes.empty() || !max_reshard_bytes.empty() ||
+         !plan_path.empty() || !dtype.empty() || !shapes.empty() || !own.empty();
 }
 
 void PlanOptions::refuse_for_written(const std::string& path) const {
@@ -298,7 +324,8 @@ void PlanOptions::refuse_for_written(const std::string& path) const {
                     " is a written program, whose mesh and layouts are fixed and whose sizes are its inputs'; leave "
                     "out --mesh, --configuration, --topology, --preset, --annotate, --place, --state, --store, "
                     "--keep-gathered, "
-                    "--recompute, --ring-attention, --partial-sums, --bucket-bytes, --max-reshard-bytes, --plan, "
+                    "--recompute, --ring-attention, --partial-sums, --micro-batches, --pipeline, --stages, "
+                    "--bucket-bytes, --max-reshard-bytes, --plan, "
                     "--shapes, --own "
                     "and --dtype, or run the "
                     "model itself");
@@ -307,13 +334,14 @@ void PlanOptions::refuse_for_written(const std::string& path) const {
 void PlanOptions::refuse_for_split(const std::string& path) const {
   if (!configuration.empty() || !topology_path.empty() || !preset.empty() || !annotations.empty() || !places.empty() ||
       !states.empty() || !storage.empty() || !keep_gathered.empty() || !recompute.empty() || !ring_attention.empty() ||
-      !partial_sums.empty() || !bucket_bytes.empty() || !max_reshard_bytes.empty() || !plan_path.empty() ||
-      !dtype.empty())
+      !partial_sums.empty() || micro_batches > 0 || !pipeline.empty() || !stages.empty() || !bucket_bytes.empty() ||
+      !max_reshard_bytes.empty() || !plan_path.empty() || !dtype.empty())
     mistake("join",
             path +
                 " is split already, so that its layouts are fixed; leave out --configuration, --topology, --preset, "
                 "--annotate, --place, --state, --store, --keep-gathered, --recompute, --ring-attention, "
-                "--partial-sums, --bucket-bytes, --max-reshard-bytes, --plan and --dtype");
+                "--partial-sums, --micro-batches, --pipeline, --stages, --bucket-bytes, --max-reshard-bytes, --plan "
+                "and --dtype");
 }
 
 void FormOptions::declare(CLI::App& app) {

@@ -33,6 +33,11 @@ CLI::Validator above_zero();
 CLI::Validator seed_number();
 CLI::Validator zero_or_more();
 
+/// What an option takes that names a pipeline's schedule, for --help.
+std::string schedules_help();
+/// The file that such an option names, if it names one (declare_paths).
+std::vector<std::string> table_of_schedule(const std::string& schedule);
+
 /// --memory-limit
 struct MemoryOption {
   void declare(CLI::App& app, const char* help);
@@ -53,7 +58,8 @@ struct OverlapOption {
 };
 
 /// --mesh, --configuration, --topology, --preset, --annotate, --place, --state, --store, --recompute, --ring-attention,
-/// --overlap, --partial-sums, --bucket-bytes, --max-reshard-bytes, --plan, --shapes, --dtype
+/// --overlap, --partial-sums, --micro-batches, --pipeline, --stages, --bucket-bytes, --max-reshard-bytes, --plan,
+/// --shapes, --dtype
 struct PlanOptions {
   void declare(CLI::App& app);
   /// --own, of commands that take models that arrive split.
@@ -77,8 +83,9 @@ struct PlanOptions {
 
   std::string mesh_text, configuration, topology_path, preset, plan_path, shapes, dtype;
   std::vector<std::string> annotations, places, states, storage, keep_gathered, own;
-  std::string recompute, ring_attention, partial_sums, bucket_bytes, max_reshard_bytes;
+  std::string recompute, ring_attention, partial_sums, pipeline, stages, bucket_bytes, max_reshard_bytes;
   OverlapOption overlap;
+  int micro_batches = 0;  ///< 0: not given
 };
 
 /// The form of a written program: --form, --dialect, --lower, --order, --rank-id, --rank-type.

@@ -57,7 +57,10 @@ class MakePlan : public Command {
       };
     settings.seconds = seconds_ ? *seconds_ : usual_search_seconds(step.model, settings);
     PlannerReport report = searched(console, step.model, settings);
-    for (PlannedOption& option : report.best) option.plan.shapes = step.stated;
+    for (PlannedOption& option : report.best) {
+      option.plan.shapes = step.stated;
+      if (!step.training) option.plan.micro_batches = step.micro_batches;
+    }
     if (!output_.empty()) write_file(output_, report.best.front().plan.to_json() + "\n");
     const std::optional<SlowLevel> slow = slow_level_of(step, settings.predict.machine, settings.devices);
     if (console.json) {

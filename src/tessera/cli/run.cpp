@@ -174,7 +174,8 @@ class Run : public Command {
     join_split(console, {whole}, model_, plan_, {});  // refuses what is for models that arrive split
     Plan plan = plan_.plan(whole, console);
     const Model stepped = with_states(whole, plan);
-    const Model model = fetched_.empty() ? stepped : stepped.with_outputs(tensors_named(stepped, fetched_));
+    const Model asked = fetched_.empty() ? stepped : stepped.with_outputs(tensors_named(stepped, fetched_));
+    const Model model = in_micro_batches(asked, plan, console);
     const Mesh mesh = plan_.mesh(plan);
     Progress progress(console, "reading inputs");
     Fed fed{model.inputs(), inputs_.given(model.inputs())};

@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
 #include "tessera/cli/command.h"
 #include "tessera/cli/help.h"
@@ -42,30 +40,6 @@ PipelineRankCosts costs_of(const std::string& text) {
   return costs;
 }
 
-// "auto", or a name that the library knows, with or without a number behind it.
-bool is_name(const std::string& schedule) {
-  const auto base = [](const std::string& name) { return name.substr(0, name.find(':')); };
-  if (schedule == "auto") return true;
-  const std::vector<PipelineScheduleInfo> all = pipeline_schedules();
-  return std::any_of(all.begin(), all.end(),
-                     [&](const PipelineScheduleInfo& each) { return base(each.name) == base(schedule); });
-}
-
-std::string names_of_schedules() {
-  std::vector<std::string> names;
-  for (const PipelineScheduleInfo& each : pipeline_schedules()) names.push_back(each.name);
-  return joined(names);
-}
-
-std::string table_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf()))
-    wrong_schedule("'" + path + "' is no schedule, and cannot be read as a table; the schedules are auto, " +
-                   names_of_schedules());
-  return text.str();
-}
-
 std::string percent(double share) {
   return fmt::format("{:.1f} %", std::max(0.0, 100 * share));  // not -0.0
 }
@@ -73,10 +47,7 @@ std::string percent(double share) {
 class Schedule : public Command {
  public:
   void declare(CLI::App& app) override {
-    app.add_option("schedule", schedule_,
-                   names_of_schedules() +
-                       ", auto (the fastest of these), or a table: a CSV file as torch.distributed.pipelining has")
-        ->required();
+    app.add_option("schedule", schedule_, schedules_help())->required();
     under(app, Heading::mesh);
     app.add_option("--ranks", sizes_.ranks, "ranks of the pipeline; a table says how many")
         ->check(number_in(Bounds::between(1, 1 << 20)));
@@ -96,10 +67,7 @@ class Schedule : public Command {
         ->check(number_in(Bounds::between(0, 1)));
     under(app, Heading::output);
     app.add_option("-o,--output", output_, "a .csv file for the table, or an .svg file for a drawing of it");
-    const auto table = [](const std::string& value) {
-      return is_name(value) ? std::vector<std::string>() : std::vector{value};
-    };
-    declare_paths(app, {{"schedule", PathUse::reads, table}, {"--output", PathUse::writes}});
+    declare_paths(app, {{"schedule", PathUse::reads, table_of_schedule}, {"--output", PathUse::writes}});
     app_ = &app;
   }
 
@@ -142,9 +110,9 @@ class Schedule : public Command {
       return {"auto: " + found.name, std::move(found.table), std::move(found.times), std::move(proof)};
     }
     if (given("--memory")) wrong_schedule("--memory is a limit for the search; use the schedule auto with it");
-    const bool named = is_name(schedule_);
+    const bool named = is_pipeline_schedule(schedule_);
     if (named) require_sizes();
-    PipelineTable table = named ? make_pipeline(schedule_, sizes_) : parse_pipeline(table_text(schedule_), schedule_);
+    PipelineTable table = named ? make_pipeline(schedule_, sizes_) : load_pipeline(schedule_);
     if (!named) require_same(table);
     PipelineProof proof = check_pipeline(table);
     PipelineCosts all =

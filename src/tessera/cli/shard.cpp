@@ -1,6 +1,7 @@
 #include "tessera/cli/command.h"
 #include "tessera/cli/details.h"
 #include "tessera/cli/help.h"
+#include "tessera/cli/load_program.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/overlap_report.h"
@@ -47,6 +48,8 @@ class Shard : public Command {
                   "no output is named; name a folder with -o, or give --dry-run to see the plan");
     Model model = load_model(console, model_);
     Plan plan = plan_.plan(model, console);
+    const bool is_open = plan.mesh.find('?') != std::string::npos;
+    if (!is_open) model = in_micro_batches(model, plan, console);
     if (const SymbolSizes fixed = parse_shapes(fixed_); !fixed.empty()) {
       model = model.with_sizes(fixed);
       for (const auto& [symbol, size] : fixed) plan.shapes.erase(symbol);
@@ -57,7 +60,7 @@ class Shard : public Command {
       if (plan.ring_attention != "always") plan.ring_attention = "never";  // they have no messages
       if (plan.overlap != "always") plan.overlap = "off";
     }
-    if (plan.mesh.find('?') != std::string::npos) return annotate(console, model, plan);
+    if (is_open) return annotate(console, model, plan);
     std::optional<PredictSettings> settings = time_.settings_if_asked(plan_.topology());
     if (settings) settings->overlap = !plan_.overlap.off();
     Program program = [&] {

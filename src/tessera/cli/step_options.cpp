@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tessera/cli/load_program.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/path_options.h"
 #include "tessera/trainer.h"
@@ -27,11 +28,12 @@ AskedStep StepOptions::asked(const Console& console) {
   asked.model = load_model(console, model);
   asked.plan = plan.plan(asked.model, console, trains);
   asked.stated = asked.plan.shapes;
+  asked.micro_batches = asked.plan.micro_batches;
+  if (!trains) asked.model = in_micro_batches(asked.model, asked.plan, console);
   asked.plan.shapes = asked.model.complete(asked.plan.shapes, &asked.note);
   if (!asked.note.empty()) asked.note = "note: " + asked.note;
   if (!trains) return asked;
   asked.training = training.training(asked.plan);
-  if (training.gives_micro_batches()) asked.plan.micro_batches = asked.training->micro_batches;
   return asked;
 }
 

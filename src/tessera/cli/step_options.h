@@ -11,8 +11,9 @@ namespace tessera::cli {
 /// A model, or a training step of it, to be compiled and predicted.
 struct AskedStep {
   Model model;
-  Plan plan;           ///< with a size for each symbol of the model
-  SymbolSizes stated;  ///< the sizes that the options or the plan file give
+  Plan plan;              ///< with a size for each symbol of the model
+  SymbolSizes stated;     ///< the sizes that the options or the plan file give
+  int micro_batches = 0;  ///< that they give, which a model that does not train has already
   std::optional<Training> training;
   std::string note;  ///< about the sizes that are assumed; "" if all are given
 

@@ -134,6 +134,15 @@ std::optional<Forecast> TimeOptions::predict_run(const Console& console, const P
   return predict(console, program, std::move(*settings), true);
 }
 
+namespace {
+
+std::string ranks_text(const PredictedRanks& each) {
+  return each.count == 1 ? "rank " + std::to_string(each.rank)
+                         : std::to_string(each.count) + " like rank " + std::to_string(each.rank);
+}
+
+}  // namespace
+
 std::string compared_text(const Prediction& prediction, double measured_ms) {
   return "predicted " + time_text(prediction.step_ms * 1e-3) + ", measured " + time_text(measured_ms * 1e-3) +
          " (median): " + percent(prediction.step_ms / measured_ms - 1);
@@ -144,6 +153,22 @@ std::string bound_text(const Prediction& prediction) {
          ms_text(prediction.computation_ms) + ", busiest link " + ms_text(prediction.link_ms) + ", longest chain " +
          ms_text(prediction.dependences_ms);
 }
+
+namespace {
+
+void print_bubble(const Console& console, const Prediction& prediction) {
+  console.say("bubble of the pipeline: " + percent(prediction.bubble->share));
+  Table table({"ranks", "idle", "warm-up", "imbalance", "link", "tail"});
+  const std::vector<PipelineIdle>& ranks = prediction.bubble->ranks;
+  for (size_t c = 0; c < ranks.size() && c < kClassesPrinted; ++c) {
+    const PipelineIdle& idle = ranks[c];
+    table.add({ranks_text(prediction.classes[c]), ms_text(idle.total()), ms_text(idle.warm_up), ms_text(idle.imbalance),
+               ms_text(idle.link), ms_text(idle.tail)});
+  }
+  table.print(console);
+}
+
+}  // namespace
 
 void print_forecast(const Console& console, const Forecast& forecast) {
   const auto& [settings, prediction] = forecast;
@@ -158,13 +183,12 @@ void print_forecast(const Console& console, const Forecast& forecast) {
   Table table({"ranks", "compute", "beside communication", "exposed", "idle"});
   for (size_t c = 0; c < prediction.classes.size() && c < kClassesPrinted; ++c) {
     const PredictedRanks& each = prediction.classes[c];
-    const std::string ranks = each.count == 1 ? "rank " + std::to_string(each.rank)
-                                              : std::to_string(each.count) + " like rank " + std::to_string(each.rank);
-    table.add({ranks, ms(each.compute_ms), ms(each.overlapped_ms), ms(each.exposed_ms), ms(each.idle_ms)});
+    table.add({ranks_text(each), ms(each.compute_ms), ms(each.overlapped_ms), ms(each.exposed_ms), ms(each.idle_ms)});
   }
   table.print(console);
   if (prediction.classes.size() > kClassesPrinted)
     console.say(std::to_string(prediction.classes.size() - kClassesPrinted) + " more classes of ranks");
+  if (prediction.bubble) print_bubble(console, prediction);
   console.say(bound_text(prediction));
   constexpr double kNothing = 5e-5;  // is printed as 0.00 %
   if (const double above = prediction.bound_ms > 0 ? prediction.step_ms / prediction.bound_ms - 1 : 0;
@@ -185,6 +209,17 @@ Json forecast_json(const Forecast& forecast) {
   Json object = {{"machine", forecast.settings.machine.name}};
   object.update(prediction_json(forecast.prediction));
   return object;
+}
+
+Json bubble_json(const std::optional<PipelineBubble>& bubble) {
+  if (!bubble) return nullptr;
+  Json ranks = Json::array();
+  for (const PipelineIdle& idle : bubble->ranks)
+    ranks.push_back({{"warm_up_ms", idle.warm_up},
+                     {"imbalance_ms", idle.imbalance},
+                     {"link_ms", idle.link},
+                     {"tail_ms", idle.tail}});
+  return {{"share", bubble->share}, {"ranks", ranks}};
 }
 
 Json prediction_json(const Prediction& prediction) {
@@ -216,6 +251,7 @@ Json prediction_json(const Prediction& prediction) {
           {"computation_ms", prediction.computation_ms},
           {"link_ms", prediction.link_ms},
           {"dependences_ms", prediction.dependences_ms},
+          {"bubble", bubble_json(prediction.bubble)},
           {"extrapolated", prediction.extrapolated},
           {"uncertain", prediction.uncertain},
           {"classes", classes},

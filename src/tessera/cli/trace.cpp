@@ -28,6 +28,7 @@ void Trace::add(const Profile& profile, double begin) {
     for (const ProfileEvent& event : profile.ranks[r].events) {
       Json arguments = {{"op", event.op}, {"run", runs_.size()}, {"action", event.action}};
       if (event.communication) arguments["axes"] = event.axes;
+      if (!event.cell.empty()) arguments["cell"] = event.cell;
       if (event.communication) arguments["waiting_us"] = event.waiting;
       if (event.under_way > 0) arguments["under_way_us"] = event.under_way;
       if (event.moving_end > 0) arguments["moving_us"] = {begin + event.moving_begin, begin + event.moving_end};

@@ -124,9 +124,6 @@ void TrainOptions::declare_training(CLI::App& app) {
                  "@rates.npz, with one rate for each step")
       ->capture_default_str();
   app.add_option("--clip", step.clip, "the largest norm of all gradients together")->check(zero_or_more());
-  app.add_option("--micro-batches", step.micro_batches,
-                 "the number of equal parts of a batch that go through the model one after the other")
-      ->check(above_zero());
   app.add_option("--dropout", step.dropout,
                  "whether Dropouts drop elements: model (as their training_mode says), on (all) or off")
       ->capture_default_str();
@@ -251,10 +248,6 @@ BatchOptions TrainOptions::batches(bool evaluates, size_t memory_limit) const {
 
 const Bounds kFactors = Bounds::at_least(0);
 
-bool TrainOptions::gives_micro_batches() const {
-  return app_->get_option("--micro-batches")->count() > 0;
-}
-
 Training TrainOptions::training(const Plan& plan) const {
   Training made = step;
   made.loss = loss;
@@ -264,7 +257,7 @@ Training TrainOptions::training(const Plan& plan) const {
   else
     made.learning_rate = learning_rate;
   made.compute = plan.dtype.value_or(DType::float32);
-  if (plan.micro_batches > 0 && !gives_micro_batches()) made.micro_batches = plan.micro_batches;
+  if (plan.micro_batches > 0) made.micro_batches = plan.micro_batches;
   made.seed = seed;
   for (const std::string& text : init) {
     const size_t equals = text.rfind('=');

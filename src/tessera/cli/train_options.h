@@ -21,10 +21,8 @@ struct TrainOptions {
   /// Takes what the file of --config says for options that the command line does not give. Throws a user error for a
   /// key that is not an option, and for a value that the option does not take.
   void read_config() const;
-  /// What `training_step` takes, without sizes: in the plan's type, and with its micro-batches unless an option says
-  /// how many.
+  /// What `training_step` takes, without sizes: in the plan's type, and with its micro-batches.
   Training training(const Plan& plan) const;
-  bool gives_micro_batches() const;
   /// How --data becomes batches; with `evaluates`, the samples that evaluations take of --eval-data or --held-out.
   BatchOptions batches(bool evaluates, size_t memory_limit) const;
 
@@ -35,7 +33,7 @@ struct TrainOptions {
   std::string checkpoints;
   std::vector<std::string> rate_factors, init;
   int steps = 0;  ///< 0: as many as the data has
-  int batch = 0, sequence = 0, micro_batches = 1;
+  int batch = 0, sequence = 0;
   int eval_every = 0, eval_steps = 0, save_every = 0, keep = 3;
   bool resume = false, other_data = false, dry_run = false, verbose = false;
   double held_out = 0;

@@ -107,13 +107,14 @@ MemoryClasses::MemoryClasses(const TrainingStep& step, const Program& program, c
   std::map<std::string_view, int64_t*> class_of;
   for (const std::string& name : step.parameters) class_of.emplace(name, &parameters);
   for (const std::string& name : step.optimizer) class_of.emplace(name, &optimizer);
-  for (const StateInfo& state : program.states()) {
+  const auto largest = std::max_element(peaks.begin(), peaks.end());
+  peak = *largest;
+  const int64_t rank = first + (largest - peaks.begin());
+  for (const StateInfo& state : program.states_of(rank)) {
     const auto found = class_of.find(state.tensor.name);
     (found == class_of.end() ? other_states : *found->second) += state.bytes;
   }
-  const auto largest = std::max_element(peaks.begin(), peaks.end());
-  peak = *largest;
-  const RankFigures figures = program.figures(first + (largest - peaks.begin()));
+  const RankFigures figures = program.figures(rank);
   activations = figures.activation_bytes;
   gradients = figures.gradient_bytes;
   checkpoints = figures.copy_bytes;

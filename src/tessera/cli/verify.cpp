@@ -109,7 +109,7 @@ class Verify : public Command {
     const Model stepped = with_states(whole, plan);
     const Model asked = outputs_.empty() ? stepped : stepped.with_outputs(tensors_named(stepped, outputs_));
     Mesh mesh = plan_.mesh(plan);
-    if (expected_.empty() && against_.empty() && mesh.axes().empty() && !annotated)
+    if (expected_.empty() && against_.empty() && mesh.axes().empty() && !annotated && plan.micro_batches <= 1)
       throw Error(ErrorKind::user, "verify",
                   "name a --mesh to compare with one device, --expected outputs, or --against onnxruntime");
     Progress progress(console, "reading inputs");
@@ -124,9 +124,12 @@ class Verify : public Command {
     progress.next("compiling");
     CompileOptions options;
     time_.choose(console, plan_.topology(), mesh, options);
-    const Program program = compile(model, mesh, plan, options);
+    Plan of_parts = plan;
+    const Model in_parts = in_micro_batches(model, of_parts, console);
+    const Model lone = reference_model(model, in_parts, plan.micro_batches);
+    const Program program = compile(in_parts, mesh, of_parts, options);
     progress.end();
-    if (!inputs_.from_file()) inputs = inputs_.random(model, plan.shapes, console);
+    if (!inputs_.from_file()) inputs = inputs_.random(in_parts, of_parts.shapes, console);
     progress.next("running on the mesh");
     const bool steps = expected_.empty() && against_.empty();  // then states are compared, too, after the step
     Tensors actual;
@@ -143,13 +146,13 @@ class Verify : public Command {
       if (!against_.empty())
         expected = run_onnxruntime(whole, inputs_.from_file() ? all_inputs : inputs, names_of(program.outputs()));
       else if (expected_.empty())
-        expected = answers(one_device(model, plan), alone(console), inputs, steps);
+        expected = answers(one_device(lone, plan), alone(console), inputs, steps);
       progress.next("comparing");
       differences =
           in_order(compared(expected, actual, tolerance(plan, model), whole, inputs_.from_file() ? all_inputs : inputs),
                    answered(program, steps));
       if (may_lose(plan) && !all_pass(differences))
-        judge_by_own_loss(differences, answers(one_device(model, in_own_type(plan)), alone(console), inputs, steps),
+        judge_by_own_loss(differences, answers(one_device(lone, in_own_type(plan)), alone(console), inputs, steps),
                           expected, actual);
     }
     bool pass = all_pass(differences);
@@ -159,7 +162,7 @@ class Verify : public Command {
       progress.next("looking for the first tensor that differs");
       Tolerance sparing = tolerance(plan, model);
       sparing.spares_nan = !without_keys_.empty();
-      first = find_first(console, whole, one_device(model, plan), program, inputs, sparing);
+      first = find_first(console, whole, one_device(lone, plan), program, inputs, sparing);
     }
     progress.end();
     if (!console.speaks()) return kGood;
@@ -183,6 +186,10 @@ class Verify : public Command {
   // A model whose shapes depend on what it computes: its parts are programs of their own.
   int verify_parts(const Console& console, const Model& whole, const Model& model, const Mesh& mesh, const Plan& plan,
                    Tensors inputs) {
+    if (plan.micro_batches > 1)
+      throw Error(
+          ErrorKind::user, "verify",
+          model_ + " runs in parts that follow from its data, so its batch is not cut; leave out --micro-batches");
     if (always_)
       throw Error(ErrorKind::user, "verify",
                   model_ +
@@ -213,6 +220,17 @@ class Verify : public Command {
     progress.end();
     console.json ? emit(console, verdict) : print(console, verdict);
     return verdict.pass ? kGood : kNo;
+  }
+
+  // What one device runs: the model as it is, unless its batch is a number and so only that of one part, since then it
+  // has no symbol that became another.
+  Model reference_model(const Model& model, const Model& in_parts, int micro_batches) const {
+    if (micro_batches <= 1 || model.symbols() != in_parts.symbols()) return model;
+    if (!against_.empty())
+      throw Error(ErrorKind::user, "verify",
+                  "the batch of " + model_ + " is a number, that of one part, so " + against_ +
+                      " cannot take all of them; leave out --micro-batches");
+    return in_parts;
   }
 
   // What --expected holds of the outputs that are compared.

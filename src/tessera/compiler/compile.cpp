@@ -11,6 +11,7 @@
 #include "tessera/base/error.h"
 #include "tessera/compiler/annotations.h"
 #include "tessera/compiler/body_annotations.h"
+#include "tessera/compiler/pipelining.h"
 #include "tessera/compiler/places.h"
 #include "tessera/compiler/shared_states.h"
 #include "tessera/compiler/storage.h"
@@ -54,6 +55,7 @@ class Compiler {
   Compiled run() {
     const auto names = names_meant(read_, options_.annotations);
     const NodePlaces asked(*read_.graph, options_.places, options_.mesh);
+    find_pipeline();
     if (!is_rewritten_) rewrite(names);
     make_next_values();
     lower_precision();
@@ -64,7 +66,10 @@ class Compiler {
     drop_labels();
     std::multimap<const Value*, Sharding> cuts;
     for (const spmd::Annotation& annotation : annotations) cuts.emplace(annotation.value, annotation.sharding);
-    const spmd::Places places = asked.in(graph());
+    spmd::Places places = asked.in(graph());
+    if (pipeline_)
+      for (auto& [node, place] : pipeline_->mark(*result_.model->graph))
+        places[node].insert(places[node].end(), place.begin(), place.end());
     refuse_contradictions(annotations, places, options_.mesh, result_.warnings);
     choose_presets();
     const spmd::Storage ordered = read_storage(graph(), options_.storage, options_.mesh, shared_ ? &*shared_ : nullptr);
@@ -83,6 +88,7 @@ class Compiler {
     passes::Context context{options_.topology,     result_.notes,           options_.recompute,
                             options_.bucket_bytes, options_.ring_attention, prices()};
     context.early_starts = options_.early_starts;
+    context.cells = pipeline_ ? &pipeline_->cells() : nullptr;
     context.choose_rings = [this](const spmd::Program& program) { return rings_of(program); };
     for (const passes::Pass& pass : passes::passes()) {
       const auto before = edits(*result_.program);
@@ -121,6 +127,7 @@ class Compiler {
     passes::Context context{
         options_.topology, notes, options_.recompute, options_.bucket_bytes, passes::RingAttention::never, prices()};
     context.early_starts = options_.early_starts;
+    context.cells = pipeline_ ? &pipeline_->cells() : nullptr;
     context.choose_rings = [&](const spmd::Program&) { return choices; };
     for (const passes::Pass& pass : passes::passes()) pass.run(*copy, context);
     return copy;
@@ -211,6 +218,18 @@ class Compiler {
     rewrite::rewrite_model(*result_.model, options);
   }
 
+  // An axis of stages is a pipeline, unless places use it in another way.
+  void find_pipeline() {
+    const std::vector<std::string> placed = axes_of(options_.places, options_.mesh);
+    const bool is_placed = std::find(placed.begin(), placed.end(), kPipelineAxis) != placed.end();
+    const auto axis = options_.mesh.find(kPipelineAxis);
+    const bool is_implied = axis && options_.mesh.axes()[*axis].size > 1 && !is_placed && options_.presets != kNoPreset;
+    if (!options_.pipeline && !is_implied) return;
+    pipeline_.emplace(read_, options_.pipeline.value_or(PipelineRequest()), options_.mesh, options_.shapes, prices());
+    for (const std::string& line : pipeline_->notes()) result_.notes.push_back(line);
+    observe("schedule", [this] { return pipeline_->text(); });
+  }
+
   // If a state's next value consists of sizes, it becomes a node's result, as outputs do.
   void make_next_values() {
     Graph& graph = *result_.model->graph;
@@ -264,6 +283,10 @@ class Compiler {
     if (options_.presets == kNoPreset) return;
     if (!options_.presets.empty()) {
       presets_ = spmd::parse_presets(options_.presets, options_.mesh);
+      for (const spmd::PresetRequest& request : presets_)
+        if (request.preset->name == "pipeline" && request.axis.axis != kPipelineAxis)
+          fail("preset", "a pipeline's stages lie along the axis '{}', not along '{}'; rename the axis in the mesh",
+               kPipelineAxis, request.axis.axis);
       return;
     }
     // Annotations may use axes whose names imply nothing.
@@ -311,6 +334,7 @@ class Compiler {
   std::vector<spmd::PresetRequest> presets_;
   std::vector<spmd::Annotation> annotations_;  // the caller's, and those of presets
   std::optional<SharedStates> shared_;
+  std::optional<Pipelining> pipeline_;
   Compiled result_;
 };
 

@@ -38,6 +38,7 @@ struct CompileOptions {
   std::string presets;  ///< "dp+megatron:x"; "none"; empty: those that the axes' names imply, without annotations
   std::vector<AnnotationRequest> annotations;  ///< those of higher precedence first
   std::vector<PlaceRequest> places;            ///< those of higher precedence first
+  std::optional<PipelineRequest> pipeline;     ///< nullopt: as the mesh implies
   std::vector<AnnotationRequest> storage;      ///< of states, those of higher precedence first
   std::vector<std::string> keep_gathered;      ///< states whose gathered form is kept for all uses
   spmd::Hints shapes;                          ///< symbol values for cost estimates; others get defaults

@@ -114,6 +114,10 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
       plan.bucket_bytes = bytes_of(value, source, key);
     else if (key == "micro_batches")
       plan.micro_batches = micro_batches_of(value, source);
+    else if (key == "pipeline")
+      plan.pipeline = text_of(value, source, key, R"("1f1b")");
+    else if (key == "stages")
+      plan.stages = text_of(value, source, key, R"("7,9,9,7")");
     else if (key == "max_reshard_bytes")
       plan.max_reshard_bytes = bytes_of(value, source, key);
     else if (key == "shapes")
@@ -124,7 +128,7 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
       fail("plan",
            "{}: a plan has no key '{}'; its keys are: mesh, presets, annotations, places, states, "
            "store, keep_gathered, recompute, ring_attention, overlap, partial_sums, bucket_bytes, micro_batches, "
-           "max_reshard_bytes, shapes, dtype",
+           "pipeline, stages, max_reshard_bytes, shapes, dtype",
            source, key);
   }
   return plan;
@@ -153,6 +157,8 @@ std::string Plan::to_json() const {
   if (!partial_sums.empty()) json["partial_sums"] = partial_sums;
   if (bucket_bytes) json["bucket_bytes"] = *bucket_bytes;
   if (micro_batches > 0) json["micro_batches"] = micro_batches;
+  if (!pipeline.empty()) json["pipeline"] = pipeline;
+  if (!stages.empty()) json["stages"] = stages;
   if (max_reshard_bytes) json["max_reshard_bytes"] = *max_reshard_bytes;
   for (const auto& [symbol, size] : shapes) json["shapes"][symbol] = size;
   if (dtype) json["dtype"] = name_of(*dtype);
@@ -173,6 +179,8 @@ Plan Plan::over(const Plan& weaker) const {
   if (both.partial_sums.empty()) both.partial_sums = weaker.partial_sums;
   if (!both.bucket_bytes) both.bucket_bytes = weaker.bucket_bytes;
   if (both.micro_batches == 0) both.micro_batches = weaker.micro_batches;
+  if (both.pipeline.empty()) both.pipeline = weaker.pipeline;
+  if (both.stages.empty()) both.stages = weaker.stages;
   if (!both.max_reshard_bytes) both.max_reshard_bytes = weaker.max_reshard_bytes;
   if (!both.dtype) both.dtype = weaker.dtype;
   if (both.mesh.empty()) both.mesh = weaker.mesh;

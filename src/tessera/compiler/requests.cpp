@@ -3,11 +3,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <vector>
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/places.h"
 #include "tessera/ir/glob.h"
+#include "tessera/mesh/sharding.h"
+#include "tessera/pipeline.h"
 #include "tessera/rewrite/passes.h"
 
 namespace tessera::compiler {
@@ -99,6 +102,41 @@ PlaceRequest PlaceRequest::parse(std::string_view text, std::string_view by) {
   if (equals == std::string_view::npos || equals == 0 || equals + 1 == text.size())
     fail("place", "'{}' is not a place; write NAME=AXIS:INDEX, as 'h.1.*=pp:1'", text);
   return {std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)), std::string(by)};
+}
+
+std::optional<PipelineRequest> PipelineRequest::parse(const std::string& schedule, const std::string& stages,
+                                                      const Mesh& mesh, const std::vector<PlaceRequest>& places) {
+  if (schedule.empty() && stages.empty()) return std::nullopt;
+  const std::string given = schedule.empty() ? "`stages` " + stages : "`pipeline` " + schedule;
+  if (!mesh.find(kPipelineAxis))
+    fail("pipeline", "{} needs an axis '{}' in the mesh, and {} has none; add it, as {}=2", given, kPipelineAxis,
+         mesh.axes().empty() ? "one rank" : mesh.str(), kPipelineAxis);
+  for (const PlaceRequest& place : places)
+    for (const PlacedAxis& entry : parse_place(place.place, mesh, place.pattern))
+      if (entry.axis.axis == kPipelineAxis)
+        fail("pipeline",
+             "{} places all nodes along '{}', and so does `places` '{}={}' with some; leave one of the two out", given,
+             kPipelineAxis, place.pattern, place.place);
+  if (!schedule.empty() && !is_pipeline_schedule(schedule)) load_pipeline(schedule);
+  PipelineRequest request{schedule, stages};
+  request.blocks();
+  return request;
+}
+
+std::vector<int64_t> PipelineRequest::blocks() const {
+  if (stages.empty() || stages == "auto") return {};
+  std::vector<int64_t> blocks;
+  const char *at = stages.data(), *const end = at + stages.size();
+  while (true) {
+    int32_t number = -1;
+    const auto [next, error] = std::from_chars(at, end, number);
+    const bool is_number = error == std::errc() && number >= 0;
+    if (is_number) blocks.push_back(number);
+    if (is_number && next == end) return blocks;
+    if (!is_number || *next != ',')
+      fail("pipeline", "`stages` {}: write auto, or the number of blocks in each stage, as 7,9,9,7", stages);
+    at = next + 1;
+  }
 }
 
 }  // namespace tessera::compiler

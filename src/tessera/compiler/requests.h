@@ -1,10 +1,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tessera/ir/graph.h"
+#include "tessera/mesh/mesh.h"
 
 namespace tessera::compiler {
 
@@ -41,6 +45,22 @@ struct PlaceRequest {
   /// Splits at the first '=' that a place follows, possibly of a sub-axis ("pp:(2)2=1"); if there is none, at the last.
   /// Throws a user error if there is no '='.
   static PlaceRequest parse(std::string_view text, std::string_view by);
+};
+
+/// The axis along which the stages of a pipeline lie.
+inline constexpr std::string_view kPipelineAxis = "pp";
+
+/// How stages on kPipelineAxis compute micro-batches, and how the model is cut into them.
+struct PipelineRequest {
+  std::string schedule;  ///< "1f1b", "auto", or the path of a table (tessera/pipeline.h); empty: by default
+  std::string stages;  ///< "7,9,9,7": blocks of each stage; "auto" or empty: so that the slowest is as fast as possible
+
+  /// Nullopt if both texts are empty. Throws a user error that names the setting: there is no such schedule, `stages`
+  /// is not a list, the mesh has no kPipelineAxis, or `places` are along it.
+  static std::optional<PipelineRequest> parse(const std::string& schedule, const std::string& stages, const Mesh& mesh,
+                                              const std::vector<PlaceRequest>& places);
+  /// The blocks of each stage, which may have none; empty if they are to be found.
+  std::vector<int64_t> blocks() const;
 };
 
 }  // namespace tessera::compiler

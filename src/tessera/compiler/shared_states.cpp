@@ -31,9 +31,7 @@ spmd::Storage SharedStates::storage_in(const Graph& graph) const {
   for (const Value* state : graph.values_of(ValueKind::state)) {
     const auto known = state->changing ? changing_.find(state->name) : changing_.end();
     if (known == changing_.end() || known->second->global.shape != state->type.shape) continue;
-    Sharding stored = known->second->sharding;
-    stored.at.clear();
-    storage.emplace(state, std::move(stored));
+    storage.emplace(state, known->second->sharding);
   }
   return storage;
 }

@@ -9,7 +9,7 @@
 
 namespace tessera::compiler {
 
-std::vector<StateInfo> states_of(const runtime::RankPrograms& programs) {
+std::vector<StateInfo> states_of(std::span<const std::shared_ptr<const spmd::Program>> programs) {
   std::vector<StateInfo> all;
   std::set<std::string> seen;
   std::map<std::string, size_t> divided;  // by name
@@ -24,7 +24,7 @@ std::vector<StateInfo> states_of(const runtime::RankPrograms& programs) {
     piece.begin = origin.begin;
     return piece;
   };
-  for (const auto& program : programs.programs) {
+  for (const auto& program : programs) {
     const auto layouts = spmd::layouts_in_use(*program);
     for (const Value* value : program->graph->values_of(ValueKind::state)) {
       if (program->derived.contains(value)) continue;

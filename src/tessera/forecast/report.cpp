@@ -25,6 +25,7 @@ ProfileEvent event_of(const PredictedClass& each, const Event& event, double fre
   ProfileEvent shown{info.name, info.op, info.communication, info.axes, begin * kMicros, (event.end - begin) * kMicros,
                      0,         0};
   shown.action = event.action;
+  shown.cell = info.seat.cell();
   const bind::Cost& cost = each.costs[static_cast<size_t>(enqueued(each, event).action.task)];
   shown.bytes = static_cast<double>(std::max(cost.received, cost.sent));
   if (!info.communication) return shown;
@@ -157,6 +158,7 @@ Prediction report(const sim::Predicted& predicted) {
     made.profile.ranks.push_back(profile_of(each, times));
   }
   for (double* mean : {&made.compute_ms, &made.exposed_ms, &made.idle_ms}) *mean /= std::max(ranks, 1.0);
+  made.bubble = pipeline_bubble(made.profile);
   made.chain = chain_of(predicted);
   made.collectives = collectives_of(predicted, made.profile.ranks);
   made.communications = communications_of(predicted);

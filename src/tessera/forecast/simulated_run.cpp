@@ -21,23 +21,33 @@ bool has_links_of_threads(const MachineModel& machine) {
   return machine.links.size() == 1 && machine.links.front().name == kThreads;
 }
 
+// Nullopt if its points do not say: the larger of the two last ones did not take longer.
+std::optional<MachineModel::Link> link_of(const MachineModel::Collective& measured) {
+  const auto traits = std::find_if(collectives().begin(), collectives().end(),
+                                   [&](const CollectiveTraits& known) { return known.name == measured.kind; });
+  if (traits == collectives().end()) return std::nullopt;
+  const cost::Terms terms = cost::ring(traits->kind, measured.members, 1);
+  const auto &last = measured.points.back(), &before = measured.points[measured.points.size() - 2];
+  const double slope = (last.second - before.second) / (last.first - before.first);
+  if (!(slope > 0) || terms.bytes <= 0) return std::nullopt;
+  return MachineModel::Link{measured.engine, 0, measured.points.front().second / terms.messages, terms.bytes / slope};
+}
+
 // The links of an engine, by the collective that was measured on it among the most ranks with the most bytes: the
 // latency of the fewest bytes, and the bandwidth between the two largest sizes. A link may let a burst pass at full
 // speed, so a line through all sizes would be wrong for large ones.
 std::optional<MachineModel::Link> measured_link(const MachineModel& machine, const std::string& engine) {
   const MachineModel::Collective* best = nullptr;
+  std::optional<MachineModel::Link> link;
   const auto extent = [](const auto& of) { return std::pair(of.members, of.points.back().first); };
-  for (const MachineModel::Collective& each : machine.collectives)
-    if (each.engine == engine && each.points.size() > 1 && (!best || extent(each) > extent(*best))) best = &each;
-  if (!best) return std::nullopt;
-  const auto traits = std::find_if(collectives().begin(), collectives().end(),
-                                   [&](const CollectiveTraits& known) { return known.name == best->kind; });
-  if (traits == collectives().end()) return std::nullopt;
-  const cost::Terms terms = cost::ring(traits->kind, best->members, 1);
-  const auto &last = best->points.back(), &before = best->points[best->points.size() - 2];
-  const double slope = (last.second - before.second) / (last.first - before.first);
-  if (slope <= 0 || terms.bytes <= 0) return std::nullopt;
-  return MachineModel::Link{engine, 0, best->points.front().second / terms.messages, terms.bytes / slope};
+  for (const MachineModel::Collective& each : machine.collectives) {
+    if (each.engine != engine || each.points.size() < 2 || (best && extent(each) <= extent(*best))) continue;
+    if (const std::optional<MachineModel::Link> found = link_of(each)) {
+      best = &each;
+      link = found;
+    }
+  }
+  return link;
 }
 
 // A machine's links as an engine uses them. Nothing says how fast the links between processes are on which nothing was

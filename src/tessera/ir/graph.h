@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tessera/ir/expr.h"
+#include "tessera/ir/seat.h"
 #include "tessera/ir/tensor.h"
 
 namespace tessera {
@@ -138,7 +139,7 @@ struct Node {
   /// `inputs`, named by the entry here.
   std::vector<std::string> captures;
   std::string extra;  ///< what the file said beyond the above (doc string, metadata, device configurations), serialized
-  int micro_batch = -1;  ///< whose forward and backward pass it belongs to, in a training step; -1: none
+  Seat seat;
 
   /// Operands of the operator itself, without captures.
   size_t operand_count() const { return inputs.size() - captures.size(); }

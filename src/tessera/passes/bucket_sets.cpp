@@ -111,6 +111,7 @@ class Sets {
                                   name_of(collective.input(0)->dtype()));
     const auto place = spmd::place_of(program_, collective);
     if (place) key += " " + print_place(*place, program_.mesh);
+    if (const std::string cell = collective.seat.cell(); !cell.empty()) key += " " + cell;
     candidate.key = keys_.emplace(std::move(key), static_cast<int>(keys_.size())).first->second;
     of_key_.resize(keys_.size());
     candidate.turn = of_key_[candidate.key].size();

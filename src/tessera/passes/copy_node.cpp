@@ -5,6 +5,7 @@ namespace tessera::passes {
 Node* copy_node(spmd::Program& program, const Node& node, std::vector<Value*> operands, const Node* before) {
   auto copy = std::make_unique<Node>(node);
   if (!copy->name.empty()) copy->name += ".again";
+  if (before) copy->seat = {node.seat.stage, before->seat.micro_batch, before->seat.segment};
   copy->inputs = std::move(operands);
   for (Value*& result : copy->outputs) {
     if (!result) continue;

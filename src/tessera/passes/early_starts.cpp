@@ -263,6 +263,7 @@ class EarlyStarts {
 
 void early_starts(Program& program, Context& context) {
   if (!context.early_starts || !context.prices || !context.prices->overlaps() || flow::has_flow(*program.graph)) return;
+  if (context.cells) return;  // one clock for all nodes says nothing of stages
   const std::vector<Node*> order = EarlyStarts(program, *context.prices).run();
   if (!order.empty()) program.graph->arrange(order);
 }

@@ -18,8 +18,8 @@ namespace tessera::passes {
 ///
 /// A communication moves only as far as the program's peak of memory is raised by no more than a twentieth (at least 1
 /// MiB). The order is made for the whole program, so all ranks start communications in the same order. Without prices,
-/// on machines whose transfers move only while ranks wait, and in programs with control flow (ir/flow.h), nothing
-/// moves.
+/// on machines whose transfers move only while ranks wait, in pipelines, and in programs with control flow
+/// (ir/flow.h), nothing moves.
 void early_starts(spmd::Program& program, Context& context);
 
 }  // namespace tessera::passes

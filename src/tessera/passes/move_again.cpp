@@ -133,9 +133,12 @@ class Mover {
 
   // What only moves the elements further, or gathers them, counts as those that read them then.
   double work_of_reader(const Node& node) const {
+    const auto known = work_.find(&node);
+    if (known != work_.end()) return known->second;
     double work = cost_of(node, program_, prices_);
-    if (moves_elements(node) || node.domain == spmd::kCommDomain)
-      for (const Reader& reader : readers_of(node.output())) work += work_of_reader(*reader.node);
+    if (const Value* made = node.output(); made && (moves_elements(node) || node.domain == spmd::kCommDomain))
+      for (const Reader& reader : readers_of(made)) work += work_of_reader(*reader.node);
+    work_[&node] = work;
     return work;
   }
 
@@ -159,6 +162,7 @@ class Mover {
   const bool at_any_cost_;
   const LiveBytes live_;  // of the original program
   std::unordered_map<const Node*, size_t> position_;
+  mutable std::unordered_map<const Node*, double> work_;  // of readers
   std::unordered_map<const Value*, size_t> last_read_;    // of a home
   std::unordered_map<const Value*, size_t> overwritten_;  // of a state: where its next value is made
   std::vector<const Node*> movements_;                    // of what depends on states

@@ -6,6 +6,7 @@
 #include "tessera/ir/flow.h"
 #include "tessera/passes/dependences.h"
 #include "tessera/passes/live_bytes.h"
+#include "tessera/passes/stage_order.h"
 
 namespace tessera::passes {
 namespace {
@@ -88,8 +89,9 @@ class Order {
 
 }  // namespace
 
-void order(Program& program, Context&) {
+void order(Program& program, Context& context) {
   program.graph->arrange(Order(program).run());
+  stage_order(program, context);
   flow::arrange_regions(*program.graph);
 }
 

@@ -12,8 +12,9 @@ namespace tessera::passes {
 ///     dw2 = MatMul(…), dx = MatMul(…), dw1 = MatMul(…), g1 = ReduceScatter(dw1), g2 = ReduceScatter(dw2)
 ///     dw2 = MatMul(…), g2 = ReduceScatter(dw2), dx = MatMul(…), dw1 = MatMul(…), g1 = ReduceScatter(dw1)
 ///
-/// The next value of a state stays after all earlier nodes that read the state, so that it can be written in place. The
-/// order is made for the whole program, so all ranks communicate in the same order.
+/// In a pipeline, nodes stay in their cells (stage_order.h). The next value of a state stays after all earlier nodes
+/// that read the state, so that it can be written in place. The order is made for the whole program, so all ranks
+/// communicate in the same order.
 void order(spmd::Program& program, Context& context);
 
 }  // namespace tessera::passes

@@ -7,6 +7,7 @@
 #include "tessera/passes/init.h"
 #include "tessera/passes/move_again.h"
 #include "tessera/passes/order.h"
+#include "tessera/passes/stage_order.h"
 
 namespace tessera::passes {
 
@@ -16,6 +17,7 @@ const std::vector<Pass>& passes() {
       {"collective_products", collective_products},
       {"hierarchical", hierarchical},
       {"init", init},
+      {"stage_order", stage_order},
       {"recompute", recompute},
       {"move_again", move_again},
       {"order", order},

@@ -13,6 +13,10 @@
 #include "tessera/passes/ring_attention.h"
 #include "tessera/spmd/program.h"
 
+namespace tessera::schedule {
+class CellOrder;
+}
+
 /// Rewrites of a Program that change how ranks communicate and when they compute, but not what they compute.
 namespace tessera::passes {
 
@@ -31,8 +35,9 @@ struct Context {
   const cost::Prices* prices = nullptr;  ///< of the machine by whose seconds passes choose; null: none is named
   /// Chooses the collectives that go around rings beside products; null: none does.
   std::function<std::vector<RingChoice>(const spmd::Program&)> choose_rings = {};
-  bool early_starts = true;  ///< gathers of stored parameters may come forward (early_starts.h)
-  int64_t visited = 0;       ///< receives the number of values that recomputation visited for its choice
+  const schedule::CellOrder* cells = nullptr;  ///< of a pipeline's table (stage_order.h); null: there are no stages
+  bool early_starts = true;                    ///< gathers of stored parameters may come forward (early_starts.h)
+  int64_t visited = 0;  ///< receives the number of values that recomputation visited for its choice
 };
 
 struct Pass {

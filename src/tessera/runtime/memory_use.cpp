@@ -9,13 +9,18 @@
 namespace tessera::runtime {
 namespace {
 
-// By global names, so that recomputed values count like the first ones.
+// By global names, so that recomputed values count like the first ones. Where the first output is another stage's, the
+// nodes say to which pass they belong.
 std::set<std::string_view> forward_results(const spmd::Program& program) {
   std::set<std::string_view> names;
-  if (program.outputs.empty() || !program.outputs.front().value) return names;
-  for (const Node* node : makers_of(*program.graph, {program.outputs.front().value}))
-    for (const Value* result : node->outputs)
+  const auto add = [&](const Node& node) {
+    for (const Value* result : node.outputs)
       if (result) names.insert(program.name_of(result));
+  };
+  if (!program.outputs.empty() && program.outputs.front().value)
+    for (const Node* node : makers_of(*program.graph, {program.outputs.front().value})) add(*node);
+  for (const auto& node : program.graph->nodes())
+    if (node->seat.is_staged() && !node->seat.is_backward()) add(*node);
   return names;
 }
 

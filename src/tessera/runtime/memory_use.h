@@ -8,7 +8,8 @@ namespace tessera::runtime {
 /// Bytes of one rank at its peak.
 struct MemoryUse {
   size_t peak = 0;         ///< all: states, their packed forms and second buffers, inputs, scratch memory, results
-  size_t activations = 0;  ///< results from which the first output is computed, also when they are recomputed
+  size_t activations = 0;  ///< results from which the first output is computed, also when they are recomputed, and
+                           ///< results of the forward pass of a pipeline's stages
   size_t gradients = 0;    ///< all other results
   size_t copies = 0;       ///< of states, for checkpoints
 };

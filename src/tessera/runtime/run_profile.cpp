@@ -88,6 +88,7 @@ RankProfile profile_of(const RankTimes& times, const std::map<size_t, Meeting>& 
                        microseconds(begin_of(times, e), end)};
     event.action = static_cast<int64_t>(times.done[e].step);
     event.bytes = static_cast<double>(times.done[e].bytes);
+    event.cell = step.seat.cell();
     if (!step.communication) {
       if (!under_way.empty()) result.overlapped += event.duration;
       for (auto& [other, started] : under_way) started.time += event.duration;

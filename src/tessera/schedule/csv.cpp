@@ -7,8 +7,11 @@
 //   (0F7;7B3)OVERLAP_F_B        two that overlap
 #include <algorithm>
 #include <charconv>
+#include <fstream>
 #include <map>
+#include <sstream>
 
+#include "tessera/schedule/generators.h"
 #include "tessera/schedule/table.h"
 
 namespace tessera::schedule {
@@ -138,6 +141,13 @@ PipelineTable parse_pipeline(std::string_view csv, std::string_view source) {
   }
   infer_sizes(table, source);
   return table;
+}
+
+PipelineTable load_pipeline(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf())) schedule::fail_unknown(path.string(), "cannot be read as a table");
+  return parse_pipeline(text.str(), path.string());
 }
 
 std::string pipeline_csv(const PipelineTable& table) {

@@ -1,5 +1,6 @@
 #include "tessera/schedule/generators.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace tessera::schedule {
@@ -46,6 +47,10 @@ int64_t parameter_of(const Generator& generator, std::string_view name, std::str
 
 }  // namespace
 
+void fail_unknown(std::string_view name, std::string_view why) {
+  fail("pipeline", "'{}' is no schedule, and {}; the schedules are auto, {}", name, why, names());
+}
+
 void require_possible(std::string_view name, const PipelineSizes& sizes) {
   constexpr int64_t most = int64_t{1} << 20;
   for (const auto& [number, what] : {std::pair(sizes.ranks, "ranks"), {sizes.micro_batches, "micro-batches"}})
@@ -84,6 +89,12 @@ std::vector<PipelineScheduleInfo> pipeline_schedules() {
   return infos;
 }
 
+bool is_pipeline_schedule(std::string_view text) {
+  const std::string_view base = text.substr(0, text.find(':'));
+  const auto& all = schedule::generators();
+  return text == "auto" || std::any_of(all.begin(), all.end(), [&](const auto& each) { return each.name == base; });
+}
+
 PipelineTable make_pipeline(std::string_view name, const PipelineSizes& sizes) {
   using namespace schedule;
   constexpr int64_t most_cells = int64_t{1} << 26;
@@ -99,7 +110,7 @@ PipelineTable make_pipeline(std::string_view name, const PipelineSizes& sizes) {
            sizes.ranks * stages, sizes.micro_batches, most_cells);
     return each.make(sizes.ranks, sizes.micro_batches, stages);
   }
-  fail("pipeline", "'{}' is no schedule; there are {}, and tables as files", name, names());
+  fail_unknown(name, "a table is read from a file");
 }
 
 }  // namespace v1

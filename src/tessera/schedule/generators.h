@@ -16,6 +16,8 @@ struct Generator {
 };
 /// The one visible list.
 const std::vector<Generator>& generators();
+/// Throws a user error that lists the schedules: "'1f2b' is no schedule, and " + why.
+[[noreturn]] void fail_unknown(std::string_view name, std::string_view why);
 
 /// Throws a user error for numbers of ranks, micro-batches or stages that no schedule can have.
 void require_possible(std::string_view name, const PipelineSizes& sizes);

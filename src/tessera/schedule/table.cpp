@@ -38,6 +38,20 @@ PipelineTable empty_table(Placement placement, int64_t ranks, int64_t stages, in
   return table;
 }
 
+PipelineTable forward_table(std::vector<int64_t> rank_of, int64_t ranks, int64_t micro_batches) {
+  PipelineTable table;
+  table.stages = std::ssize(rank_of);
+  table.micro_batches = micro_batches;
+  table.rank_of = std::move(rank_of);
+  table.ranks.resize(static_cast<size_t>(ranks));
+  for (int64_t time = 0; time < table.stages + micro_batches - 1; ++time)
+    for (int64_t stage = std::max<int64_t>(0, time - micro_batches + 1); stage <= std::min(time, table.stages - 1);
+         ++stage)
+      table.ranks[static_cast<size_t>(table.rank_of[static_cast<size_t>(stage)])].push_back(
+          cell(Work::forward, stage, time - stage));
+  return table;
+}
+
 }  // namespace tessera::schedule
 
 namespace tessera {

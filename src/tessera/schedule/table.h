@@ -50,6 +50,9 @@ std::vector<int64_t> placed(Placement placement, int64_t ranks, int64_t stages);
 /// A table of these stages without cells.
 PipelineTable empty_table(Placement placement, int64_t ranks, int64_t stages, int64_t micro_batches);
 
+/// Only forward passes of stages on these ranks, each micro-batch as soon as it can.
+PipelineTable forward_table(std::vector<int64_t> rank_of, int64_t ranks, int64_t micro_batches);
+
 /// Calls visit(action) for the one or two actions of a cell.
 template <typename Visit>
 void for_each_action(const Cell& cell, Visit&& visit) {

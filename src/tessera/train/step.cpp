@@ -6,15 +6,15 @@
 
 #include "tessera/base/error.h"
 #include "tessera/bounds.h"
+#include "tessera/ir/append_copy.h"
 #include "tessera/ir/glob.h"
 #include "tessera/ir/set_sizes.h"
 #include "tessera/onnx/export_record.h"
 #include "tessera/ops/op.h"
+#include "tessera/rewrite/micro_batches.h"
 #include "tessera/train/autodiff.h"
-#include "tessera/train/copy.h"
 #include "tessera/train/forward.h"
 #include "tessera/train/loss.h"
-#include "tessera/train/micro_batches.h"
 #include "tessera/train/names.h"
 #include "tessera/train/optimizer.h"
 #include "tessera/train/scaling.h"
@@ -151,6 +151,7 @@ class StepMaker {
   // The model at the sizes of a part, with the outputs that the terms take, made ready; what moves its statistics is
   // known afterwards.
   OnnxModel forward_model(const StepOptions& options) {
+    batches_.require_size();
     OnnxModel taking = model_.clone();
     Graph& own = *taking.graph;
     set_sizes(own, batches_.part_sizes());
@@ -306,12 +307,14 @@ class StepMaker {
     const size_t earlier = graph().nodes().size();
     std::map<const Value*, Value*> known;
     const std::vector<Value*> sums = forward_part(forward, part, known);
+    const size_t forward_end = graph().nodes().size();
     if (part == 0) find_parameters(forward, known);
     std::vector<Value*> found = gradients(graph(), roots(sums), parameters_);
     for (Value*& gradient : found)
       if (gradient) gradient = with_wide_sums(graph(), gradient);
     const auto& nodes = graph().nodes();
-    for (size_t n = earlier; n < nodes.size(); ++n) nodes[n]->micro_batch = part;
+    for (size_t n = earlier; n < nodes.size(); ++n)
+      nodes[n]->seat = {-1, part, n < forward_end ? Segment::forward : Segment::backward};
     add_up(sums, found);
   }
 
@@ -469,7 +472,7 @@ class StepMaker {
   const StepOptions& options_;
   std::vector<Term> terms_;
   std::unique_ptr<Optimizer> optimizer_;
-  MicroBatches batches_;
+  rewrite::MicroBatches batches_;
   Step step_;
   ops::NodeBuilder build_;
   // A running statistic, by its name.

@@ -25,11 +25,11 @@ m (float[4, 2] a0, float[4, 2] b0, float[4, 2] a1, float[4, 2] b1) => (float[4, 
   table->changing = true;
   graph.set_next(table, graph.find("next"));
   const auto maker = [&](const char* value) { return graph.find(value)->producer; };
-  maker("g0")->micro_batch = 0;
-  maker("g1")->micro_batch = 1;
+  maker("g0")->seat.micro_batch = 0;
+  maker("g1")->seat.micro_batch = 1;
   const Sharding split = parse_sharding("[fsdp, -]", table->shape(), Mesh::parse("fsdp=2"), "table");
   EXPECT_EQ(scattered_sums({{table, split}}), (std::set<const Node*>{maker("g"), maker("next")}));
-  maker("g0")->micro_batch = -1;
+  maker("g0")->seat.micro_batch = -1;
   EXPECT_TRUE(scattered_sums({{table, split}}).contains(maker("g0"))) << "no part of a micro-batch";
   EXPECT_TRUE(scattered_sums({{table, Sharding::replicated(table->shape())}}).empty()) << "stored whole";
 }

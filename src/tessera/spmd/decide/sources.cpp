@@ -63,15 +63,18 @@ std::map<const Value*, Sharding> stored_sources(const Graph& graph, const Layout
       for (const Sharding& other : wanted->second) stored = meet(stored, other);
     }
     if (value->kind == ValueKind::input) stored.at.clear();  // the caller gives it to all
+    if (value->next && value->next->producer) stored.at = layout.of(value->next->producer).at;
     sources[value] = stored;
   }
   for (const auto& [state, sharding] : storage) {
     auto found = sources.find(state);
     if (found == sources.end()) continue;
-    const std::vector<PlacedAxis> at = std::move(found->second.at);
+    const std::vector<PlacedAxis> at = sharding.at.empty() ? std::move(found->second.at) : sharding.at;
     found->second = sharding;
+    found->second.at.clear();
+    const std::vector<AxisRef> split = found->second.axes();
     found->second.at = at;
-    for (const AxisRef& axis : sharding.axes())
+    for (const AxisRef& axis : split)
       if (overlaps(at, axis))
         fail("store", "'{}' is placed at one index of the axis '{}', so it cannot be stored split over it", state->name,
              axis.str(mesh));

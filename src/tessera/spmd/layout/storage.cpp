@@ -80,7 +80,7 @@ std::set<const Node*> scattered_sums(const Storage& storage) {
     const std::set<const Node*> update = update_of(*state);
     if (std::any_of(state->uses.begin(), state->uses.end(), [&](const Use& use) { return !update.contains(use.node); }))
       std::copy_if(update.begin(), update.end(), std::inserter(all, all.end()),
-                   [](const Node* node) { return node->micro_batch < 0; });
+                   [](const Node* node) { return node->seat.micro_batch < 0; });
   }
   return all;
 }

@@ -7,6 +7,7 @@
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/ir/flow.h"
@@ -87,11 +88,13 @@ class Partitioner {
   // (bind's kUnderWay).
   static constexpr int kFetchedAhead = 4;
 
-  // A value fetched from storage, and the number of fetches before its last use.
+  // A value fetched from storage, and the number of fetches before its last use. Cells of a pipeline do not share it,
+  // since they are put into another order.
   struct Fetched {
     Sharding layout;
     Value* value = nullptr;
     int last_use = 0;
+    std::string cell = "";
   };
 
   struct Versions {
@@ -161,14 +164,16 @@ class Partitioner {
 
   void move_anew(const Value* global) {
     if (const auto made = versions_.find(global); made != versions_.end()) {
-      int& last_use = made->second.fetched.last_use;
-      const bool is_recent = fetches_ - last_use <= kFetchedAhead;
-      last_use = fetches_;
+      Fetched& last = made->second.fetched;
+      const bool is_recent = fetches_ - last.last_use <= kFetchedAhead && last.cell == cell_;
+      last.last_use = fetches_;
       if (is_recent) return;
       versions_.erase(made);
     }
     emit(layout_.of(global->producer), decisions_.nodes[layout_.index_of(global->producer)]);
-    versions_.at(global).fetched.last_use = fetches_;
+    Fetched& fetched = versions_.at(global).fetched;
+    fetched.last_use = fetches_;
+    fetched.cell = cell_;
   }
 
   // A version of a global value in the wanted layout: an existing one, or the cheapest reshard of one.
@@ -189,8 +194,8 @@ class Partitioner {
                                       {global->dtype(), versions.values.front()->dtype() != global->dtype()}, costs_);
     check(route.has_value(), fmt::format("'{}' has a version to reshard", global->name));
     const bool once = decisions_.fetched.contains(global);
-    if (Fetched& last = versions.fetched;
-        once && last.value && same_layout(last.layout, wanted) && fetches_ - last.last_use <= kFetchedAhead) {
+    if (Fetched& last = versions.fetched; once && last.value && same_layout(last.layout, wanted) &&
+                                          last.cell == cell_ && fetches_ - last.last_use <= kFetchedAhead) {
       last.last_use = fetches_;
       return last.value;
     }
@@ -210,7 +215,7 @@ class Partitioner {
       program_.placements[value] = {global->name, global->type, step.after};
       if (!once) versions.add(step.after, value);
     }
-    if (once && !record.steps.empty()) versions.fetched = {wanted, value, ++fetches_};
+    if (once && !record.steps.empty()) versions.fetched = {wanted, value, ++fetches_, cell_};
     if (!record.steps.empty()) program_.reshards.push_back(std::move(record));
     return value;
   }
@@ -360,7 +365,16 @@ class Partitioner {
             by_member(me, before), by_member(me, after)};
   }
 
+  // Local nodes have the seat of the node that they are made for.
   void emit(const NodeLayout& layout, const NodeDecision& decision) {
+    const size_t earlier = local().nodes().size();
+    const std::string outer = std::exchange(cell_, cell_.empty() ? layout.node->seat.cell() : cell_);
+    emit_forms(layout, decision);
+    cell_ = outer;
+    for (size_t n = earlier; n < local().nodes().size(); ++n) local().nodes()[n]->seat = layout.node->seat;
+  }
+
+  void emit_forms(const NodeLayout& layout, const NodeDecision& decision) {
     const Node& node = *layout.node;
     require_equal_extents(layout);
     ops::Localizer localizer{.node = node, .rule = layout.rule, .graph = local()};
@@ -462,6 +476,7 @@ class Partitioner {
   std::unordered_set<const Node*> needed_;  ///< nodes of the global graph that its outputs and states need
   Program program_;
   std::unordered_map<const Value*, Versions> versions_;
+  std::string cell_;                                                        ///< that nodes are made for; "": none
   int fetches_ = 0;                                                         // from storage, so far
   std::unordered_map<const void*, Shape> shapes_;                           // by dimensions of a decision's layout
   std::map<std::pair<const void*, size_t>, ops::Localizer::Piece> pieces_;  // by a decision's axes, and subfactor

@@ -11,7 +11,7 @@ namespace tessera::spmd {
 const std::vector<Preset>& presets() {
   static const std::vector<Preset> all = {data_parallel_preset(), zero_preset(),     fsdp_preset(),
                                           context_preset(),       megatron_preset(), sequence_preset(),
-                                          features_preset(),      expert_preset()};
+                                          features_preset(),      expert_preset(),   pipeline_preset()};
   return all;
 }
 
@@ -94,7 +94,8 @@ std::vector<PresetRequest> implied_presets(const Mesh& mesh, const std::vector<s
       requests.push_back({implied, AxisRef::whole(axis)});
     } else if (axis.size > 1 && std::find(used.begin(), used.end(), axis.name) == used.end()) {
       std::string choices;
-      for (const Preset& preset : presets()) choices += fmt::format(" `presets` {}:{}", preset.name, axis.name);
+      for (const Preset& preset : presets())
+        if (preset.name != "pipeline") choices += fmt::format(" `presets` {}:{}", preset.name, axis.name);
       fail("preset",
            "the axis '{}' implies no preset, so nothing would be split over it; give it one ({} ), annotate tensors "
            "with `annotations` 'NAME=[-,{}]', or place nodes with `places` 'NAME={}:0'",

@@ -13,5 +13,6 @@ Preset zero_preset();           // zero.cpp
 Preset fsdp_preset();           // zero.cpp
 Preset sequence_preset();       // activations.cpp
 Preset features_preset();       // activations.cpp
+Preset pipeline_preset();       // pipeline.cpp
 
 }  // namespace tessera::spmd

@@ -1,4 +1,4 @@
-#include "tessera/train/micro_batches.h"
+#include "tessera/rewrite/micro_batches.h"
 
 #include <algorithm>
 #include <set>
@@ -6,27 +6,38 @@
 #include "tessera/base/error.h"
 #include "tessera/ir/solve_extents.h"
 
-namespace tessera::train {
+namespace tessera::rewrite {
 
 MicroBatches::MicroBatches(const Graph& model, int parts, const Sizes& whole)
     : model_(model), parts_(parts), part_sizes_(whole) {
-  if (parts < 1) fail("train", "`micro_batches` is {}; it must be at least 1", parts);
+  if (parts < 1) fail("micro-batches", "`micro_batches` is {}; it must be at least 1", parts);
   if (parts == 1) return;
-  const auto with_batch = std::find_if(model.inputs.begin(), model.inputs.end(),
-                                       [](const Value* input) { return input->has_shape() && input->rank() > 0; });
-  if (with_batch == model.inputs.end())
-    fail("train", "no input has a batch dimension to cut; leave out `micro_batches`");
-  batch_ = (*with_batch)->shape()[0];
+  batch_ = batch_of(model);
   if (batch_->is_constant()) return;
   const auto size = batch_size(whole);
-  if (!size) fail("train", "micro-batches need the size of the batch '{}'; give it with `shapes`", batch_->str());
+  if (!size) return;
   if (*size % parts != 0)
-    fail("train", "a batch of {} cannot be cut into {} equal micro-batches; choose a batch that can", *size, parts);
+    fail("micro-batches", "a batch of {} cannot be cut into {} equal micro-batches; choose a batch that can", *size,
+         parts);
   const int64_t part = *size / parts;
   for (const auto& [symbol, found] : solve_extents({{*batch_, part}})) part_sizes_[symbol] = found.size;
   if (batch_size(part_sizes_) != part)
-    fail("train", "the batch {} cannot be {}, as each of {} micro-batches would have; choose a batch that can be cut",
+    fail("micro-batches",
+         "the batch {} cannot be {}, as each of {} micro-batches would have; choose a batch that can be cut",
          batch_->str(), part, parts);
+}
+
+Expr MicroBatches::batch_of(const Graph& model) {
+  const auto with_batch = std::find_if(model.inputs.begin(), model.inputs.end(),
+                                       [](const Value* input) { return input->has_shape() && input->rank() > 0; });
+  if (with_batch == model.inputs.end())
+    fail("micro-batches", "no input has a batch dimension to cut; leave out `micro_batches`");
+  return (*with_batch)->shape()[0];
+}
+
+void MicroBatches::require_size() const {
+  if (!has_size())
+    fail("micro-batches", "the size of the batch '{}' is not known; give it with `shapes`", batch_->str());
 }
 
 std::optional<int64_t> MicroBatches::batch_size(const Sizes& sizes) const {
@@ -48,9 +59,9 @@ Expr MicroBatches::rows_per_sample(const Expr& rows) const {
   const Expr samples = known ? Expr(*known) : *batch_;
   const auto each = Expr::exact_divide(rows, samples);
   if (!each)
-    fail("train",
-         "the output that the loss takes has {} rows for a batch of {}, so its labels cannot be divided "
-         "among micro-batches; leave `micro_batches` out, or name another `output`",
+    fail("micro-batches",
+         "the output that the loss takes has {} rows for a batch of {}, so its labels cannot be divided among parts; "
+         "leave `micro_batches` out, or name another `output`",
          rows.str(), samples.str());
   return *each;
 }
@@ -63,4 +74,14 @@ Value* MicroBatches::rows_of(ops::NodeBuilder& b, Value* whole, int part, const 
   return b.reshape(b.slice(b.reshape(whole, cut), 1, part, part + 1), one);
 }
 
-}  // namespace tessera::train
+Value* MicroBatches::whole_of(ops::NodeBuilder& b, const std::vector<Value*>& parts, const Expr& each) const {
+  Shape whole = parts.front()->shape(), cut = whole;
+  cut.front() = Expr::exact_divide(cut.front(), each).value();
+  cut.insert(cut.begin() + 1, {Expr(1), each});
+  whole.front() = whole.front() * parts_;
+  std::vector<Value*> cuts;
+  for (Value* part : parts) cuts.push_back(b.reshape(part, cut));
+  return b.reshape(b.emit("Concat", cuts, {{"axis", int64_t{1}, ""}}), whole);
+}
+
+}  // namespace tessera::rewrite

@@ -1,8 +1,8 @@
-#include "tessera/train/copy.h"
+#include "tessera/ir/append_copy.h"
 
 #include <fmt/format.h>
 
-namespace tessera::train {
+namespace tessera {
 
 void append_copy(Graph& to, const Graph& from, std::map<const Value*, Value*>& known, std::string_view suffix) {
   for (const auto& value : from.values()) {
@@ -19,6 +19,8 @@ void append_copy(Graph& to, const Graph& from, std::map<const Value*, Value*>& k
     copy->data_extra = value->data_extra;
     copy->content = value->content;
     copy->changing = value->changing;
+    copy->origin = value->origin;
+    copy->rows = value->rows;
     copy->extra = value->extra;
     known[value.get()] = copy;
   }
@@ -32,4 +34,4 @@ void append_copy(Graph& to, const Graph& from, std::map<const Value*, Value*>& k
   }
 }
 
-}  // namespace tessera::train
+}  // namespace tessera
