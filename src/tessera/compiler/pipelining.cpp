@@ -41,14 +41,13 @@ OnnxModel typed(const OnnxModel& read) {
 
 // Element-wise nodes are fused, so that each only writes its results, or less.
 double seconds_of(const Node& node, const cost::Prices& prices, const spmd::Hints& sizes) {
-  const cost::KernelWork work = passes::work_of(node, sizes);
   const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
-  if (!op || !op->elementwise) return prices.kernel(work);
+  if (!op || !op->elementwise) return prices.kernel(passes::work_of(node, sizes));
   double written = 0;
   for (const Value* result : node.outputs)
     if (result && result->has_shape())
       written += spmd::hinted(product(result->shape()), sizes) * static_cast<double>(bits_of(result->dtype())) / 8;
-  return cost::KernelTimes(prices.machine()).copy(written);
+  return prices.copy(written);
 }
 
 /// What a pipeline is made for.
@@ -58,13 +57,17 @@ struct Subject {
   bool trains = false;   // it has gradients
 };
 
-Subject subject_of(const Graph& graph, const stages::Stages& found) {
+Subject subject_of(const Graph& graph, const stages::StageSettings& one_stage) {
   Subject subject;
   for (const auto& node : graph.nodes()) {
     subject.divided |= node->seat.micro_batch >= 0;
     subject.micro_batches = std::max<int64_t>(subject.micro_batches, node->seat.micro_batch + 1);
-    subject.trains |= found.of(*node) >= 0 && !found.is_in_forward(*node);
+    subject.trains |= node->seat.is_backward();
   }
+  if (subject.divided) return subject;
+  const stages::Stages found = stages::find_stages(graph, one_stage);
+  subject.trains = std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                               [&](const auto& node) { return found.of(*node) >= 0 && !found.is_in_forward(*node); });
   return subject;
 }
 
@@ -110,7 +113,7 @@ Pipelining::Pipelining(const OnnxModel& read, const PipelineRequest& request, co
   stages::StageSettings settings;
   settings.sizes = sizes;
   if (prices) settings.seconds = [&](const Node& node) { return seconds_of(node, *prices, sizes); };
-  const Subject subject = subject_of(graph, stages::find_stages(graph, settings));
+  const Subject subject = subject_of(graph, settings);
   const std::string schedule = schedule_of(request, subject.trains);
   table_ = table_of(schedule, axis_.size, subject);
   cells_.emplace(table_);

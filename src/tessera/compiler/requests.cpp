@@ -117,7 +117,6 @@ std::optional<PipelineRequest> PipelineRequest::parse(const std::string& schedul
         fail("pipeline",
              "{} places all nodes along '{}', and so does `places` '{}={}' with some; leave one of the two out", given,
              kPipelineAxis, place.pattern, place.place);
-  if (!schedule.empty() && !is_pipeline_schedule(schedule)) load_pipeline(schedule);
   PipelineRequest request{schedule, stages};
   request.blocks();
   return request;

@@ -55,8 +55,8 @@ struct PipelineRequest {
   std::string schedule;  ///< "1f1b", "auto", or the path of a table (tessera/pipeline.h); empty: by default
   std::string stages;  ///< "7,9,9,7": blocks of each stage; "auto" or empty: so that the slowest is as fast as possible
 
-  /// Nullopt if both texts are empty. Throws a user error that names the setting: there is no such schedule, `stages`
-  /// is not a list, the mesh has no kPipelineAxis, or `places` are along it.
+  /// Nullopt if both texts are empty. Throws a user error that names the setting: `stages` is not a list, the mesh has no
+  /// kPipelineAxis, or `places` are along it.
   static std::optional<PipelineRequest> parse(const std::string& schedule, const std::string& stages, const Mesh& mesh,
                                               const std::vector<PlaceRequest>& places);
   /// The blocks of each stage, which may have none; empty if they are to be found.

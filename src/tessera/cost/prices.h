@@ -34,6 +34,8 @@ class Prices {
   /// The units of the group that its farthest links join; 0 if its links are all of one kind.
   int64_t far_units(const std::vector<AxisRef>& axes) const;
   double kernel(const KernelWork& work) const { return times_.of(work).seconds; }
+  /// A copy that reads and writes this many bytes in all.
+  double copy(double bytes) const { return times_.copy(bytes); }
   /// Whether kernels run while a collective is under way.
   bool overlaps() const { return machine_.progress == MachineModel::Progress::background; }
 
